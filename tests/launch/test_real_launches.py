@@ -491,6 +491,22 @@ def test_what_is_missing_is_asked_for(text, message, tmp_path):
         tc.check(path, "dgx-h100", model="gpt3-175b" if "DGX" in text else None)
 
 
+# As the functions of recipes/deepseek/h100/deepseek_v3.py that set a layout, of five layers.
+FUNCTIONS = """
+FAST: bool = True
+def _of(pp, mtp):
+    last = ["mtp"] * mtp + ["loss"]
+    layouts = {(1, 1): None, (2, 1): [["embedding"] + ["decoder"] * 3, ["decoder"] * 2 + last]}
+    if (pp, 1) not in layouts:
+        raise ValueError(pp)
+    return list([list(stage) for stage in layouts[(pp, 1)]])
+def _leave(cfg):
+    if cfg.train.global_batch_size is not None:
+        return
+    cfg.train.global_batch_size = 16
+"""
+
+
 @pytest.mark.parametrize(("line", "name", "value"), [
     ("cfg = _with_global_batch_size(cfg, 768)", "global_batch_size", "768"),
     ('set_deepseek_v3_pipeline_model_parallel_layout(cfg.model, "Et|tL")', "pipeline_model_parallel_layout", "Et|tL"),
@@ -500,15 +516,18 @@ def test_what_is_missing_is_asked_for(text, message, tmp_path):
     ("cfg.optimizer.exp_avg_dtype = torch.bfloat16", "exp_avg_dtype", "bf16"),
     ("cfg.comm_overlap.overlap_grad_reduce = False", "overlap_grad_reduce", False),
     ("cfg.model.pipeline_model_parallel_layout = _layout(4)", "pipeline_model_parallel_layout", "_layout()"),
+    ("if isinstance('lora', str):\n        cfg.model.recompute_num_layers = 4", "recompute_num_layers", "4"),
     ("if FAST and not None:\n        cfg.model.recompute_num_layers = 4", "recompute_num_layers", "4"),
     ("cfg.model.cuda_graph_impl = 'none'\n    cfg.model.cuda_graph_scope = 'full'", "cuda_graph_impl", "none"),
     ("own, _ = distributed_muon_with_cosine_annealing(max_lr=1e-4)\n    cfg.optimizer = own", "optimizer", "dist_muon"),
-    ("def _leave(cfg):\n        return\n    cfg.train.global_batch_size = 8", "global_batch_size", "8"),
+    ("cfg.model.mtp = None\n    try:\n        cfg.model.pipeline_model_parallel_layout = _of(2, cfg.model.mtp or 1)\n"
+     "    except ValueError:\n        pass", "pipeline_model_parallel_layout", "Ettt|ttmL"),
+    ("cfg.train.global_batch_size = 8\n    _leave(cfg)", "global_batch_size", "8"),
 ])  # fmt: skip
 def test_statements_of_a_recipe_are_followed_as_far_as_they_are_known(line, name, value):
     """By hand: what cannot be followed is named in place of a value."""
     text = RECIPES.replace("cfg.train.global_batch_size = 128", line).replace("def llama31", "def _llama31")
-    assert READERS["bridge-recipe"].read(f"FAST = True\n{text}")[name] == value
+    assert READERS["bridge-recipe"].read(f"{FUNCTIONS}{text}")[name] == value
 
 
 @pytest.mark.parametrize(("line", "names"), [

@@ -19,6 +19,7 @@ from traincast.launch.python_source import (
     tree_of_file,
 )
 
+MAX_ITEMS: Final = 500  # of a list that is joined or repeated
 NONE: Final[Mapping[str, Any]] = {}
 CLASS: Final = "class"  # key of what a configuration is of
 
@@ -124,6 +125,10 @@ class Program(ABC):
                     done = self.run(statement.body if decided else statement.orelse, names, depth)
                     if done is not None:
                         return done
+                case ast.Try(body=[ast.Assign(targets=[ast.Attribute() as target], value=value)]) if (
+                    not isinstance(made := self.value(value, names, depth), Unread)
+                ):
+                    self.set(ast.unparse(target).split("."), made, names)
                 case ast.For() | ast.While() | ast.Try() if set_attributes(statement):
                     self.doubts(type(statement).__name__.lower(), statement, names)
                 case _:
@@ -154,9 +159,13 @@ class Program(ABC):
                 equal = isinstance(sign, ast.Eq | ast.Is)
                 if equal or isinstance(sign, ast.NotEq | ast.IsNot):
                     return (first == second) is equal
-                if isinstance(sign, ast.In) and isinstance(second, list):
-                    return first in second
+                if isinstance(sign, ast.In | ast.NotIn) and isinstance(second, list | dict):
+                    found = (str(first) if isinstance(second, dict) else first) in second
+                    return found is isinstance(sign, ast.In)
                 return None
+            case ast.Call(func=ast.Name(id="isinstance"), args=[owner, ast.Name(id="str")]):
+                value = self.value(owner, names, MAX_CALLS)
+                return None if isinstance(value, Unread) else isinstance(value, str)
             case ast.Name() | ast.Attribute() | ast.Constant():
                 value = self.value(test, names, MAX_CALLS)
                 return None if isinstance(value, Unread) else bool(value)
@@ -177,6 +186,31 @@ class Program(ABC):
             case ast.Call(func=ast.Attribute(value=owner, attr="lower")):
                 text = self.value(owner, names, depth)
                 return text.lower() if isinstance(text, str) else text
+            case ast.Dict(
+                keys=[ast.Tuple(), *_] as keys, values=values
+            ):  # layouts of pipelines by their sizes
+                rows = zip(keys, values, strict=True)
+                return {str(self.value(k, names, depth)): self.value(v, names, depth) for k, v in rows if k}
+            case ast.Subscript(value=owner, slice=key):
+                table, of = self.value(owner, names, depth), str(self.value(key, names, depth))
+                return table.get(of, Unread(of)) if isinstance(table, dict) else constant(node, names)
+            case ast.BinOp(left=left, op=ast.Add() | ast.Mult() as sign, right=right):
+                first, second = (self.value(side, names, depth) for side in (left, right))
+                if isinstance(first, list) and isinstance(second, list if isinstance(sign, ast.Add) else int):
+                    times = len(first) * second if isinstance(second, int) else len(first) + len(second)
+                    if times <= MAX_ITEMS:
+                        return first + second if isinstance(second, list) else first * second
+            case ast.BoolOp(op=ast.Or(), values=[value, other]):
+                first = self.value(value, names, depth)
+                return first if first or isinstance(first, Unread) else self.value(other, names, depth)
+            case ast.ListComp(
+                elt=item, generators=[ast.comprehension(target=ast.Name(id=name), iter=every, ifs=[])]
+            ):
+                rows = self.value(every, names, depth)
+                if isinstance(rows, list):
+                    return [self.value(item, {**names, name: row}, depth) for row in rows]
+            case ast.Call(func=ast.Name(id="list"), args=[inner]):
+                return self.value(inner, names, depth)
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
                 return self.value(ast.Attribute(owner, name), names, depth)
             case ast.Call():

@@ -63,6 +63,8 @@ GPUS: Final = re.compile(r"_(\d+)gpus?_")
 SET_BY_RECIPES: Final = {  # else by the recipe that they begin with
     "train.global_batch_size", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size"
 }  # fmt: skip
+LAYOUT: Final = "model.pipeline_model_parallel_layout"
+LETTERS: Final = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 GRAPHS: Final = ("cuda_graph_scope", "cuda_graph_modules", "cuda_graph_warmup_steps")
 OPENED: Final = [["optimizer"], ["ddp"], ["comm_overlap"]]  # fields of a recipe that a function may return
 
@@ -92,6 +94,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         if path.count(".") > 1 and path.endswith(f".{CLASS}") and not str(value)[:1].isupper()
     }
     overrides.pop("env_vars", None)
+    if isinstance(stages := overrides.get(LAYOUT), list) and all(isinstance(stage, list) for stage in stages):
+        overrides[LAYOUT] = "|".join("".join(LETTERS.get(kind, kind) for kind in stage) for stage in stages)
     for own, usual in RENAMED.items():
         if own in overrides:
             overrides[usual] = overrides.pop(own)
