@@ -96,6 +96,14 @@ def test_what_is_not_followed_is_refused_by_name(more, said, tmp_path):
     assert said in str(caught.value)
 
 
+def test_a_function_of_a_file_beside_is_followed(tmp_path):
+    """By hand: context parallelism 4 in place of the factory's 2."""
+    body = "    recipe.trainer.strategy.context_parallel_size = length\n    return recipe\n"
+    (tmp_path / "tuning.py").write_text(f"def tune(recipe, length=8):\n{body}", encoding="utf-8")
+    text = USER.replace("MORE", "recipe = tuning.tune(recipe, length=4)")
+    assert est_of(tmp_path, f"import tuning\n{text}").plan.cp == 4
+
+
 def test_factories_that_are_not_known_are_refused_by_name(tmp_path):
     text = USER.replace("llama3_8b", "yi_9b").replace("MORE", "pass")
     with pytest.raises(tc.InputError, match=r"llm\.yi_9b\.pretrain_recipe: the defaults .* are not known"):
