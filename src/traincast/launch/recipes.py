@@ -94,6 +94,9 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         if path.count(".") > 1 and path.endswith(f".{CLASS}") and not str(value)[:1].isupper()
     }
     overrides.pop("env_vars", None)
+    if overrides.get("model.recompute_modules") == []:  # nothing; None is the attention core
+        granularity = overrides.pop("model.recompute_granularity", None)
+        overrides |= {"model.recompute_granularity": granularity} if granularity == "full" else {}
     if isinstance(stages := overrides.get(LAYOUT), list) and all(isinstance(stage, list) for stage in stages):
         overrides[LAYOUT] = "|".join("".join(LETTERS.get(kind, kind) for kind in stage) for stage in stages)
     for own, usual in RENAMED.items():
