@@ -95,7 +95,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     helpers = settings.get("helpers", "")
     named = recipe and str(recipe) not in helpers
     notes = [f"what the recipe {recipe} sets besides the overrides is not read"] if named else []
-    notes += [f"values of this recipe, where what is not read may set others: {helpers}"] if helpers else []
+    notes += [f"not followed, and may set other values: {helpers}"] if helpers else []
     return (*megatron.assumptions(settings), *notes)
 
 

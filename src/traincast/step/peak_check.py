@@ -21,7 +21,7 @@ LOWER_PRECISIONS: Final[tuple[Rate, ...]] = ("16-bit", "fp8", "fp4")
 
 @dataclass(frozen=True)
 class Suspect:
-    """A mistake that would explain a utilisation above 100 %."""
+    """A mistake that would explain a utilisation above 100%."""
 
     question: str  # the mistake in words, with its numbers
     factor: float  # factor by which it makes the utilisation too large

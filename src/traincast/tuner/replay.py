@@ -98,7 +98,7 @@ class Replayed(Result):
     regret: Annotated[float, Doc("time of the plan it ends with over the best, less 1")]
     sure: Annotated[bool, Doc("whether it stopped because it was sure, not because all were tried")]
     ranked_regret: Annotated[float, Doc("the same of the first plans of the ranking, of as many trials")]
-    to_best: Annotated[int, Doc("trials until a plan within 1 % of the best was tried")]
+    to_best: Annotated[int, Doc("trials until a plan within 1% of the best was tried")]
     ranked_to_best: Annotated[int, Doc("the same in the order of the ranking")]
 
 
@@ -111,13 +111,13 @@ class ReplaySummary(Result):
     groups: Annotated[int, Doc("groups")]
     trials: Annotated[float, Doc("mean of the trials at which it stops")]
     within_four: Annotated[float, Doc("share of groups in which it stops within 4 trials")]
-    right: Annotated[float, Doc("share of groups in which it ends within 1 % of the best")]
+    right: Annotated[float, Doc("share of groups in which it ends within 1% of the best")]
     regret: Annotated[float, Doc("mean of the regret at the stop")]
     ranked_regret: Annotated[float, Doc("the same of the ranking without learning, after as many trials")]
-    to_best: Annotated[float, Doc("mean of the trials to within 1 % of the best")]
+    to_best: Annotated[float, Doc("mean of the trials to within 1% of the best")]
     ranked_to_best: Annotated[float, Doc("the same of the ranking without learning")]
     reliability: Annotated[
-        float | None, Doc("share of the stops that were sure that are within 1 %; null without any")
+        float | None, Doc("share of the stops that were sure that are within 1%; null without any")
     ]
 
 

@@ -76,7 +76,7 @@ class Best(Result):
 class Remaining(Result):
     """What further trials would bring."""
 
-    within: Annotated[float, Doc("probability that no other candidate is faster by more than 1 %")]
+    within: Annotated[float, Doc("probability that no other candidate is faster by more than 1%")]
     gain: Annotated[float | None, Doc("expected remaining gain, relative to the best; null before any")]
 
 
@@ -444,7 +444,7 @@ class Tuner:
         return Best(trial.number, trial.plan, float(np.exp(np.mean(np.log(self.belief.times[row])))))
 
     def remaining_gain(self) -> Remaining:
-        """Return the probability that no candidate is faster by 1 %, and the expected remaining gain."""
+        """Return the probability that no candidate is faster by 1%, and the expected remaining gain."""
         outlook: Outlook = self.belief.outlook
         return Remaining(outlook.within, None if self.belief.best is None else outlook.gain)
 

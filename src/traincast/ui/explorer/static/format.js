@@ -44,7 +44,7 @@ export const whole = (value) => number(Math.round(value), 1);
 export const percent = (share, digits = 2) => `${number(100 * share, digits)}%`;
 
 /** A probability: never 0% nor 100%. */
-export const chance = (share) => (share < 0.005 ? "<1%" : share > 0.995 ? ">99%" : percent(share));
+export const chance = (share) => (share < 0.005 ? "<1%" : share > 0.995 ? ">99%" : `${Math.round(100 * share)}%`);
 
 /** A change relative to 1, with its sign: `−7%`. */
 export const change = (share, digits = 2) =>
