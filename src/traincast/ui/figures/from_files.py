@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from traincast.catalog.documents import MAX_JSON_BYTES, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
-from traincast.core.units import seconds
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read
@@ -45,13 +44,12 @@ def draw_plan(path: Path, kind: str) -> Figure:
         raise
     except (KeyError, TypeError, ValueError):
         raise InputError(str(path), ["is no search as traincast plan --json prints it"]) from None
+    if result.record().to_dict()["recommended"] != expected:
+        # Of LoRA, of packed documents, or of a model or machine that has changed.
+        problem = "searching its model and machine again does not recommend its plan"
+        raise InputError(str(path), [f"{problem}; plan --html draws a search with all of its options"])
     if result.best is None:
         raise InputError(str(path), ["no plan fits, so there is none to draw"])
-    best = result.record().to_dict()["recommended"]
-    if best != expected:  # of LoRA, of packed documents, or of a model or machine that has changed
-        two = f"{seconds(best['step_seconds'])} a step, and the file has {seconds(expected['step_seconds'])}"
-        problem = f"searching its model and machine again recommends {two}"
-        raise InputError(str(path), [f"{problem}; plan --html draws a search with all of its options"])
     return OF_A_PLAN[kind](result)
 
 
