@@ -17,6 +17,16 @@ from traincast.times.process_groups import Placement
 
 WHOLE = "must be a whole number of at least 1"
 PLACES = tuple(f"fast_{axis}" for axis in AXES)
+CONTRADICTORY = (
+    "vp",
+    "cp",
+    "ulysses",
+    "tp2",
+    "panels",
+    "recompute_every",
+    "offload_every",
+    "replicas",
+)  # above 1
 
 
 def problems(**knobs):
@@ -89,9 +99,10 @@ def test_only_the_placement_may_be_left_open(knob):
         ("offload", "none, optimizer, activations, weights, or several of them but none joined by +"),
     ],
 )
-@pytest.mark.parametrize("value", ["", "Flash", None, 1], ids=repr)
-def test_a_choice_is_an_allowed_value(choice, allowed, value):
-    assert f"{choice} = {value!r}: must be one of {allowed}" in problems(**{choice: value})
+@pytest.mark.parametrize("value", ["", "Flash", None, 1, ["flash"], {}], ids=repr)
+@pytest.mark.parametrize("others", [{}, dict.fromkeys(CONTRADICTORY, 2)], ids=["alone", "with others"])
+def test_a_choice_is_an_allowed_value(choice, allowed, value, others):
+    assert f"{choice} = {value!r}: must be one of {allowed}" in problems(**others | {choice: value})
 
 
 @pytest.mark.parametrize("value", [-1, 4, "1", None, 1.5])

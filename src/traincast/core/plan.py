@@ -82,7 +82,8 @@ class Plan(Knobs[int, int | None]):
 
     def _contradictions(self, above_one: set[str]) -> list[str]:
         """Return the combinations of knobs that are not possible; `above_one` are the knobs above 1."""
-        summa, stages = self.tp_kind == "summa", VIRTUAL_STAGES.get(self.schedule)
+        schedule: Any = str(self.schedule)  # of any type, where it is refused
+        summa, stages = self.tp_kind == "summa", VIRTUAL_STAGES.get(schedule)
         cases = {
             "vp > 1: needs pp > 1": "vp" in above_one and "pp" not in above_one,
             f"vp > 1: needs schedule {_interleaved()}": "vp" in above_one and stages == 1,
@@ -98,7 +99,7 @@ class Plan(Knobs[int, int | None]):
             "recompute_every > 1: needs recompute full": "recompute_every" in above_one
             and self.recompute != "full",
             "offload_every > 1: needs offload activations": "offload_every" in above_one
-            and "activations" not in words(self.offload),
+            and "activations" not in words(str(self.offload)),
             "replicas > 1: needs zero above 0": "replicas" in above_one and self.zero == 0,
         }
         return [message for message, wrong in cases.items() if wrong]
