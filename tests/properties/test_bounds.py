@@ -12,7 +12,7 @@ import traincast as tc
 from traincast.core.knobs import STRATEGIES, VIRTUAL_STAGES
 from traincast.core.model_blocks import Experts
 from traincast.planner import evaluation, least_times
-from traincast.planner.evaluation import FEW, evaluate
+from traincast.planner.evaluation import FEW_ZERO_3, evaluate
 from traincast.planner.evaluation import least_times as times_of
 from traincast.planner.fits_in_memory import Searched
 from traincast.planner.framework_spaces import CandidateBatch
@@ -87,7 +87,7 @@ def batches(draw):
     system=st.sampled_from(SYSTEMS),
     assumptions=st.sampled_from(PRESETS),
     gpus=st.sampled_from((4, 16, 24, 64)),
-    few=st.sampled_from((0, FEW)),  # what ZeRO-3 exposes is in the bounds of more layouts than these
+    few=st.sampled_from((0, FEW_ZERO_3)),  # what ZeRO-3 exposes is in the bounds of more layouts than these
 )
 def test_bounds_are_not_above_the_times_of_any_candidate(batch, model, system, assumptions, gpus, few):
     assume(batch.given["precision"] == "bf16" or system.accelerator.fp8_flops is not None)
@@ -97,7 +97,7 @@ def test_bounds_are_not_above_the_times_of_any_candidate(batch, model, system, a
     )
     assume(len(space.counts))
     evaluation = evaluate(space, unlimited(system), assumed)
-    with patch("traincast.planner.evaluation.FEW", few):
+    with patch("traincast.planner.evaluation.FEW_ZERO_3", few):
         (bounds,) = times_of([evaluation], [evaluation.fitting], bound=True)
     assert (bounds > 0).all()
     assert (bounds <= evaluation.least_seconds[0]).all()
@@ -109,7 +109,7 @@ def test_a_bound_with_zero_3_reads_the_placement_of_its_own_candidate():
     evaluated = evaluate(
         enumerate_space(DENSE, (16,), 8, 96, batch), unlimited(SYSTEMS[0]), check_assumptions("paper", "")
     )
-    with patch("traincast.planner.evaluation.FEW", 0):
+    with patch("traincast.planner.evaluation.FEW_ZERO_3", 0):
         (bounds,) = times_of([evaluated], [evaluated.fitting], bound=True)
     assert (bounds <= evaluated.least_seconds[0]).all()
 

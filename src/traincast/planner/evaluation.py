@@ -36,7 +36,7 @@ from traincast.times.operation_time import LeastTimer, OperationTimer, Passes
 from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
-FEW: Final = 1 << 12  # layouts with ZeRO-3: to time them takes less than to bound what ZeRO-3 exposes
+FEW_ZERO_3: Final = 1 << 12  # layouts with ZeRO-3: to time them takes less than to bound what ZeRO-3 exposes
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
@@ -514,7 +514,8 @@ def least_times(
     first = evaluations[0]
     system, assumed = first.system.take(machine), first.assumptions
     of_zero_3 = (rows for of, rows in zip(evaluations, layouts, strict=True) if of.space.layouts.zero == 3)
-    near = near_members(system, first.space.gpus[0]) if bound and sum(map(len, of_zero_3)) > FEW else []
+    exposes = bound and sum(map(len, of_zero_3)) > FEW_ZERO_3
+    near = near_members(system, first.space.gpus[0]) if exposes else []
     near = near if len(near) <= MOST_NEAR else []
     timed = tuple(evaluation.timed for evaluation in evaluations)
     tables = {id(of.costs): of for of in evaluations}  # batches that recompute alike share one
@@ -538,7 +539,7 @@ def _bounded(timed: tuple[TimedCandidates, ...]) -> list[Gathered]:
 
 
 def _placed(timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bool) -> Iterator[Gathered]:
-    """Return candidates of layouts; for bounds one of those alike in all that the time of a layer reads."""
+    """Return the candidates of layouts; for a bound, one for each placement of the ranks of a layer."""
     spaces = [of_space.space for of_space in timed]
     if bound:
         spaces = [replace(space, fills=space.fills.one_per_layer_placement) for space in spaces]
