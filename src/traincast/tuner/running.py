@@ -194,21 +194,22 @@ def _job(command: str, variables: Mapping[str, str], output: BinaryIO) -> Iterat
     An interrupt during the start waits until the process is known: otherwise nothing would end it.
     """
     held: list[int] = []
-    in_main = current_thread() is main_thread()  # which alone is interrupted
-    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if in_main else None
+    handler = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None
     process = None
     try:
+        if handler is not None:
+            signal.signal(signal.SIGINT, lambda number, _: held.append(number))
         process = Popen(
             ["bash", "-c", command], stdin=DEVNULL, stdout=output, stderr=STDOUT,
             env=os.environ | variables, start_new_session=True,
         )  # fmt: skip
-        if in_main:
+        if handler is not None:
             signal.signal(signal.SIGINT, handler)
         for number in held:
             signal.raise_signal(number)
         yield process
     finally:
-        if in_main:
+        if handler is not None:
             signal.signal(signal.SIGINT, handler)
         if process is not None and process.poll() is None:
             _end(process)
