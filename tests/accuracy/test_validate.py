@@ -277,4 +277,4 @@ def test_times_in_another_unit_are_noticed(tmp_path, capsys):
             str(write(tmp_path / "runs.csv", [changed("korth-008", step_seconds=milliseconds)])),
         ]
     )
-    assert "are times in seconds" in " ".join(capsys.readouterr().out.split())
+    assert "times are in seconds" in " ".join(capsys.readouterr().out.split())
