@@ -4,25 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from traincast.catalog.huggingface import diffusers
-from traincast.catalog.huggingface.config import HEADS, Config, model_types, parts
-from traincast.catalog.huggingface.decoders import DECODER_FEATURES
-from traincast.catalog.huggingface.encoders import ENCODER_FEATURES, head_keys, head_of
-from traincast.catalog.huggingface.features import FEATURES
-from traincast.catalog.huggingface.hybrids import HYBRID_FEATURES
-from traincast.catalog.huggingface.remote_code import CODE_FEATURES
+from traincast.catalog.huggingface import decoders, diffusers, encoders, features, hybrids, remote_code
+from traincast.catalog.huggingface.config import Config, model_types, tables
+from traincast.catalog.huggingface.encoders import head_keys, head_of
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError, raise_problems
 
-ALL_FEATURES = {**FEATURES, **HYBRID_FEATURES, **ENCODER_FEATURES, **DECODER_FEATURES, **CODE_FEATURES}
+# Where the features that model_types.yaml names stand, as rows or as functions.
+FEATURES = (features.SIMPLE, *map(vars, (features, hybrids, encoders, decoders, remote_code)))
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
-TOWERS = {  # fields that describe or name a part besides the text model
-    "vision_config": "vision", "vision": "vision", "visual": "vision", "vision_cfg": "vision",
-    "vit_config": "vision", "vision_tower": "vision", "mm_vision_tower": "vision",
-    "audio_config": "audio", "speech_config": "audio", "audio_tower": "audio", "mm_audio_tower": "audio",
-}  # fmt: skip
-# Names of the part with the language model, besides text_config.
-TEXT_PARTS = ("llm_config", "language_config", "text_model_config", "lm_config", "llm_cfg")
 
 
 def is_config(document: Mapping[str, Any]) -> bool:
@@ -58,7 +48,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     config.problems += _architecture_problems(document, config)
     config.check_allowed()
     for name in config.features:
-        config.content |= ALL_FEATURES[name](config)
+        config.content |= next(known[name] for known in FEATURES if name in known)(config)
     content = {**config.content, **config.same}
     if "vocab" in content and not config.problems:
         content |= head_keys(config, content, document)
@@ -80,7 +70,7 @@ def _spelled(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     thinker = document.get("thinker_config")  # Qwen Omni, whose other part speaks
     if isinstance(thinker, dict):
         document, name = {**document, **thinker}, "thinker_config.text_config"
-    spelling = next((part for part in TEXT_PARTS if isinstance(document.get(part), dict)), None)
+    spelling = next((part for part in tables()["text_parts"] if isinstance(document.get(part), dict)), None)
     if spelling is None or isinstance(document.get("text_config"), dict):
         return document, name
     return {**document, "text_config": document[spelling]}, spelling
@@ -105,10 +95,10 @@ def _text_of(
 
 def _left_out(document: Mapping[str, Any]) -> str | None:
     """Return the parts of a multimodal model that are not read, all but the text; None if there are none."""
-    if (known := parts().get(str(document.get("model_type")))) is not None:
+    if (known := tables()["parts"].get(str(document.get("model_type")))) is not None:
         return str(known[1])
     towers = dict.fromkeys(
-        tower for name, tower in TOWERS.items() if isinstance(document.get(name), dict | str)
+        tower for name, tower in tables()["towers"].items() if isinstance(document.get(name), dict | str)
     )
     if towers:
         return f"{' and '.join(towers)} tower{'s' if len(towers) > 1 else ''}"
@@ -135,7 +125,7 @@ def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
 
 def _text_type(document: Mapping[str, Any]) -> Any:
     """Return the type of the text model in the table of parts, or by a field there; None if unknown."""
-    known = parts().get(str(document.get("model_type")), [None])[0]
+    known = tables()["parts"].get(str(document.get("model_type")), [None])[0]
     if not isinstance(known, dict):
         return known
     ((field, types),) = known.items()
@@ -145,7 +135,7 @@ def _text_type(document: Mapping[str, Any]) -> Any:
 def _named(architecture: str) -> str | None:
     """Return the type that an architecture is named after; None if there is none."""
     plain = {name.replace("-", "").replace("_", "").lower(): name for name in model_types()}
-    stems = (architecture.removesuffix(end) for end in HEADS if architecture.endswith(end))
+    stems = (architecture.removesuffix(end) for end in tables()["heads"] if architecture.endswith(end))
     return next((plain[stem.lower()] for stem in stems if stem.lower() in plain), None)
 
 

@@ -14,14 +14,6 @@ NULLABLE: Final = (  # fields that may be null besides those whose default is nu
     "attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank",
     "sliding_window",
 )  # fmt: skip
-HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the end of the architecture's name
-    "ForCausalLM": "lm", "LMHeadModel": "lm", "ForConditionalGeneration": "lm", "ForMaskedLM": "lm",
-    "WithLMHeadModel": "lm", "MTModel": "lm", "VLChatModel": "lm", "OmniModel": "lm", "CausalLM": "lm",
-    "ForImageClassification": "lm", "Model": "",
-    "ForSequenceClassification": "score", "ForTokenClassification": "classifier",
-    "ForQuestionAnswering": "span", "EncoderModel": None, "ForCTC": "lm",
-    "MiniCPMV": "lm", "LMHeadCustomModel": "lm", "MiniCPMO": "lm",
-}  # fmt: skip
 DEPTHS: Final = ("num_hidden_layers", "encoder_layers", "num_layers", "num_single_layers")
 EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")  # one thing
 _MISSING: Final = object()
@@ -30,18 +22,13 @@ _MISSING: Final = object()
 @cache
 def model_types() -> dict[str, dict[str, Any]]:
     """Read the table of model types that can be imported."""
-    types: dict[str, dict[str, Any]] = _tables()["types"]
-    return types | {name: types[known] for name, known in _tables()["aliases"].items()}
-
-
-def parts() -> dict[str, list[Any]]:
-    """Return the type of the text model of types that have other parts, and what these are."""
-    known: dict[str, list[Any]] = _tables()["parts"]
-    return known
+    types: dict[str, dict[str, Any]] = tables()["types"]
+    return types | {name: types[known] for name, known in tables()["aliases"].items()}
 
 
 @cache
-def _tables() -> Any:
+def tables() -> Any:
+    """Read the tables of model_types.yaml, which says what each is."""
     return read(Path(__file__).with_name("model_types.yaml"))
 
 
@@ -69,7 +56,7 @@ class Config:
         self.defaults: Mapping[str, Any] = family["defaults"]
         self.names: Mapping[str, tuple[str, ...]] = family.get("names", {})
         self._is_part = is_part
-        self.heads: Mapping[str, str | None] = {**HEADS, **family.get("heads", {})}
+        self.heads: Mapping[str, str | None] = {**tables()["heads"], **family.get("heads", {})}
         self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
         self.problems: list[str] = []
         self.content: dict[str, Any] = {}  # keys of the model file read so far
@@ -121,6 +108,17 @@ class Config:
         """Return a whole number with its source; None if it is null or wrong."""
         number = self.count(name)
         return None if number is None else self.sourced(number, name)
+
+    def figures(self, **names: str) -> dict[str, Any]:
+        """Return figures as they are: key of a model file = field."""
+        return {key: self.figure(name) for key, name in names.items()}
+
+    def figure_in(self, part: str, name: str, usual: str) -> dict[str, Any] | None:
+        """Return a figure by its name in a nested part, as models were published, or by its usual one."""
+        inside = self.fields.get(part)
+        number = inside.get(name) if isinstance(inside, dict) else None
+        source = f"{self.place}: {part}.{name}"
+        return {"value": number, "source": source} if is_whole(number) else self.figure(usual)
 
     def sourced(self, number: float, *names: str) -> dict[str, Any]:
         """Return a number with the fields it comes from as its source."""

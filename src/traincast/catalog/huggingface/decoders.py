@@ -1,11 +1,11 @@
 """Features of decoders with a part that no other type has."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.encoders import encoder_seq
-from traincast.catalog.huggingface.features import GATED, Feature, Keys
+from traincast.catalog.huggingface.features import GATED, Keys
 from traincast.catalog.huggingface.hybrids import shaped
 from traincast.core.errors import is_whole
 
@@ -251,12 +251,3 @@ def nested(c: Config) -> Keys:
     experts = {key: figure(inner, "ffn_config", name, defaults[name]) for key, name in names.items()}
     keys: Keys = {"kv_heads": figure(attention, "attn_config", "kv_n_heads", 1), "mlp": GATED.get(str(act))}
     return keys | {"experts": experts, "ffn": experts["ffn"]}
-
-
-DECODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
-    feature.__name__: feature
-    for feature in (
-        half_as_wide, mllama, norm_type, shifted_norms, cpmant, doge,
-        last_bias, persimmon, per_head_gate, laguna, mimo_lists, mimo, gemma4, gemma3n, nested,
-    )
-}  # fmt: skip

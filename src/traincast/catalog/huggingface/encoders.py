@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.catalog.huggingface.config import Config
-from traincast.catalog.huggingface.features import GATED, MAX_ASSUMED_SEQ, PLAIN, Feature, Keys, layer_words
+from traincast.catalog.huggingface.features import (
+    GATED,
+    MAX_ASSUMED_SEQ,
+    PLAIN,
+    Keys,
+    layer_words,
+    routed,
+)
 
 SOUND_FRAMES: Final = 1499  # [frames] of 30 s: 480,000 samples at a stride of 320 (arXiv 2006.11477)
 T5_MLP: Final = {**{f"gated-{word}": mlp for word, mlp in GATED.items()}, **PLAIN}
@@ -39,8 +46,7 @@ def encoder(c: Config) -> Keys:
     if decodes_alone(c):
         return _alone(c)
     encoding, decoding = c.count("encoder_layers"), c.count("num_hidden_layers")
-    figures = {"layers": "encoder_layers", "heads": "encoder_attention_heads", "ffn": "encoder_ffn_dim"}
-    read = {key: c.figure(name) for key, name in figures.items()}
+    read = c.figures(layers="encoder_layers", heads="encoder_attention_heads", ffn="encoder_ffn_dim")
     layers = c.sourced((encoding or 0) + (decoding or 0), "encoder_layers", "num_hidden_layers")
     return {"layers": layers, "encoder": {"seq": encoder_seq(c)} | read}
 
@@ -93,8 +99,7 @@ def sparse_stacks(c: Config) -> Keys:
         kinds += [f"{stack} {'moe' if one else 'dense'}" for one in has]
     if c.count("encoder_ffn_dim") != c.count("intermediate_size"):  # of experts in both stacks
         c.only("encoder_ffn_dim", c.count("intermediate_size"))
-    experts = {"experts": c.figure("num_experts"), "topk": c.figure("num_experts_per_tok")}
-    experts["ffn"] = c.figure("encoder_ffn_dim")
+    experts = routed(c, "encoder_ffn_dim")
     return {"layer_kinds": kinds} | ({"experts": experts} if any("moe" in kind for kind in kinds) else {})
 
 
@@ -430,13 +435,3 @@ def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
     if "lm" in pieces:
         return keys if small != known else {}
     return keys | {"head": False, "head_bias": False, "head_transform": False}
-
-
-ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
-    feature.__name__: feature
-    for feature in (
-        bart, encoder, t5, sparse_stacks, longt5, led, whisper, bigbird_pegasus, big_bird, roc_bert, xmod,
-        xlnet, own_width, opt_width, esm, roformer, relative_bias, modernbert, deberta, deberta_v1,
-        longformer, last_biased_bert, dinov2, contrastive, vit, registers, distilled, sound, xlm,
-    )
-}  # fmt: skip

@@ -29,8 +29,8 @@ DROPOUTS: Final = (
 
 def trunk(c: Config) -> Keys:
     """Read layers, widths and dropout."""
-    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
-    keys = {key: c.figure(name) for key, name in names.items()} | {"ffn": c.figure("intermediate_size")}
+    keys = c.figures(layers="num_hidden_layers", hidden="hidden_size", heads="num_attention_heads")
+    keys["ffn"] = c.figure("intermediate_size")
     shares = []
     for name in DROPOUTS:
         share = c.fields.get(name, c.defaults.get(name, 0.0))
@@ -267,7 +267,7 @@ def deepseek_experts(c: Config) -> Keys:
     keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
     keys |= shared(c, "moe_intermediate_size")
     limits = {"groups": "n_group", "group_topk": "topk_group"}
-    keys |= {key: c.figure(name) for key, name in limits.items() if c.fields.get(name)}
+    keys |= c.figures(**{key: name for key, name in limits.items() if c.fields.get(name)})
     return {"experts": keys} if any(is_moe) else {}
 
 
@@ -283,8 +283,7 @@ def llama4_experts(c: Config) -> Keys:
 
 def routed(c: Config, width: str) -> Keys:
     """Read the number of experts, those of a token, and their width."""
-    names = {"experts": "num_experts", "topk": "num_experts_per_tok", "ffn": width}
-    return {key: c.figure(name) for key, name in names.items()}
+    return c.figures(experts="num_experts", topk="num_experts_per_tok", ffn=width)
 
 
 def shared(c: Config, width: str) -> Keys:
@@ -312,9 +311,8 @@ def latent(c: Config) -> Keys:
     """Read multi-head latent attention, unless it is said not to be used (DeepSeek-VL2)."""
     if c.fields.get("use_mla") is False:
         return SIMPLE["grouped"](c)
-    names = {"kv_rank": "kv_lora_rank", "q_rank": "q_lora_rank", "nope_dim": "qk_nope_head_dim"}
-    names |= {"rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}
-    figures = {key: c.figure(name) for key, name in names.items()}
+    figures = c.figures(kv_rank="kv_lora_rank", q_rank="q_lora_rank", nope_dim="qk_nope_head_dim")
+    figures |= c.figures(rope_dim="qk_rope_head_dim", value_dim="v_head_dim")
     return {"latent": {key: figure for key, figure in figures.items() if figure is not None}}
 
 
@@ -426,7 +424,7 @@ def experts_beside_gated(c: Config) -> Keys:
 
 def copied(**fields: str) -> Feature:
     """Return a feature that reads figures as they are: key of a model file = field."""
-    return lambda c: {key: c.figure(name) for key, name in fields.items()}
+    return lambda c: c.figures(**fields)
 
 
 def flags(**fields: str) -> Feature:
@@ -468,19 +466,3 @@ SIMPLE: Final[Mapping[str, Feature]] = {  # features that are rows
     "four_norms": flagged("use_post_norm", norms=4),  # those of the results of attention and MLP as well
     "stablelm": flagged("use_parallel_residual", parallel=True, norms=1),  # attention and MLP share a norm
 }
-FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
-    **SIMPLE,
-    "sliding_everywhere": sliding_everywhere,
-    "sliding_every_other": sliding_every_other,
-    "sliding_by_pattern": sliding_by_pattern,
-} | {
-    feature.__name__: feature
-    for feature in (
-        trunk, text, gated, gemma_gated, plain, rotary, bert, falcon, multi_query,
-        head_type, experts_beside_shared, experts_everywhere, sparse_layers, ernie_experts,
-        qwen_sliding, sliding_by_type, chunked, experts, gpt_oss_experts, qwen_experts, flint_experts,
-        qwen2_experts, deepseek_experts, llama4_experts, latent, values_as_wide, multi_token_prediction,
-        learned, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo, mpt,
-        image, experts_beside_gated,
-    )
-}  # fmt: skip

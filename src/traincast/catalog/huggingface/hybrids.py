@@ -1,13 +1,12 @@
 """Features of models whose layers are of several kinds: hybrids, and attention to selected keys."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
     SIMPLE,
-    Feature,
     Keys,
     experts_beside_shared,
     four_times_as_wide,
@@ -74,8 +73,11 @@ def indexed(c: Config) -> Keys:
     mixers = layer_words(c, words, name) if name else []
     every, first = c.size("index_topk_freq"), c.count("index_skip_topk_offset", least=0) or 0
     default = ["index-shared" if max(i - first + 1, 0) % every else "indexed" for i in range(layers)]
-    names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
-    return pairs(c, mixers or default) | {"indexer": {key: c.figure(name) for key, name in names.items()}}
+    return pairs(c, mixers or default) | {"indexer": _indexer(c)}
+
+
+def _indexer(c: Config) -> Keys:
+    return c.figures(heads="index_n_heads", head_dim="index_head_dim", topk="index_topk")
 
 
 def block_indexed(c: Config) -> Keys:
@@ -84,12 +86,7 @@ def block_indexed(c: Config) -> Keys:
     inside = nested if isinstance(nested, dict) else {}
     spelled = {"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"}
     spelled |= {"index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks"}
-    sizes = {
-        name: {"value": inside[old], "source": f"{c.place}: sparse_attention_config.{old}"}
-        if is_whole(inside.get(old))
-        else c.figure(name)
-        for name, old in spelled.items()
-    }
+    sizes = {name: c.figure_in("sparse_attention_config", old, name) for name, old in spelled.items()}
     words = {"minimax_m3_sparse": "indexed"} | dict.fromkeys(FULL_ATTENTION, "attention")
     freq = _flags(c, "sparse_attention_config", inside.get("sparse_attention_freq"))
     listed = ["indexed" if one else "attention" for one in freq]
@@ -152,8 +149,7 @@ def deepseek_v4(c: Config) -> Keys:
         sizes = {"rate": rates["compressed"], "indexed_rate": rates["compressed-indexed"]}
         keys["compressed"] = {key: c.sourced(rate, "compress_rates") for key, rate in sizes.items()}
     if "compressed-indexed" in mixers:
-        names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
-        keys["indexer"] = {key: c.figure(name) for key, name in names.items()}
+        keys["indexer"] = _indexer(c)
     return keys | {"local": {"window": c.figure("sliding_window")}, "streams": streams}
 
 
@@ -179,8 +175,7 @@ def mamba2(c: Config) -> Keys:
         head_dim: Any = c.sourced(width, "mamba_expand", "hidden_size", "mamba_num_heads")
     else:
         head_dim = c.figure("mamba_head_dim")
-    names = {"state": "ssm_state_size", "groups": "n_groups", "conv": "conv_kernel", "chunk": "chunk_size"}
-    figures = {key: c.figure(name) for key, name in names.items()}
+    figures = c.figures(state="ssm_state_size", groups="n_groups", conv="conv_kernel", chunk="chunk_size")
     flags = {"conv_bias": c.flag("use_conv_bias"), "bias": c.flag("use_bias")}
     return {"mamba2": {"heads": c.figure("mamba_num_heads"), "head_dim": head_dim} | figures | flags}
 
@@ -190,7 +185,7 @@ def mamba(c: Config) -> Keys:
     hidden, times = c.size("hidden_size"), c.size("mamba_expand")
     figures: Keys = {"width": c.figure("mamba_width")}
     figures["width"] = figures["width"] or c.sourced(times * hidden, "mamba_expand", "hidden_size")
-    figures |= {"state": c.figure("ssm_state_size"), "conv": c.figure("conv_kernel")}
+    figures |= c.figures(state="ssm_state_size", conv="conv_kernel")
     if c.value("time_step_rank") == "auto":  # a sixteenth of the width, rounded up
         figures["rank"] = c.sourced(-(-hidden // 16), "time_step_rank", "hidden_size")
     else:
@@ -324,16 +319,11 @@ def olmo_hybrid(c: Config) -> Keys:
 
 def kimi_delta(c: Config) -> Keys:
     """Read Kimi delta attention and its layers; the others have attention."""
-    names = {"heads": "linear_num_heads", "dim": "linear_head_dim", "conv": "linear_conv_kernel_dim"}
+    names = {"num_heads": "linear_num_heads", "head_dim": "linear_head_dim"}
+    names["short_conv_kernel_size"] = "linear_conv_kernel_dim"
+    heads, dim, conv = (c.figure_in("linear_attn_config", old, name) for old, name in names.items())
     nested, layers = c.fields.get("linear_attn_config"), c.count("num_hidden_layers") or 0
-    spelled = {"heads": "num_heads", "dim": "head_dim", "conv": "short_conv_kernel_size"}
     inside = nested if isinstance(nested, dict) else {}
-    sizes = {
-        key: {"value": inside[old], "source": f"{c.place}: linear_attn_config.{old}"}
-        if is_whole(inside.get(old := spelled[key]))
-        else c.figure(name)
-        for key, name in names.items()
-    }
     words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
     full = inside.get("full_attn_layers")
     group = c.count("layer_group_size", least=0)
@@ -342,9 +332,8 @@ def kimi_delta(c: Config) -> Keys:
     mixers = layer_words(c, words) or ["attention" if one else "gated_delta" for one in attends]
     keys = pairs(c, mixers)
     if "gated_delta" in mixers:
-        heads, dim = sizes["heads"], sizes["dim"]
         keys["gated_delta"] = {"key_heads": heads, "value_heads": heads, "key_dim": dim, "value_dim": dim}
-        keys["gated_delta"] |= {"conv": sizes["conv"], "channel_decay": True, "gate_rank": dim}
+        keys["gated_delta"] |= {"conv": conv, "channel_decay": True, "gate_rank": dim}
     return keys
 
 
@@ -397,15 +386,14 @@ def longcat(c: Config) -> Keys:
 
 def gated_delta(c: Config) -> Keys:
     """Read the gated delta net and its layers; the others have attention with a gate."""
-    names = {"key_heads": "linear_num_key_heads", "value_heads": "linear_num_value_heads"}
-    names |= {"key_dim": "linear_key_head_dim", "value_dim": "linear_value_head_dim"}
-    names |= {"conv": "linear_conv_kernel_dim"}
     words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
     layers, every = c.count("num_hidden_layers") or 0, c.size("full_attention_interval")
     default = ["gated_delta" if (i + 1) % every else "attention" for i in range(layers)]
     keys = pairs(c, layer_words(c, words) or default)
     if any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
-        keys["gated_delta"] = {key: c.figure(name) for key, name in names.items()}
+        heads = c.figures(key_heads="linear_num_key_heads", value_heads="linear_num_value_heads")
+        dims = c.figures(key_dim="linear_key_head_dim", value_dim="linear_value_head_dim")
+        keys["gated_delta"] = heads | dims | c.figures(conv="linear_conv_kernel_dim")
     return keys
 
 
@@ -434,13 +422,3 @@ def lfm2(c: Config) -> Keys:
     scale, multiple = c.factor("block_ffn_dim_multiplier"), c.size("block_multiple_of")
     adjusted = -(-int(scale * (2 * width // 3)) // multiple) * multiple
     return {"ffn": c.sourced(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}
-
-
-HYBRID_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
-    feature.__name__: feature
-    for feature in (
-        indexed, block_indexed, deepseek_v4, mamba2, mamba, plain_inner_norms, jamba, falcon_h1,
-        lightning, recurrent_gemma, nemotron_h, bamba, granite_hybrid, olmo_hybrid, kimi_delta, ling_delta,
-        xlstm, rwkv, longcat, gated_delta, short_conv, lfm2,
-    )
-}  # fmt: skip

@@ -1,13 +1,11 @@
 """Features of types whose code is published with the model (`trust_remote_code`)."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from traincast.catalog.huggingface.config import Config, is_factor
 from traincast.catalog.huggingface.decoders import per_head_gate
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
-    Feature,
     Keys,
     experts,
     layer_words,
@@ -212,12 +210,3 @@ def nomic(c: Config) -> Keys:
     keys: Keys = {"biases": biases + (["mlp"] if all(inner) else []), "mlp": c.word("hidden_act", words)}
     types = c.count("type_vocab_size", least=0)
     return keys | {"head_bias": True, "token_types": types, "head_dim": c.figure("head_dim")}
-
-
-CODE_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
-    feature.__name__: feature
-    for feature in (
-        chatglm, hf_olmo, blocks, openelm, across_layers, arctic, grok2, ring_linear, step,
-        molmo, nomic,
-    )
-}  # fmt: skip

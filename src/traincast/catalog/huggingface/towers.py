@@ -137,8 +137,8 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
 
 def _layers(c: Config, family: Mapping[str, Any]) -> Keys:
     """Return the keys of a tower's layers."""
-    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
-    layers: Keys = {key: c.figure(name) for key, name in names.items()} | family.get("same", {})
+    layers = c.figures(layers="num_hidden_layers", hidden="hidden_size", heads="num_attention_heads")
+    layers |= family.get("same", {})
     if c.value("mlp_ratio") is None:
         layers["ffn"] = c.figure(family.get("inner", "intermediate_size"))
     else:
