@@ -4,7 +4,7 @@ import { button, byId, h, scroller, table } from "./dom.js";
 import { legend } from "./figure.js";
 import { days, large, percent, whole } from "./format.js";
 import { ask, cancel, Refused } from "./server.js";
-import { EVERY } from "./waiting.js";
+import { watch } from "./waiting.js";
 import { logAxis, Plot, plotted } from "./charts/plot.js";
 import { logTicks } from "./charts/ticks.js";
 
@@ -28,10 +28,8 @@ async function search(body) {
   const [far, again] = [h("span"), () => ((asked = null), renew(body))];
   const says = h("span", { role: "status" }, "Searching the machines …");
   show(h("div.tools", h("progress", { "aria-label": "Machines" }), says, far, button("Cancel", again)));
-  const look = setInterval(async () => {
-    const status = await ask("/api/progress", body, { name: "machines" }).catch(() => null);
-    if (status?.candidates) far.textContent = `${whole(status.candidates)} candidates`;
-  }, EVERY);
+  const count = ({ candidates }) => candidates && (far.textContent = `${whole(candidates)} candidates`);
+  const stop = watch(body, count, "machines");
   try {
     const answer = await ask(PATH, body);
     if (answer) show(...shown(answer, byId("design-body").clientWidth));
@@ -39,7 +37,7 @@ async function search(body) {
     if (!(error instanceof Refused)) throw error;
     show(h("p.error", { role: "alert" }, error.message));
   } finally {
-    clearInterval(look);
+    stop();
   }
 }
 

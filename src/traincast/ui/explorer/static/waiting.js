@@ -5,23 +5,35 @@ import { whole } from "./format.js";
 import { ask } from "./server.js";
 
 const FIRST = 1000; // milliseconds after which a search under way is shown
-export const EVERY = 300; // milliseconds between two looks at it
-let [timer, turn] = [0, 0];
+const EVERY = 300; // milliseconds between two looks at it
+let end = () => {}; // of what is shown
+
+/** Ask again and again how far the search of `body` is, under a name, and `show` it; returns a function that
+    ends this. */
+export function watch(body, show, name = "progress") {
+  let [timer, ended] = [0, false];
+  const look = async () => {
+    const status = await ask("/api/progress", body, { name }).catch(() => null);
+    if (ended) return;
+    show(status ?? {});
+    timer = setTimeout(look, EVERY);
+  };
+  look();
+  return () => ((ended = true), clearTimeout(timer));
+}
 
 /** Show what is asked about `body`, in `words`, from its second second on; `announce` says it to those who cannot
     see it. Returns a function that ends this, unless something newer is shown. */
 export function begin(body, words, announce = () => {}) {
   end();
-  const begun = turn;
-  timer = setTimeout(() => (announce(`${words} …`), look(body, words, begun)), FIRST);
-  return () => begun === turn && end();
-}
-
-async function look(body, words, begun) {
-  const status = await ask("/api/progress", body).catch(() => null);
-  if (begun !== turn) return;
-  show(words, status ?? {});
-  timer = setTimeout(look, EVERY, body, words, begun);
+  let stop = () => {};
+  const timer = setTimeout(() => {
+    announce(`${words} …`);
+    stop = watch(body, (status) => show(words, status));
+  }, FIRST);
+  const own = () => (clearTimeout(timer), stop(), (byId("searching").hidden = true));
+  end = own;
+  return () => end === own && own();
 }
 
 function show(what, { done, total, candidates }) {
@@ -31,10 +43,4 @@ function show(what, { done, total, candidates }) {
   const far = `${whole(done)} of ${whole(total)} steps, ${whole(candidates)} candidates`;
   words.textContent = `${what} … ${total ? far : ""}`;
   byId("searching").hidden = false;
-}
-
-function end() {
-  turn += 1;
-  clearTimeout(timer);
-  byId("searching").hidden = true;
 }
