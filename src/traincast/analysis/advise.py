@@ -198,9 +198,8 @@ def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
 def _backward_over_forward(est: Estimate) -> float:
     """Return the layers' backward time relative to forward, without communication and recomputation."""
     seconds = dict.fromkeys(("forward", "backward"), 0.0)
-    for part, count in est.stages.model_parts.items():
-        for timed in est.timed[part]:
-            for direction in seconds:
-                work = getattr(timed, direction)
-                seconds[direction] += float(count) * float(work.compute + work.memory)
+    for count, timed in est.whole_model():
+        for direction in seconds:
+            work = getattr(timed, direction)
+            seconds[direction] += count * float(work.compute + work.memory)
     return seconds["backward"] / seconds["forward"]

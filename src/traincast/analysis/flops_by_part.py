@@ -19,7 +19,7 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.operations import embedding_and_head
 from traincast.operations.linear_attention import linear_attention
 from traincast.operations.mlp import experts, mlp
-from traincast.operations.operation import Gemm, Operation, PassCount, total
+from traincast.operations.operation import Operation, total
 from traincast.operations.sharding import Sharding, sharding_of
 from traincast.operations.transformer import attention, beside, cross_attention, layer, parts
 from traincast.step.model_flops import CONVENTIONS, index_flops, scan_flops, tokens_share
@@ -255,23 +255,18 @@ def _count(operations: Iterable[Operation], model: Model) -> _Count:
     share = 1.0 if model.experts is None else model.experts.routed / model.experts.experts
     result = _Count()
     for op in operations:
-        products = total(2 * gemm.batch * gemm.m * gemm.k * gemm.n for gemm in _gemms(op.forward))
+        products = total(2 * gemm.batch * gemm.m * gemm.k * gemm.n for gemm in op.forward.gemms)
         active = op.weights * (share if op.experts else 1.0)
         result = result.plus(_Count(op.weights, active, products, active))
     return result
 
 
-def _gemms(work: PassCount) -> list[Gemm]:
-    return [kernel for kernel in work.kernels if isinstance(kernel, Gemm)]
-
-
 def _matmuls(model: Model) -> Iterator[Matmul]:
     for kind in model.kinds:
         for op in layer(model, Plans(), calibrated(), kind):
-            if _gemms(op.forward):
-                passes = (op.forward, op.whole_backward)
+            if op.forward.gemms:
                 intensities = (
-                    total(gemm.flops for gemm in _gemms(work)) / work.nbytes if work.nbytes else 0.0
-                    for work in passes  # an indexer's scores have no backward pass
+                    total(gemm.flops for gemm in work.gemms) / work.nbytes if work.nbytes else 0.0
+                    for work in op.passes.values()  # an indexer's scores have no backward pass
                 )
                 yield Matmul(str(kind), op.name, *map(float, intensities))

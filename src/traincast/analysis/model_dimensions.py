@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from math import gcd
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple
 
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
-from traincast.operations.operation import Gemm, PassCount
+from traincast.operations.operation import Direction, Gemm
 from traincast.step.estimate import Estimate, estimate, estimate_columns
 from traincast.step.model_flops import model_flops_per_token
 from traincast.times.kernel_efficiency import tiled
@@ -25,9 +25,6 @@ MIN_WASTED_SHARE: Final = 0.02  # of a product's time; below it the product is n
 MIN_GAIN: Final = 0.01  # below it a size that divides well is not replaced
 GOOD_MULTIPLE: Final = 64  # good multiple of a dimension since A100 (Bekman); 8 is the minimum at 16 bits
 HEAD_WIDTHS: Final = range(GOOD_MULTIPLE, 128 + 1, 8)  # of the candidates: fused attention is fast up to 128
-
-
-Direction: TypeAlias = Literal["forward", "backward"]
 
 
 class Product(Result):
@@ -69,15 +66,9 @@ def wasteful(est: Estimate) -> list[Product]:
 def _products(est: Estimate) -> Iterator[tuple[str, Direction, Gemm]]:
     """Yield every matrix product of every part of the model, without fused attention."""
     for timed in chain.from_iterable(est.timed.values()):
-        passes: dict[Direction, PassCount] = {
-            "forward": timed.operation.forward,
-            "backward": timed.operation.whole_backward,
-        }
-        for direction, work in passes.items():
-            kernels = work.kernels if work.fused is None else ()
-            for kernel in kernels:
-                if isinstance(kernel, Gemm):
-                    yield timed.operation.name, direction, kernel
+        for direction, work in timed.operation.passes.items():
+            for product in work.gemms if work.fused is None else ():
+                yield timed.operation.name, direction, product
 
 
 class Better(Result):

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from traincast.core.plan import Plans
 from traincast.core.quantities import plain
 from traincast.core.result import Doc, Result
-from traincast.operations.operation import Gemm, Operation, PassCount, Unit, total
+from traincast.operations.operation import Operation, PassCount, Unit, total
 from traincast.operations.transformer import parts
 from traincast.step.estimate import Estimate
 
@@ -56,8 +56,7 @@ def _collectives(est: Estimate) -> Iterator[CollectiveRow]:
     for part, operations in est.timed.items():
         for timed in operations:
             operation = timed.operation
-            passes = {"forward": operation.forward, "backward": operation.whole_backward}
-            for direction, work in passes.items():
+            for direction, work in operation.passes.items():
                 times = work.panels if work.panels is not None else work.rounds
                 for one in work.collectives:
                     if (nbytes := float(plain(one.nbytes))) and _ranks(est, one.over) > 1:
@@ -73,15 +72,12 @@ def _ranks(est: Estimate, axis: str) -> float:
 def _classes(est: Estimate) -> list[ClassRow]:
     """Return the shares of every class over the layers of the model."""
     sums = {name: [0.0, 0.0, 0.0] for name in CLASSES}
-    for part, count in est.stages.model_parts.items():
-        for timed in est.timed[part]:
-            operation = timed.operation
-            passes = (operation.forward, timed.forward), (operation.whole_backward, timed.backward)
-            for work, time in passes:
-                figures = _flops(work), work.nbytes, time.compute + time.memory
-                row = sums[_class(operation)]
-                for i, figure in enumerate(figures):
-                    row[i] += float(count) * float(figure)
+    for count, timed in est.whole_model():
+        row = sums[_class(timed.operation)]
+        for direction, work in timed.operation.passes.items():
+            time = getattr(timed, direction)
+            for i, figure in enumerate((_flops(work), work.nbytes, time.compute + time.memory)):
+                row[i] += count * float(figure)
     wholes = [max(sum(column), 1e-300) for column in zip(*sums.values(), strict=True)]
     return [
         ClassRow(name, *(own / whole for own, whole in zip(row, wholes, strict=True)))
@@ -90,7 +86,7 @@ def _classes(est: Estimate) -> list[ClassRow]:
 
 
 def _class(operation: Operation) -> str:
-    if any(isinstance(kernel, Gemm) for kernel in operation.forward.kernels):
+    if operation.forward.gemms:
         return CLASSES[0]
     is_norm = operation.name.endswith(("norm", "softmax", "loss"))  # they reduce along a row
     return CLASSES[1] if is_norm else CLASSES[2]
@@ -105,7 +101,7 @@ def _sequence_flops(est: Estimate) -> tuple[float, float, float]:
     mlp = attention = whole = 0.0
     for part, operations in parts(est.model, Plans(), est.assumptions).items():
         for operation in operations:
-            flops = _flops(operation.forward) + _flops(operation.whole_backward)
+            flops = sum(map(_flops, operation.passes.values()))
             flops *= float(est.stages.model_parts.get(part, 0.0))
             whole += flops
             block = operation.name.partition(".")[0]

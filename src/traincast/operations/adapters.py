@@ -46,7 +46,7 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
             casts = sharding.sizes.cast_weights(op.weights)  # there is nothing to cast
             forward = replace(op.forward, nbytes=op.forward.nbytes - casts, cast=op.forward.cast - casts)
             held = replace(held, forward=forward, frozen_bytes=recipe.copies * scale * op.weights)
-        elif _is_low(op) and sharding.assumptions.memory.saves_casts:
+        elif any(gemm.low for gemm in op.forward.gemms) and sharding.assumptions.memory.saves_casts:
             copies = recipe.copies  # by rows and by columns in the place of 16 bits, or beside them
             if recipe.rate == "fp8" and not sharding.assumptions.memory.stores_16bit_weights:
                 copies = 2 * (recipe.copies - recipe.width)
@@ -90,11 +90,6 @@ def _widened(op: Operation, sharding: Sharding) -> Operation:
     return replace(op, saved_bytes=op.saved_bytes * sharding.fp32 / sharding.E)
 
 
-def _is_low(op: Operation) -> bool:
-    """Return whether an operation is a product below 16 bits."""
-    return any(isinstance(kernel, Gemm) and kernel.low for kernel in op.forward.kernels)
-
-
 def _no_work(op: Operation) -> PassCount:
     return PassCount((), 0 * op.forward.nbytes)
 
@@ -131,8 +126,7 @@ def _dequantisation(op: Operation, sharding: Sharding, nbytes: Column) -> Operat
 
 def _product(op: Operation) -> Gemm:
     """Return the product of a linear layer's forward pass."""
-    (gemm,) = op.forward.kernels
-    assert isinstance(gemm, Gemm)
+    (gemm,) = op.forward.gemms
     return gemm
 
 

@@ -12,8 +12,7 @@ from typing import ClassVar, Literal
 
 from traincast.core.quantities import Column
 
-# The matrix unit at 16 bits or above, the matrix unit at the rate of the precision recipe, and the vector
-# unit.
+# The matrix unit at 16 bits or above, the same at the rate of the precision recipe, and the vector unit.
 Unit = Literal["matrix", "low", "vector"]
 # Axes of a plan; "cp" without the ranks of "ulysses". "weights": ranks with the same weights, "shards": those
 # that shard one copy, "replicas": those with the same shard. "ep", "etp", "experts", "expert shards" and
@@ -25,6 +24,7 @@ Axis = Literal[
 Layout = Literal[  # one matrix; one for each expert; one for each head; one for each chunk of a scan
     "one", "grouped", "batched", "chunked"
 ]
+Direction = Literal["forward", "backward"]
 Role = Literal[  # what selective recomputation of single operations (torchtitan's) distinguishes
     "", "qkv", "input projection", "core attention", "output projection", "attention norm", "up projection",
     "activation", "down projection",
@@ -105,9 +105,7 @@ class PassCount:
     nbytes: Column  # memory traffic [byte]
     collectives: Comms = ()  # of one panel where there are panels
     panels: Column | None = None  # of a SUMMA product, whose communication overlaps with the arithmetic
-    rounds: Column | None = (
-        None  # of ring attention: the collectives are repeated, overlapped with the arithmetic
-    )
+    rounds: Column | None = None  # of ring attention, whose collectives overlap with the arithmetic
     written: Column = 0.0  # part of the traffic that writes results of products, accumulation included [byte]
     cast: Column = 0.0  # part of the traffic that casts to lower precision [byte]
     fused: Fused | None = None  # shapes of the one kernel that runs all of `kernels`, if there is one
@@ -126,6 +124,11 @@ class PassCount:
             self.fused,
             self.launches,
         )
+
+    @property
+    def gemms(self) -> list[Gemm]:
+        """Kernels that are matrix products."""
+        return [kernel for kernel in self.kernels if isinstance(kernel, Gemm)]
 
     def flops(self, unit: Unit) -> Column:
         """Count the arithmetic of the kernels on one unit [FLOP]."""
@@ -159,14 +162,17 @@ class Operation:
     fused_with_neighbour: bool = False  # whether frameworks that fuse additions run it inside another kernel
     is_reference: bool = False  # whether a reference model runs its forward pass as well
     is_mask: bool = False  # whether what it saves is the mask of dropout
-    has_framework_traffic: bool = (
-        False  # whether `elementwise_passes` of the assumptions leaves its traffic alone
-    )
+    has_framework_traffic: bool = False  # whether `elementwise_passes` leaves its traffic alone
 
     @property
     def whole_backward(self) -> PassCount:
         """Gradients of input and weights as one pass."""
         return self.backward if self.weight is None else self.backward + self.weight
+
+    @property
+    def passes(self) -> dict[Direction, PassCount]:
+        """Both passes, that of gradients as a whole."""
+        return {"forward": self.forward, "backward": self.whole_backward}
 
 
 def total(terms: Iterable[Column]) -> Column:

@@ -1,7 +1,7 @@
 """The estimate of a plan, or of columns of plans: time and memory of one training step, by component."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -31,7 +31,7 @@ from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside_measured_range
 from traincast.step.validity import require_valid
-from traincast.times.operation_time import OperationTimer, PassSeconds, Timed
+from traincast.times.operation_time import OperationTimer, PassSeconds, Timed, TimedOperation
 from traincast.times.process_groups import Placement, domains
 
 if TYPE_CHECKING:
@@ -315,6 +315,12 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
                 within = {tier.name: int(number) for tier, number in zip(tiers, near, strict=False)}
                 rows.append(GroupRow(axis, counts[0], within, tiers[crossed].name))
         return rows
+
+    def whole_model(self) -> Iterator[tuple[float, TimedOperation]]:
+        """Yield every operation of a micro-batch, of all devices, with how often the model has it."""
+        for part, count in self.stages.model_parts.items():
+            for timed in self.timed[part]:
+                yield float(count), timed
 
     def operations(self) -> list[dict[str, Any]]:
         """Return FLOPs, bytes and seconds of every operation of one micro-batch, in execution order.

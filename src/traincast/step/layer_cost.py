@@ -9,7 +9,7 @@ from traincast.core.columns import TakesRows, maximum, minimum
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
-from traincast.operations.operation import Gemm, Operation, total
+from traincast.operations.operation import Operation, total
 from traincast.step.pipeline_stages import Counts
 from traincast.times.operation_time import Timed
 
@@ -97,12 +97,6 @@ def _squares(operations: list[Operation], plan: Plans) -> Column:
     """
     if not plan.optimizer.iterations:
         return 0.0
-    matrices = [
-        kernel
-        for op in operations
-        if op.weight is not None
-        for kernel in op.weight.kernels
-        if isinstance(kernel, Gemm)
-    ]
+    matrices = [matrix for op in operations if op.weight is not None for matrix in op.weight.gemms]
     shapes = [(minimum(matrix.m, matrix.n), maximum(matrix.m, matrix.n), matrix.batch) for matrix in matrices]
     return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in shapes)

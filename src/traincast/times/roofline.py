@@ -5,7 +5,7 @@ from traincast.core.columns import maximum, minimum
 from traincast.core.precision import Precision, Rate
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Accelerator
-from traincast.operations.operation import Gemm, Kernel, PassCount
+from traincast.operations.operation import PassCount
 from traincast.times.kernel_efficiency import attention, burst, work_done
 from traincast.times.overlap import exposed_time
 
@@ -95,18 +95,14 @@ def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: 
     return maximum(traffic - compute, streamed(always_exposed, gpu, assumed))
 
 
-def _hides_traffic(kernel: Kernel) -> bool:
-    """Return whether a kernel may hide all its traffic: elementwise work and scans, unlike products."""
-    return not isinstance(kernel, Gemm) or kernel.layout == "chunked"
-
-
 def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | None:
     """Return the traffic of products that arithmetic never hides [byte]; None without such traffic."""
-    if _is_fused_attention(work, assumed) or all(_hides_traffic(kernel) for kernel in work.kernels):
+    layouts = {gemm.layout for gemm in work.gemms} - {"chunked"}  # scans hide theirs, as elementwise work
+    if _is_fused_attention(work, assumed) or not layouts:
         return None
     inputs: Column = assumed.kernels.inputs_exposed
     outputs: Column = assumed.kernels.outputs_exposed
-    if any(isinstance(kernel, Gemm) and kernel.layout == "grouped" for kernel in work.kernels):
+    if "grouped" in layouts:
         grouped = assumed.kernels.grouped_exposed
         inputs, outputs = maximum(inputs, grouped), maximum(outputs, grouped)
     casts = assumed.kernels.casts_exposed

@@ -123,12 +123,17 @@ def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day:
             columns = dict.fromkeys(size for row in table_rows for size in FAMILIES[row.task.family].sizes)
             table_rows.sort(key=lambda row: row.task.sort_key)
             lines = [_cells(row, about, columns) | machine | {"date": day} for row in table_rows]
-            with atomic_output(table) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(lines)
+            write_rows(table, lines)
             written.append(table)
     return written
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows with equal columns as a table, a CSV file."""
+    with atomic_output(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _cells(row: Row, about: Mapping[str, Any], size_columns: Mapping[str, None]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from traincast.accuracy.profiles.events import DeviceEvents
 from traincast.core.quantities import Column
 from traincast.core.result import Doc, Result
-from traincast.operations.operation import Gemm, Operation
+from traincast.operations.operation import Operation
 
 if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
@@ -124,9 +124,7 @@ def _widths(operation: Operation, estimate: "Estimate", labels: frozenset[str]) 
     """Return the labels of an operation's products with weights; of its parts where none has all of it."""
     model, tp = estimate.model, estimate.plan.tp
     found = set[str]()
-    for gemm in operation.forward.kernels:
-        if not isinstance(gemm, Gemm) or not operation.weights:
-            continue
+    for gemm in operation.forward.gemms if operation.weights else ():
         k, n = float(np.asarray(gemm.k).item()), float(np.asarray(gemm.n).item())
         parts = {n}
         if f"product {k:.0f} {n:.0f}" not in labels and operation.role == "qkv":

@@ -43,19 +43,14 @@ def bart(c: Config) -> Keys:
 
 def encoder(c: Config) -> Keys:
     """Read the encoder's layers, heads and width, or leave it out."""
-    if decodes_alone(c):
-        return _alone(c)
+    if decodes_alone(c):  # its encoder is left out
+        width = c.figure("cross_attention_hidden_size")
+        alone = {"seq": encoder_seq(c)} | ({} if width is None else {"width": width})
+        return {"encoder": alone, "left_out": "encoder"}
     encoding, decoding = c.count("encoder_layers"), c.count("num_hidden_layers")
     read = c.figures(layers="encoder_layers", heads="encoder_attention_heads", ffn="encoder_ffn_dim")
     layers = c.sourced((encoding or 0) + (decoding or 0), "encoder_layers", "num_hidden_layers")
     return {"layers": layers, "encoder": {"seq": encoder_seq(c)} | read}
-
-
-def _alone(c: Config) -> Keys:
-    """Return the keys of a decoder whose encoder is left out."""
-    width = c.figure("cross_attention_hidden_size")
-    read = {"seq": encoder_seq(c)} | ({} if width is None else {"width": width})
-    return {"encoder": read, "left_out": "encoder"}
 
 
 def encoder_seq(c: Config) -> Any:
@@ -66,18 +61,13 @@ def encoder_seq(c: Config) -> Any:
     return c.sourced(min(context, MAX_ASSUMED_SEQ), "max_position_embeddings") | {"basis": "assumed"}
 
 
-def encodes_alone(c: Config) -> bool:
-    """Return whether a configuration is of an encoder that is trained without its decoder."""
-    return "EncoderModel" in str(c.fields.get("architectures"))
-
-
 def t5(c: Config) -> Keys:
     """Read T5: RMS norms, a table of relative positions of each stack, an MLP with a gate or without."""
     buckets, heads = c.count("relative_attention_num_buckets") or 0, c.count("num_attention_heads") or 0
     per_layer = {"small_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
     of_both = {"small_end_weights": c.sourced(2 * buckets * heads, "relative_attention_num_buckets")}
     keys: Keys = {"head_dim": c.figure("head_dim"), "mlp": c.word("feed_forward_proj", T5_MLP)}
-    if encodes_alone(c):
+    if "EncoderModel" in str(c.fields.get("architectures")):  # trained without its decoder
         of_both = {"small_end_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
         keys |= {"causal": False, "layers": c.figure("encoder_layers"), "encoder": None}
     return keys | (per_layer if c.flag("relative_in_every_layer") else of_both)
@@ -321,14 +311,10 @@ def dinov2(c: Config) -> Keys:
         }
     keys["small_weights"] = c.sourced(2 * hidden, "hidden_size")
     tokens = (1 + c.flag("use_mask_token")) * hidden
-    labels = len(c.fields.get("id2label") or "01") if _classifies(c) else 0  # 2 if left out, as transformers
+    classifies = "ForImageClassification" in str(c.fields.get("architectures"))
+    labels = len(c.fields.get("id2label") or "01") if classifies else 0  # 2 if left out, as transformers
     keys |= {"small_end_weights": c.sourced(tokens + labels * hidden, "hidden_size", "use_mask_token")}
     return keys | {"classes": c.sourced(labels, "id2label") if labels else None}
-
-
-def _classifies(c: Config) -> bool:
-    """Return whether the architecture is an image classifier."""
-    return "ForImageClassification" in str(c.fields.get("architectures"))
 
 
 def contrastive(c: Config) -> Keys:

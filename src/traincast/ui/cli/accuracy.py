@@ -98,6 +98,7 @@ def measure(
 
 def _measure_steps(job: "TrainingJob", file: Path, calibrated: Path | None, json: bool) -> None:
     """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
+    from traincast.accuracy.measure.tables import write_rows
     from traincast.accuracy.measure.training import compare
 
     with progress("training steps") as report_progress:
@@ -105,7 +106,7 @@ def _measure_steps(job: "TrainingJob", file: Path, calibrated: Path | None, json
     if not job.first:  # not the first rank, which alone reports
         return
     table = job.output
-    compare.write_rows(table, compare.with_system(rows, file, table.parent))
+    write_rows(table, compare.with_system(rows, file, table.parent))
     compare.partial_path(table).unlink(missing_ok=True)
     comparison = compare.compare_with_predictions(rows, file, calibrated)
     if json:

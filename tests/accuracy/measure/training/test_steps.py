@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from traincast.accuracy.measure.tables import write_rows
 from traincast.accuracy.measure.training import compare
 from traincast.accuracy.measure.training.compare import (
     TrainingJob,
@@ -20,7 +21,6 @@ from traincast.accuracy.measure.training.compare import (
     measure_steps,
     partial_path,
     with_system,
-    write_rows,
 )
 from traincast.accuracy.measure.training.timed_steps import (
     CPU_SHAPES,

@@ -1,6 +1,5 @@
 """Measured training steps against predictions, before and after calibrating to half of the shapes."""
 
-import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from traincast.accuracy.fit.fit import FittedConstant
 from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.measure import CSV, YAML, check_job
+from traincast.accuracy.measure.tables import write_rows
 from traincast.accuracy.measure.training.timed_steps import Shape, faster_visit, same_machine
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import ErrorSummary, source_of
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.load import load_system
-from traincast.core.output_files import atomic_output
 from traincast.core.result import KEY, Doc, Result
 
 Rows = Sequence[Mapping[str, str]]
@@ -149,14 +148,6 @@ def measure_steps(
 def partial_path(output: Path) -> Path:
     """Return the path of the unfinished table."""
     return output.with_name(f"{output.stem}.partial{output.suffix}")
-
-
-def write_rows(path: Path, table: Rows) -> None:
-    """Write rows as a table of runs."""
-    with atomic_output(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(table[0]))
-        writer.writeheader()
-        writer.writerows(table)
 
 
 def with_system(table: Rows, system: Path, folder: Path | None = None) -> list[dict[str, str]]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.accuracy.measure.launcher import launch
-from traincast.accuracy.measure.training.compare import write_rows
+from traincast.accuracy.measure.tables import write_rows
 from traincast.accuracy.measure.training.timed_steps import (
-    PRECISION_KNOBS,
     VOCAB_MULTIPLE,
     Shape,
     TrainingCase,
+    knobs_of,
 )
 from traincast.core.errors import InputError, TraincastError
 from traincast.core.model import Model
@@ -53,9 +53,8 @@ def every_plan(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
     for tp in _divisors(ranks):
         for pp in _divisors(ranks // tp):
             dp = ranks // tp // pp
-            if shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp or shape.gbs % dp:
+            if (knobs := knobs_of(shape, device, dp, tp, pp)) is None:
                 continue
-            knobs = {"dp": dp, "tp": tp, "pp": pp, "sp": tp == 1} | PRECISION_KNOBS[device]
             for mbs in _divisors(shape.gbs // dp):
                 yield from (Plan(mbs=mbs, zero=zero, **knobs) for zero in ((0, 1) if dp > 1 else (0,)))
 

@@ -129,18 +129,24 @@ def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Pl
         degree_sets += [{"tp": 2, "dp": half}, {"pp": 2, "dp": half}, {"pp": 2, "tp": half}]
     candidates: list[Plan] = []
     for degrees in degree_sets:
-        dp, tp, pp = (degrees.get(name, 1) for name in ("dp", "tp", "pp"))
-        if shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp:
+        knobs, pp = knobs_of(shape, device, **degrees), degrees.get("pp", 1)
+        if knobs is None:
             continue
-        replica_batch = shape.gbs // dp
+        replica_batch = shape.gbs // degrees.get("dp", 1)
         counts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
-        knobs = {"dp": dp, "tp": tp, "pp": pp, "sp": tp == 1} | PRECISION_KNOBS[device]
         plans = [Plan(mbs=replica_batch // n, zero=0, **knobs) for n in counts if replica_batch % n == 0]
-        if plans and tp == pp == 1:
+        if plans and degrees.keys() == {"dp"}:
             plans.append(replace(plans[0], zero=1))
         candidates += plans
     yield from dict.fromkeys(candidates)
     yield Plan(mbs=shape.gbs, zero=0, **PRECISION_KNOBS[device])
+
+
+def knobs_of(shape: Shape, device: str, dp: int = 1, tp: int = 1, pp: int = 1) -> dict[str, Any] | None:
+    """Return the knobs of plans with these degrees; None where they do not divide the shape."""
+    if shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp:
+        return None
+    return {"dp": dp, "tp": tp, "pp": pp, "sp": tp == 1} | PRECISION_KNOBS[device]
 
 
 def train_as_rank(request: dict[str, Any], send: Send) -> None:
