@@ -1,5 +1,6 @@
 """Questions to the explorer in a real browser; expected numbers are computed by the library in Python."""
 
+import json
 import re
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -190,6 +191,25 @@ def test_a_refused_search_is_not_announced_as_under_way(opened):
     page.locator("#trouble", has_text="status 422").wait_for()
     page.wait_for_timeout(1200)  # longer than it takes until a search under way is announced
     assert page.locator("#status").inner_text() == ""
+
+
+def test_the_machine_is_drawn_where_its_figures_come_after_the_page(opened):
+    """A loaded server sends the page without them, and with an answer that it knows."""
+    page = opened(SMALL)
+
+    def without_figures(route):
+        before, first, after = re.split(
+            r'(?<=id="first">)(.*?)(?=</script>)', route.fetch().text(), maxsplit=1
+        )
+        content = json.loads(first)
+        assert content["answer"] is not None
+        body = before + json.dumps(content | {"system": None}).replace("<", "\\u003c") + after
+        route.fulfill(body=body, content_type="text/html")
+
+    page.route(re.compile(re.escape(SMALL) + "$"), without_figures)
+    page.reload()
+    settled(page)
+    page.get_by_label("Memory capacity", exact=True).wait_for()
 
 
 def test_requests_to_a_busy_server_are_repeated(opened):

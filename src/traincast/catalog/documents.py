@@ -26,7 +26,7 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
     is_json = file.name.lower().endswith(".json")
     try:
         content = _parse(
-            _text(file, MAX_JSON_BYTES if is_json else MAX_YAML_BYTES), _json if is_json else _yaml
+            text_of(file, MAX_JSON_BYTES if is_json else MAX_YAML_BYTES), _json if is_json else _yaml
         )
         _refuse_unusable(content)
     except ValueError as error:
@@ -79,7 +79,7 @@ def values_of_key(folder: Folder, key: str) -> dict[str, tuple[Any, ...]]:
     """
     values = {}
     for name, file in catalogue(folder).items():
-        line = next((line for line in _text(file).splitlines() if line.startswith(f"{key}:")), "")
+        line = next((line for line in text_of(file).splitlines() if line.startswith(f"{key}:")), "")
         value = (_yaml(line) or {}).get(key) if line else None
         values[name] = (value,) if isinstance(value, str) else tuple(value or ())
     return values
@@ -101,7 +101,8 @@ def raw(file: "Path | Traversable", limit: int = MAX_BYTES) -> bytes:
         raise ValueError(f"cannot be read ({error.strerror or error})") from None
 
 
-def _text(file: "Path | Traversable", limit: int = MAX_YAML_BYTES) -> str:
+def text_of(file: "Path | Traversable", limit: int = MAX_YAML_BYTES) -> str:
+    """Read the text of a file as `raw` reads its bytes; ValueError also where it is not UTF-8."""
     try:
         return raw(file, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:

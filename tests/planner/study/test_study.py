@@ -287,6 +287,18 @@ def test_outputs_are_checked_before_any_work(small, tmp_path):
     assert taken.read_text() == "mine"
     with pytest.raises(tc.InputError, match="no table of results"):
         read(taken)
+    with pytest.raises(tc.InputError, match="is no file but a device or pipe"):
+        read(Path("/dev/zero"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files there have no holes")
+def test_a_huge_file_that_is_no_table_is_refused_by_its_first_bytes(tmp_path):
+    """It is not read: a terabyte of zeros would take hours, and more memory than there is."""
+    huge = tmp_path / "huge.csv"
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(tc.InputError, match="no table of results"):
+        read(huge)
 
 
 def test_local_workers_give_the_same_bytes_even_if_one_is_killed(small, tmp_path, pieces):

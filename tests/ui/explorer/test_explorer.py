@@ -772,8 +772,8 @@ def test_serve_from_the_command_line(served, capsys):
     assert stop.value.code == 2
     assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
-    assert process.wait() == 0
-    assert (process.stdout.read(), process.stderr.read()) == ("", "")
+    assert process.wait() == 130
+    assert (process.stdout.read(), process.stderr.read()) == ("", "traincast: interrupted\n")
 
 
 def test_a_server_that_is_ended_in_a_search_says_nothing(served):

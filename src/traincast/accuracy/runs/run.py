@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan
-from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, raw
+from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED
@@ -181,7 +181,7 @@ def rows(path: str | Path, given: Iterable[str] = ()) -> list[dict[str, str]]:
     missing or repeated.
     """
     try:
-        text = raw(Path(path), MAX_TABLE_BYTES).decode("utf-8-sig")
+        text = text_of(Path(path), MAX_TABLE_BYTES)
         first = text[:10_000].partition("\n")[0]
         reader = csv.DictReader(
             io.StringIO(text, newline=""), restval="", delimiter=max(",;\t", key=first.count)

@@ -25,6 +25,7 @@ from traincast.planner.study import paper_outputs
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, RESULTS, Study, Table
 
 FORMATS: Final = (".parquet", ".csv", ".json")
+MAX_HEADER_BYTES: Final = 1 << 16  # of a CSV table
 WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
 
 
@@ -98,14 +99,16 @@ def read(path: str | Path) -> Results:
         frame = paper_outputs.read(path)
         return Results(frame, {"columns": _meanings(frame.columns), "study": {"name": path.stem, "vary": []}})
     if not path.is_file():
-        raise InputError(str(path), ["no such file"])
+        raise InputError(str(path), ["is no file but a device or pipe" if path.exists() else "no such file"])
     try:
         if path.suffix == ".json":
             content = json.loads(path.read_text(encoding="utf-8"))
             return Results(pl.DataFrame(content["rows"], infer_schema_length=None), content["metadata"])
         if path.suffix == ".csv":
+            with path.open("rb") as file:  # the columns first: any other file may be of any size
+                header = pl.read_csv(file.readline(MAX_HEADER_BYTES), n_rows=0)
+            header.select("point", "model", "system", "strategy", "gpus", "rank", *RESULTS)
             frame = pl.read_csv(path, infer_schema_length=None)
-            frame.select("point", "model", "system", "strategy", "gpus", "rank", *RESULTS)
             return Results(frame, {"study": {"vary": _axes(frame)}})
         metadata = json.loads(pl.read_parquet_metadata(path)["traincast"])
         return Results(pl.read_parquet(path), metadata)

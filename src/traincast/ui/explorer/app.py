@@ -8,7 +8,7 @@ import json
 import mimetypes
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -364,5 +364,4 @@ def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> No
         log_level="critical",  # what clients send, and that they are left at the end, is no news here
         timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
     )  # fmt: skip
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed
-        uvicorn.Server(config).run(sockets=[listening])
+    uvicorn.Server(config).run(sockets=[listening])  # raises the interrupt again once all is closed

@@ -332,5 +332,5 @@ window.addEventListener("popstate", ({ state }) => {
   matchPins();
   return renew();
 });
-if (first.answer) drawSlower();
-else if (!first.refusal) renew();
+if (first.answer && first.system) drawSlower();
+else if (!first.refusal) renew(); // what was not known in time
