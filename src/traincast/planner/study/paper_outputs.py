@@ -56,10 +56,8 @@ def read(path: Path) -> pl.DataFrame:
         raise InputError(str(path), ["no such file"])
     files = sorted(path.glob("exec_*.npy")) if path.is_dir() else [path]
     if not files:
-        raise InputError(
-            str(path),
-            ["a folder without exec_<strategy>_<model>_<system>.npy of arXiv 2410.00273's code"],
-        )
+        missing = "exec_<strategy>_<model>_<system>.npy of arXiv 2410.00273's code"
+        raise InputError(str(path), [f"a folder without {missing}"])
     frame = pl.concat(
         [pl.DataFrame(list(_rows(file)), infer_schema_length=None) for file in files], how="diagonal"
     )

@@ -25,7 +25,6 @@ from traincast.planner.study import paper_outputs
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, RESULTS, Study, Table
 
 FORMATS: Final = (".parquet", ".csv", ".json")
-MAX_HEADER_BYTES: Final = 1 << 16  # of a CSV table
 WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
 
 
@@ -106,15 +105,15 @@ def read(path: str | Path) -> Results:
             return Results(pl.DataFrame(content["rows"], infer_schema_length=None), content["metadata"])
         if path.suffix == ".csv":
             with path.open("rb") as file:  # the columns first: any other file may be of any size
-                header = pl.read_csv(file.readline(MAX_HEADER_BYTES), n_rows=0)
+                header = pl.read_csv(file.readline(1 << 16), n_rows=0)
             header.select("point", "model", "system", "strategy", "gpus", "rank", *RESULTS)
             frame = pl.read_csv(path, infer_schema_length=None)
             return Results(frame, {"study": {"vary": _axes(frame)}})
         metadata = json.loads(pl.read_parquet_metadata(path)["traincast"])
         return Results(pl.read_parquet(path), metadata)
     except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError):
-        wanted = "no table of results that traincast wrote, as .parquet, .csv or .json"
-        raise InputError(str(path), [f"is {wanted}"]) from None
+        problem = "is no table of results that traincast wrote, as .parquet, .csv or .json"
+        raise InputError(str(path), [problem]) from None
 
 
 def _axes(frame: pl.DataFrame) -> list[dict[str, list[float]]]:
