@@ -199,7 +199,7 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
             predicted: Floats = np.array([row.predicted_step_seconds for row in rows])
             measured: Floats = np.array([row.measured_step_seconds for row in rows])
             subjects = [of[row.id] for row in rows]
-            mbs, layouts = np.array([one.mbs for one in subjects]), [one.layout for one in subjects]
+            mbs, layouts = np.array([run.mbs for run in subjects]), [run.layout for run in subjects]
             order = measured[recommended_order(predicted, mbs, layouts)]
             regrets = [float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF)]
             scores.append((spearman(predicted, measured), *regrets))

@@ -53,8 +53,8 @@ class RunBatch:
 
     def only(self, index: int) -> "RunBatch":
         """Return the batch of one of these runs."""
-        one = np.array([index])
-        return replace(self, plans=self.plans.take(one), gbs=self.gbs[one], rows=self.rows[one])
+        row = np.array([index])
+        return replace(self, plans=self.plans.take(row), gbs=self.gbs[row], rows=self.rows[row])
 
     def seconds(self, system: System, assumed: Assumptions) -> Floats:
         """Return step times, shape (runs,), or (n, runs) where figures are columns of shape (n, 1) [s]."""

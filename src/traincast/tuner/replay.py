@@ -372,7 +372,7 @@ def _trials_to(prior: Prior, truth: Floats) -> Floats:
 
 def goals(summaries: Sequence[ReplaySummary], lists: Sequence[LongList]) -> list[Goal]:
     """Return the goals of the tuner with what it reaches."""
-    first, *others = [one for one in summaries if one.kind == "all" and one.prior == PRIORS["left_out"]]
+    first, *others = [row for row in summaries if row.kind == "all" and row.prior == PRIORS["left_out"]]
     reliability = first.reliability or 0.0
     result = [
         Goal("stops after at most 3 trials, mean", f"{first.trials:.2f}", first.trials <= 3),
@@ -386,8 +386,8 @@ def goals(summaries: Sequence[ReplaySummary], lists: Sequence[LongList]) -> list
         result.append(Goal(f"{other.wrong}: at most 25% more trials", f"{more:+.1%}", more <= 0.25))
         same = regret <= max(first.regret, 0.002)
         result.append(Goal(f"{other.wrong}: the same regret, or 0.2%", f"{regret:.2%}", same))
-    for one in lists:
-        ratio = one.trials / one.ranked
-        name = f"long list, {one.truth}, to {one.within:.0%}: at most 0.6 of the ranking's trials"
+    for row in lists:
+        ratio = row.trials / row.ranked
+        name = f"long list, {row.truth}, to {row.within:.0%}: at most 0.6 of the ranking's trials"
         result.append(Goal(name, f"{ratio:.2f}", ratio <= 0.6))
     return result

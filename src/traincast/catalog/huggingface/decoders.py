@@ -207,7 +207,7 @@ def _reused_keys(c: Config, content: Keys) -> Keys:
         local is not None and (i + 1 in listed if listed else not every or (i + 1) % every != 0)
         for i in range(layers)
     ]
-    kinds = ["local dense" if one else "dense" for one in is_local]
+    kinds = ["local dense" if near else "dense" for near in is_local]
     keys = shaped(kinds, [own if i >= layers - reusing else {} for i in range(layers)], {})
     return keys | ({"local": local} if any(is_local) else {"local": None})
 

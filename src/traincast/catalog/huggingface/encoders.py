@@ -86,7 +86,7 @@ def sparse_stacks(c: Config) -> Keys:
             return {}
         place = (every - 1) if last else min(every - 1, 1)
         has = [every > 0 and i % every == place for i in range(layers)]
-        kinds += [f"{stack} {'moe' if one else 'dense'}" for one in has]
+        kinds += [f"{stack} {'moe' if is_moe else 'dense'}" for is_moe in has]
     if c.count("encoder_ffn_dim") != c.count("intermediate_size"):  # of experts in both stacks
         c.only("encoder_ffn_dim", c.count("intermediate_size"))
     experts = routed(c, "encoder_ffn_dim")

@@ -89,7 +89,7 @@ def block_indexed(c: Config) -> Keys:
     sizes = {name: c.figure_in("sparse_attention_config", old, name) for name, old in spelled.items()}
     words = {"minimax_m3_sparse": "indexed"} | dict.fromkeys(FULL_ATTENTION, "attention")
     freq = _flags(c, "sparse_attention_config", inside.get("sparse_attention_freq"))
-    listed = ["indexed" if one else "attention" for one in freq]
+    listed = ["indexed" if is_sparse else "attention" for is_sparse in freq]
     mixers = layer_words(c, words) or listed or ["attention"] * layers
     words = {"sparse": "moe", "dense": "dense"}
     default = _flags(c, "moe_layer_freq", c.fields.get("moe_layer_freq")) or [True] * layers
@@ -229,7 +229,7 @@ def lightning(c: Config) -> Keys:
     words = {"linear_attention": "gated_linear"} | dict.fromkeys(FULL_ATTENTION, "attention")
     layers, listed = c.count("num_hidden_layers") or 0, _flags(c, "attn_type_list", c.value("attn_type_list"))
     default = ["attention" if (i + 1) % 2 else "gated_linear" for i in range(layers)]
-    mixers = layer_words(c, words) or ["attention" if one else "gated_linear" for one in listed] or default
+    mixers = layer_words(c, words) or ["attention" if full else "gated_linear" for full in listed] or default
     keys = pairs(c, mixers)
     if "gated_linear" in mixers:
         keys["gated_linear"] = heads_of(c) | {"activated": True, "chunk": c.figure("block_size")}
@@ -329,7 +329,7 @@ def kimi_delta(c: Config) -> Keys:
     group = c.count("layer_group_size", least=0)
     default = [bool((i + 1) % group == 0 if group else i and i % 4 == 0) for i in range(layers)]
     attends = [i + 1 in full for i in range(layers)] if isinstance(full, list) else default
-    mixers = layer_words(c, words) or ["attention" if one else "gated_delta" for one in attends]
+    mixers = layer_words(c, words) or ["attention" if each else "gated_delta" for each in attends]
     keys = pairs(c, mixers)
     if "gated_delta" in mixers:
         keys["gated_delta"] = {"key_heads": heads, "value_heads": heads, "key_dim": dim, "value_dim": dim}

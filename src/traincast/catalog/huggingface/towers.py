@@ -235,8 +235,8 @@ def _projectors(
         keys_of["biased"] = flag(projector.get("biased", True))
         keys_of["gated"] = projector.get("gated", False)
         if "norm" in projector:
-            vectors, of = projector["norm"]
-            keys_of["norm"] = vectors * number(of)
+            vectors, width_of = projector["norm"]
+            keys_of["norm"] = vectors * number(width_of)
         times = projector.get("times")
         listed: Sequence[Any] = around.numbers(times) if times else [0]
         result += [keys_of] * len(listed)

@@ -1,6 +1,6 @@
 """Which machine to build or buy for the page's job: machines around the one that it shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -50,10 +50,14 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         assumptions=asked.assumptions,
     )
     found = find(question, Runs(progress=progress))
+    front = found.front_rows[:MOST_LISTED]
     return {
         "tokens": tokens,
         "sentences": found.sentences(),
-        "front": _machines(found, found.front_rows[:MOST_LISTED]),
+        "front": [
+            _point(found, row) | _figures(found, row) | {"plan": str(plans[0])}
+            for row, plans in zip(front, found.plans(front), strict=True)
+        ],
         "machines": [_point(found, int(row)) for row in np.flatnonzero(found.feasible)],
     }
 
@@ -64,15 +68,7 @@ def _point(found: Designs, row: int) -> dict[str, Any]:
     return {"days": float(found.hours[row] / 24), "cost": float(found.cost[row]), "kind": kind}
 
 
-def _machines(found: Designs, rows: Sequence[int]) -> list[dict[str, Any]]:
-    """Return machines of the front with their plans."""
-    return [
-        _point(found, row)
-        | {
-            "name": found.name(row),
-            "energy_kwh": float(found.energy[row]),
-            "regret": float(found.regret[row]),
-            "plan": str(plans[0]),
-        }
-        for row, plans in zip(rows, found.plans(rows), strict=True)
-    ]
+def _figures(found: Designs, row: int) -> dict[str, Any]:
+    """Return what the table of the front shows besides."""
+    energy, regret = float(found.energy[row]), float(found.regret[row])
+    return {"name": found.name(row), "energy_kwh": energy, "regret": regret}

@@ -149,24 +149,24 @@ def _least_cost(found: "Designs") -> tuple[str, str, Floats, Floats, Floats, Flo
 @style.styled
 def binding_map(found: "Designs") -> Figure:
     """Draw which figure binds over two figures of the cheapest machine."""
-    of = found.binding_map
-    if of is None:
+    grid = found.binding_map
+    if grid is None:
         raise InputError("binding", ["fewer than two figures vary: there is no map"])
-    looks = dict(zip(of.paths, (*style.COLOURS, style.BROWN, style.GREY), strict=False))
+    looks = dict(zip(grid.paths, (*style.COLOURS, style.BROWN, style.GREY), strict=False))
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.4, height=3.4)
-    for up, across in np.ndindex(of.binding.shape):
-        path = None if of.binding[up, across] < 0 else of.paths[of.binding[up, across]]
+    for up, across in np.ndindex(grid.binding.shape):
+        path = None if grid.binding[up, across] < 0 else grid.paths[grid.binding[up, across]]
         look: dict[str, Any] = style.INFEASIBLE if path is None else {"facecolor": looks[path], "alpha": 0.7}
         ax.add_patch(Rectangle((across - 0.5, up - 0.5), 1, 1, edgecolor="white", **look))
         if path is not None:
-            ax.text(across, up, f"{of.elasticity[up, across]:.2f}", ha="center", va="center", fontsize=7)
-    ax.set(xlim=(-0.5, len(of.xs) - 0.5), ylim=(-0.5, len(of.ys) - 0.5))
-    ax.set_xticks(range(len(of.xs)), [written(of.x, value) for value in of.xs])
-    ax.set_yticks(range(len(of.ys)), [written(of.y, value) for value in of.ys])
-    ax.set(xlabel=style.label(of.x, ""), ylabel=style.label(of.y, ""))
-    drawn = [path for number, path in enumerate(of.paths) if (of.binding == number).any()]
+            ax.text(across, up, f"{grid.elasticity[up, across]:.2f}", ha="center", va="center", fontsize=7)
+    ax.set(xlim=(-0.5, len(grid.xs) - 0.5), ylim=(-0.5, len(grid.ys) - 0.5))
+    ax.set_xticks(range(len(grid.xs)), [written(grid.x, value) for value in grid.xs])
+    ax.set_yticks(range(len(grid.ys)), [written(grid.y, value) for value in grid.ys])
+    ax.set(xlabel=style.label(grid.x, ""), ylabel=style.label(grid.y, ""))
+    drawn = [path for number, path in enumerate(grid.paths) if (grid.binding == number).any()]
     handles = [Patch(facecolor=looks[path], alpha=0.7, label=FIGURES[path]) for path in drawn]
-    if (of.binding < 0).any():
+    if (grid.binding < 0).any():
         handles.append(Patch(label="does not fit", **style.INFEASIBLE))
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure

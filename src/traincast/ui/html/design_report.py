@@ -54,7 +54,7 @@ def _summary(found: "Designs") -> Tiles:
     time, *ends = (number_text(hours / 24, 3) for hours in (found.hours[row], *found.intervals([row])[0]))
     is_known = len(set(ends)) > 1
     interval = f"{' to '.join(ends)}, 90% of measured times" if is_known else "no interval is known"
-    cost, energy = (number_text(of[row] / 1e6, 3) for of in (found.cost, found.energy))
+    cost, energy = (number_text(figure[row] / 1e6, 3) for figure in (found.cost, found.energy))
     yield "Time", f"{time} days", interval
     yield "Cost", f"${cost}M", f"{found.gpus[row]:,.0f} GPUs"
     yield "Energy", f"{energy} GWh", f"{number_text(found.kilowatts[row] / 1000, 3)} MW"
@@ -79,13 +79,13 @@ def _question(found: "Designs") -> Pairs:
 def _worth(found: "Designs") -> Table:
     rows = [
         (
-            FIGURES[of.figure],
-            f"{of.factor:g}",
-            percent(of.faster),
-            "does not fit" if of.worth is None else f"${max(of.worth, 0):,.0f}",
-            f"${of.price:,.0f}",
+            FIGURES[worth.figure],
+            f"{worth.factor:g}",
+            percent(worth.faster),
+            "does not fit" if worth.worth is None else f"${max(worth.worth, 0):,.0f}",
+            f"${worth.price:,.0f}",
         )
-        for of in found.worth
+        for worth in found.worth
     ]
     caption = "What a GPU of the cheapest machine may cost more at the same cost of the workload"
     return Table(caption, ("figure", "times as much", "faster by", "worth a GPU", "parts cost"), rows)
@@ -98,11 +98,11 @@ def _between(price: "Price", *ends: float) -> str:
 
 def _prices(found: "Designs") -> Table:
     """Return prices with their ranges and sources, and where another machine wins."""
-    ends = {of.price.name: of for of in found.break_even}
+    ends = {even.price.name: even for even in found.break_even}
     rows = []
     for price in found.prices:
-        of = ends.get(price.name)
-        stays = "" if of is None else _between(price, of.low, of.high)
+        even = ends.get(price.name)
+        stays = "" if even is None else _between(price, even.low, even.high)
         given = (price.text(price.value), _between(price, price.low, price.high))
         rows.append((price.title, *given, stays, price.basis, price.source))
     header = ("price", "value", "range", "cheapest stays", "basis", "source")

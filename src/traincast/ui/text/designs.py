@@ -31,7 +31,7 @@ def answer(found: "Designs") -> Parts:
     guesses = f"{sum(price.basis == 'guess' for price in found.prices)} of {len(found.prices)} prices"
     yield note(f"regret: worst over the ranges of prices and runs; guesses: {guesses}")
     yield heading("What more of a figure is worth for a GPU, at the same cost of the workload")
-    yield table(("", "faster by", "worth", "parts cost"), [_worth_cells(of) for of in found.worth])
+    yield table(("", "faster by", "worth", "parts cost"), [_worth_cells(worth) for worth in found.worth])
     yield from _break_even(found)
     yield from _today(found)
     yield heading("Plans on the cheapest machine to build")
@@ -41,24 +41,24 @@ def answer(found: "Designs") -> Parts:
     yield from paragraphs(*found.searched())
 
 
-def _worth_cells(of: "Worth") -> tuple[str, ...]:
-    if of.worth is None:
-        return of.title, "", "does not fit", f"${of.price:,.0f}"
-    return of.title, percent(of.faster), f"${max(of.worth, 0):,.0f}", f"${of.price:,.0f}"
+def _worth_cells(worth: "Worth") -> tuple[str, ...]:
+    if worth.worth is None:
+        return worth.title, "", "does not fit", f"${worth.price:,.0f}"
+    return worth.title, percent(worth.faster), f"${max(worth.worth, 0):,.0f}", f"${worth.price:,.0f}"
 
 
 def _break_even(found: "Designs") -> Parts:
     """Show below and above which price another machine is cheapest to build, and how that one differs."""
     rows, kept = list[tuple[str, ...]](), list[str]()
-    for of in found.break_even:
-        ends = (("below", of.low, of.below), ("above", of.high, of.above))
-        now = of.price.title, of.price.text(of.price.value)
+    for even in found.break_even:
+        ends = (("below", even.low, even.below), ("above", even.high, even.above))
+        now = even.price.title, even.price.text(even.price.value)
         rows += [
-            (*now, f"{way} {of.price.text(end)}", found.difference(row))
+            (*now, f"{way} {even.price.text(end)}", found.difference(row))
             for way, end, row in ends
             if row is not None
         ]
-        kept += [of.price.title] if of.below is of.above is None else []
+        kept += [even.price.title] if even.below is even.above is None else []
     yield heading("Break-even prices: where another machine becomes the cheapest to build")
     if rows:
         yield table(("price of", "now", "", "cheapest then has"), rows, left=(0, 2, 3), wrap=(3,), gap=1)

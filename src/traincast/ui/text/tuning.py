@@ -120,9 +120,10 @@ def replayed(report: "ReplayReport") -> Parts:
     yield from paragraphs(REPLAY_NOTE)
     yield heading("Long lists, simulated: trials in the median")
     cells = [
-        (one.truth, f"{one.within:.0%}", f"{one.trials:g}", f"{one.ranked:g}") for one in report.long_lists
+        (line.truth, f"{line.within:.0%}", f"{line.trials:g}", f"{line.ranked:g}")
+        for line in report.long_lists
     ]
     yield table(("truth drawn from", "to", "learning", "ranked"), cells)
     yield heading("Goals")
-    goals = [(one.goal, one.reached, "yes" if one.met else "no") for one in report.goals]
+    goals = [(line.goal, line.reached, "yes" if line.met else "no") for line in report.goals]
     yield table(("goal", "reached", "met"), goals, wrap=(0,))
