@@ -58,11 +58,12 @@ def least_data_parallel(
 ) -> Column:
     """Return a lower bound on `data_parallel` over all placements of its groups [s].
 
-    It leaves out all-reduces over replicas, and broadcasts.
+    It leaves out all-reduces over replicas, and broadcasts, and rises with the time of every exchange.
     """
     traffic = _traffic(costs, stages, placement, nm, system, assumed)
+    traffic = replace(traffic, contention=minimum(traffic.contention, 1.0))
     devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
-    return largest([sum(traffic.in_step(traffic.least_exposed, *device)) for device in devices])[0]
+    return largest([sum(traffic.in_step(traffic.exposed, *device)) for device in devices])[0]
 
 
 def hidden_traffic(
@@ -89,31 +90,20 @@ class _DataParallelTraffic:
     plan: Plans
     nm: Column
     assumed: Assumptions
-
-    def exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
-        """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
-        return self._exposed(exchanges, direction, device, passes, self.assumed.overlap.dp_contention)
-
-    def least_exposed(
-        self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0
-    ) -> Column:
-        """Return a lower bound on `exposed` that rises with the time of every exchange [s]."""
-        contention = minimum(self.assumed.overlap.dp_contention, 1.0)
-        return self._exposed(exchanges, direction, device, passes, contention)
+    contention: Column  # share of hidden traffic that costs time
 
     def hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
         """Return the hidden time of these exchanges [s]."""
         seconds = total(n * exchanges[part].seconds for part, n in device.items())
-        return seconds - self._exposed(exchanges, direction, device, passes, 0.0)
+        return seconds - replace(self, contention=0.0).exposed(exchanges, direction, device, passes)
 
-    def _exposed(
-        self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: Column
-    ) -> Column:
+    def exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
+        """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
         window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
         busy = [window * passes * getattr(self.costs[part], direction) for part in device]
         seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
         together = [self.buckets[part] for part in device]
-        return layer_by_layer(seconds, busy, list(device.values()), contention, streams, together)
+        return layer_by_layer(seconds, busy, list(device.values()), self.contention, streams, together)
 
     def in_step(
         self, time_of: Callable[..., Column], stored: Counts, executed: Counts
@@ -151,7 +141,8 @@ def _traffic(
     gather, scatter, between = _exchanges(used, buckets, placement, system, assumed)
     if plan.zero < 2 and between:
         scatter = {part: scatter[part].then(between[part]) for part in used}
-    return _DataParallelTraffic(used, gather, scatter, between, buckets, plan, nm, assumed)
+    contention = assumed.overlap.dp_contention
+    return _DataParallelTraffic(used, gather, scatter, between, buckets, plan, nm, assumed, contention)
 
 
 def _buckets(used: Costs, stages: Stages, placement: Placement, assumed: Assumptions) -> dict[str, Column]:

@@ -39,9 +39,7 @@ def accuracy(
     """
     if not len(measured):
         raise InputError("parity plot", ["no run is predicted whose step time was measured"])
-    figure = Figure((style.PAGE, max(3.8, 1.8 + 0.12 * len(budgets))), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    style.small_ticks(left, right)
+    figure, (left, right) = style.panels(2, height=max(3.8, 1.8 + 0.12 * len(budgets)))
     _draw_parity(left, measured, predicted, np.array(families), moe)
     causes = _draw_budgets(right, budgets)
     handles = style.component_legend(causes)

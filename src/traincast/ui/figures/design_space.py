@@ -47,9 +47,8 @@ def design_space(
     if not columns:
         problem = "no number of pipeline stages gives a plan that meets the rules"
         raise InputError("design space", [f"{base} on {gpus:,} GPUs: {problem}"])
-    figure = Figure((style.PAGE, 4.8), layout="constrained")
-    ax, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.4, 1))
-    style.small_ticks(ax, bottom)
+    figure, axes = style.axes_of((style.PAGE, 4.8), 2, 1, sharex=True, height_ratios=(2.4, 1))
+    ax, bottom = axes[:, 0]
     best = [float(np.min(style.in_unit("step_seconds", np.asarray(est.step_seconds)))) for est in columns]
     limit = MAX_OVER_SLOWEST_BEST * max(best)
     components = dict[str, None]()
@@ -61,17 +60,17 @@ def design_space(
     ax.set_ylim(0, limit)
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_ylabel(style.label("step_seconds"))
-    axes = STRATEGIES[base.strategy].axes
+    degrees = STRATEGIES[base.strategy].axes
     ticks = []
     for est in columns:
         plan = est.plan.take(int(np.argmin(np.atleast_1d(est.step_seconds))))
-        fast = "·".join(f"{getattr(plan, f'fast_{axis}'):.0f}" for axis in axes)
+        fast = "·".join(f"{getattr(plan, f'fast_{axis}'):.0f}" for axis in degrees)
         ticks.append(f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{fast}")
     bottom.set_xticks(range(len(columns)), ticks)
-    rows = f"pp\ndp\nfast {'·'.join(axes)}"
+    rows = f"pp\ndp\nfast {'·'.join(degrees)}"
     style.note(bottom, rows, (0, 0), (-4, -7), xycoords="axes fraction", fontsize=7, ha="right", va="top")
-    degrees = f"{style.label('pp')}, {style.label('dp').lower()}"
-    bottom.set_xlabel(f"{degrees}, and ranks of each group in one fast domain of the fastest placement")
+    named = f"{style.label('pp')}, {style.label('dp').lower()}"
+    bottom.set_xlabel(f"{named}, and ranks of each group in one fast domain of the fastest placement")
     about = f"{base}, every placement"
     figure.suptitle(f"{model.title} on {gpus:,} GPUs of {system.name}, {about}", fontsize=7.5)
     handles = style.component_legend([*components])

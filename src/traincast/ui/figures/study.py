@@ -223,10 +223,8 @@ def optima(frame: pl.DataFrame | Mapping[str, pl.DataFrame], capacity: float | N
     first = next(iter(best.values()))
     knobs = [axis for axis in STRATEGIES[first["strategy"][0]].axes if axis in first.columns]
     width = max(style.PAGE, len(best) * (0.62 * len(first) + 0.6))
-    figure = Figure((width, 5.8), layout="constrained")
     heights = (0.28 * (len(knobs) + 5), 1.4, 2)
-    axes = figure.subplots(3, len(best), sharex="col", height_ratios=heights, squeeze=False)
-    style.small_ticks(*axes.ravel())
+    figure, axes = style.axes_of((width, 5.8), 3, len(best), sharex="col", height_ratios=heights)
     components = dict[str, None]()
     for column, (name, rows) in zip(axes.T, best.items(), strict=True):
         infeasible = rows["step_seconds"].is_null()

@@ -105,17 +105,20 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side."""
     width = width or (COLUMN if count == 1 else PAGE * count / 2)
-    figure = Figure((width, height), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False, **options)[0].tolist()
-    small_ticks(*axes)
-    return figure, axes
+    figure, axes = axes_of((width, height), 1, count, **options)
+    return figure, axes[0].tolist()
 
 
 def panel_grid(rows: int, columns: int) -> tuple[Figure, Any]:
     """Return a figure with panels in rows, of one height of values each, and an array of its axes."""
     width = max(COLUMN, PAGE if columns > 1 else COLUMN + 0.8, 2.5 * columns)
-    figure = Figure((width, 0.9 + 2.4 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharex="row", sharey="row")
+    return axes_of((width, 0.9 + 2.4 * rows), rows, columns, sharex="row", sharey="row")
+
+
+def axes_of(size: tuple[float, float], rows: int, columns: int, **options: Any) -> tuple[Figure, Any]:
+    """Return a figure of a size [inch], and an array of its axes."""
+    figure = Figure(size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
     small_ticks(*axes.ravel())
     return figure, axes
 

@@ -57,8 +57,8 @@ def timeline(trace: Trace) -> Figure:
     """
     windows, pp = _windows(trace), trace.timeline.pp
     row = float(np.clip(MAX_ROWS_HEIGHT / pp, *ROW_HEIGHTS))
-    figure = Figure((style.PAGE, 0.75 + len(windows) * (row * pp + 0.42)), layout="constrained")
-    axes = figure.subplots(len(windows), 1, squeeze=False)[:, 0].tolist()
+    figure, column = style.axes_of((style.PAGE, 0.75 + len(windows) * (row * pp + 0.42)), len(windows), 1)
+    axes = column[:, 0].tolist()
     for ax, window in zip(axes, windows, strict=True):
         _draw_panel(ax, trace, window, numbered=len(windows) == 1 or window is not windows[0])
     for ax, title in zip(axes, TITLES, strict=False):
@@ -114,7 +114,6 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
         _draw_bars(ax, colour, hatch, visible, edged=numbered)
     ax.set(xlim=window, ylim=(trace.timeline.pp - 0.5, -0.5))
     ax.set_yticks(range(0, trace.timeline.pp, 1 + (trace.timeline.pp - 1) // MAX_DEVICES_NAMED))
-    style.small_ticks(ax)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
 
