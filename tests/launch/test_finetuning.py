@@ -270,6 +270,7 @@ def test_what_is_not_supported_is_refused_in_a_sentence(text, message, tmp_path)
         ("lora_modules_to_save: [embed_tokens]", "further modules are trained"),
         ("unfrozen_parameters: [lm_head]", "only some weights"),
         ("tiled_mlp: true", "parts of the sequence"),
+        ("qat: {group_size: 16}", "layers for a later quantisation"),
         ("new_sharding_size: 4", "not understood, may matter"),
     ],
 )

@@ -47,6 +47,7 @@ def test_sizes_are_those_of_the_base_configuration_scaled(tmp_path):
     text = COMMAND.format("base.yml", "hardware=gpu global_parameter_scale=64 per_device_batch_size=1")
     model = plan_of(tmp_path, text, "run.sh").model
     assert (model.layers, model.hidden, model.heads, model.ffn) == (64, 8192, 64, 28672)
+    assert model.causal
 
 
 @pytest.mark.parametrize(

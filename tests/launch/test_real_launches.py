@@ -353,7 +353,7 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
         AWS, {"variables": {"NODES": "4"}}, {"format": "slurm", "gpus": 32, "tp": 4, "layers": 36, "gbs": 288,
                                              "recompute": "attention"}),
     "mosaicml/llm-foundry scripts/train/yamls/pretrain/mpt-7b.yaml 8c8dd48": (
-        MPT, {"gpus": 64}, {"format": "llm-foundry", "mbs": 8, "gbs": 1024, "seq": 2048, "zero": 3, "layers": 32,
+        MPT, {"gpus": 64}, {"format": "llm-foundry", "mbs": 8, "gbs": 1024, "seq": 2048, "zero": 3, "layers": 32, "causal": True,
                             "recompute": "full", "precision": "bf16", "billions": 6.65}),  # mosaicml/mpt-7b's card
     "huggingface/nanotron examples/mamba/config_mamba.yaml 2411b02": (
         MAMBA, {}, {"format": "nanotron", "gpus": 8, "tp": 2, "pp": 2, "gbs": 4, "kinds": ("mamba only",)}),
@@ -370,7 +370,7 @@ def figures(checked):
         "topk": model.experts and model.experts.topk, "capacity": model.experts and model.experts.capacity, "every": model.experts and model.experts.every,
         **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal", "ffn", "dropout", "biases", "token_types", "mtp")},
     }  # fmt: skip
-    return vars(est.plan) | more
+    return {"mlp": model.mlp} | vars(est.plan) | more
 
 
 @pytest.mark.parametrize("source", READINGS)
@@ -406,6 +406,11 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
      {"gpus": 8, "vocab": 50432}, {"ffn": 5632}),
     (NEOX.replace("6144", "4160").replace('"pos-emb"', '"activation": "swiglu", "pos-emb"'),
      {"gpus": 8, "vocab": 50432}, {"ffn": 5546}),
+    # gpt-neox of 2024, configs/mistral/7B.yml and megatron/model/transformer.py (01657aa), LLaMAParallelMLP
+    (NEOX.replace("6144", "4096").replace('"pos-emb"', '"mlp_type": "llama", "activation": "silu", "intermediate_size": 14336, "pos-emb"'),
+     {"gpus": 8, "vocab": 50432}, {"ffn": 14336, "mlp": "swiglu", "biases": ("proj", "qkv")}),
+    (NEOX.replace("6144", "4096").replace('"pos-emb"', '"mlp_type": "llama", "mlp_multiple_of": 256, "pos-emb"'),
+     {"gpus": 8, "vocab": 50432}, {"ffn": 11008}),
     (NEOX.replace('"pos-emb"', '"attention_config": [[["flash"], "all"]], "pos-emb"'),
      {"gpus": 96, "vocab": 50432}, {"attention": "flash"}),
     (NEOX.replace('"fp16"', '"data_types": {"grad_accum_dtype": "bf16"}, "bf16"'), {"gpus": 96, "vocab": 50432},
@@ -451,6 +456,8 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
     (f"{GPT} --vocab-size 50304 --deepspeed --zero-stage 3", {}, {"zero": 3, "dp_overlap": True}),
     (f"{GPT} --vocab-size 50304 --deepspeed --zero-stage 1", {}, {"zero": 1, "dp_overlap": False}),
     (f"{GPT} --vocab-size 50304 --micro-batch-size 2 2>&1 | tee log", {}, {"mbs": 2}),
+    # Megatron-LM v1.1.5, examples/pretrain_gpt2_distributed.sh and megatron/arguments.py: sequences of a replica
+    (f"{GPT} --vocab-size 50304".replace("--micro-batch-size 1", "--batch-size 8"), {}, {"mbs": 8}),
     (f"{GPT} --vocab-size 50304 --micro-batch-size 2 > log.txt", {}, {"mbs": 2}),
     (f"bash -c '{GPT} \\\n  --micro-batch-size 2 \\\n  --vocab-size 50304\n'", {}, {"mbs": 2}),
 ])  # fmt: skip
@@ -481,6 +488,8 @@ def test_settings_mean_what_the_framework_does(text, given, expected, tmp_path):
     ("@run.cli.factory(name='llama3_8b')\ndef pretrain_recipe():\n    return run.Partial(pretrain)\n",
      "builds no recipe that is known"),
     (PRIMUS + "      timestep_sampling_strategy: logit_normal\n", "multimodal, vision or diffusion"),
+    ("torchrun -m verl.trainer.fsdp_sft_trainer data.micro_batch_size=4", "a launch of verl .supervised fine-tuning."),
+    ("model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n", "a launch of NeMo AutoModel"),
     ("#SBATCH --nodes=4\ntorchrun train.py --hidden_width=4096 --num_layers=32 --num_heads=32 --train_batch_size=1 "
      "--max_context_width=4096 --sharding_strategy=full", "a launch of a training program of its own"),
 ])  # fmt: skip
@@ -500,6 +509,8 @@ def _of(pp, mtp):
     if (pp, 1) not in layouts:
         raise ValueError(pp)
     return list([list(stage) for stage in layouts[(pp, 1)]])
+def _batch(cfg, lr=1, **further):
+    cfg.train.global_batch_size = {**further, "lr": lr}["global_batch_size"]
 def _leave(cfg):
     if cfg.train.global_batch_size is not None:
         return
@@ -524,6 +535,18 @@ def _leave(cfg):
     ("cfg.model.mtp = None\n    try:\n        cfg.model.pipeline_model_parallel_layout = _of(2, cfg.model.mtp or 1)\n"
      "    except ValueError:\n        pass", "pipeline_model_parallel_layout", "Ettt|ttmL"),
     ("cfg.train.global_batch_size = 8\n    _leave(cfg)", "global_batch_size", "8"),
+    ("for size in (2, 4):\n        cfg.train.global_batch_size = size", "global_batch_size", "4"),
+    ("for size in range(3):\n        cfg.train.global_batch_size = size", "global_batch_size", "2"),
+    ("sizes: dict = {**{'global_batch_size': 24}}\n    _batch(cfg, **sizes)", "global_batch_size", "24"),
+    ("cfg.comm_overlap.tp_comm_overlap = True\n    apply_determinism_overrides(cfg)", "tp_comm_overlap", False),
+    ("cfg.model = AModelProvider(mlp='fused', seq_length=2048)", "catalogue_model", "llama3_8b"),
+    ("cfg.model = AModelProvider(mlp='fused', seq_length=2048)", "seq_length", "2048"),
+    ("cfg = _peft_common_vlm()", "global_batch_size", "32"),  # recipes/common.py, as the next
+    ("cfg = _sft_common()", "seq_length", "2048"),
+    ("path = 'Qwen/Qwen3-8B'\n    cfg.model = AutoBridge.from_hf_pretrained(path).to_megatron_provider()",
+     "catalogue_model", "Qwen/Qwen3-8B"),
+    ("cfg.mixed_precision = MixedPrecisionConfig(bf16=True, params_dtype=torch.bfloat16)", "bf16", True),
+    ("cfg.mixed_precision = get_mixed_precision_config(bf16_with_mxfp8_mixed())", "fp8_recipe", "mxfp8"),
 ])  # fmt: skip
 def test_statements_of_a_recipe_are_followed_as_far_as_they_are_known(line, name, value):
     """By hand: what cannot be followed is named in place of a value."""
@@ -535,7 +558,8 @@ def test_statements_of_a_recipe_are_followed_as_far_as_they_are_known(line, name
     ("_change(cfg)\n    cfg.train.micro_batch_size = 4", {"_change", "global_batch_size", "mixed_precision"}),
     ("_change(given=cfg)", {"_change", "mixed_precision"}),
     ("_change_model(cfg.model)", {"_change_model", "recompute_modules"}),
-    ("for stage in (1, 2):\n        cfg.model.window = stage", {"for", "window"}),
+    ("for stage in stages:\n        cfg.model.window = stage", {"for", "window"}),
+    ("for stage in (1, 2):\n        cfg.model.window = stage\n        break", {"for", "window"}),
     ("if unknown(cfg):\n        cfg.train.lr = 4", {"unknown(cfg)", "lr"}),
     ("if unknown(cfg):\n        _change(cfg)", {"unknown(cfg)", "tp_comm_overlap"}),
     ("cfg.optimizer = make_optimizer()", {"make_optimizer", "exp_avg_dtype", "optimizer"}),
@@ -597,6 +621,11 @@ def deepseek_v3_pretrain_256gpu_h100_bf16_config():
           "catalogue_model": "deepseek-ai/DeepSeek-V3", "base_recipe": None, "world_size": "256"}),
     ({"perf_recipes/deepseek/common.py": None}, {  # nothing of it is known: degrees and batch are missing
         "pipeline_model_parallel_size": None, "exp_avg_dtype": None, "base_recipe": "deepseek_v3_pretrain_config"}),
+    ({"recipes/deepseek/__init__.py": "from .h100.nothing import *\nfrom .h100.deepseek_v3 import *\n"
+      "deepseek_v3_pretrain_config = deepseek_v3_pretrain_1024gpu_h100_bf16_config\n",
+      "perf_recipes/deepseek/common.py": PACKAGE["perf_recipes/deepseek/common.py"].replace(
+          "import deepseek_v3_pretrain_config", "import deepseek_v3_pretrain_1024gpu_h100_bf16_config as "
+          "deepseek_v3_pretrain_config")}, {"pipeline_model_parallel_size": "16", "base_recipe": None}),
     ({"recipes/deepseek/h100/sizes.py": None}, {"exp_avg_dtype": "bf16", "pipeline_model_parallel_size": "STAGES"}),
 ])  # fmt: skip
 def test_functions_of_other_files_are_followed(changed, expected, tmp_path):
@@ -607,6 +636,15 @@ def test_functions_of_other_files_are_followed(changed, expected, tmp_path):
             path.write_text(text, encoding="utf-8")
     settings = READERS["bridge-recipe"].read(PACKAGE[name], Given(folder=path.parent))
     assert {name: settings.get(name) for name in expected} == expected
+
+
+def test_a_recipe_that_never_ends_is_refused():
+    """Functions that call the next one twice, eight deep; the last has a loop in a loop."""
+    calls = "".join(f"def _f{i}(x):\n    _f{i + 1}(x)\n    _f{i + 1}(x)\n" for i in range(7))
+    loops = "def _f7(x):\n    for i in range(400):\n        for j in range(400):\n            x = i\n"
+    text = RECIPES.replace("cfg.train.micro_batch_size = 1", "_f0(1)") + calls + loops
+    with pytest.raises(tc.InputError, match="has more than 200,000 expressions to follow"):
+        READERS["bridge-recipe"].read(text, Given(recipe="8gpu_h100"))
 
 
 def test_a_malformed_file_that_is_imported_is_named(tmp_path):

@@ -177,7 +177,7 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
         (
             MEGATRON + " --hybrid-attention-ratio 0.1",
             None,
-            "a model with Mamba-1 or hybrid layers by ratio",
+            "a model with Mamba-1, hybrid layers by ratio or hybrid prediction heads",
             "--hybrid-attention-ratio",
         ),
     ],
@@ -581,7 +581,7 @@ def test_overrides_of_a_recipe(reading):
 
 
 @pytest.mark.parametrize(
-    "recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "nemotronh_8b_pretrain_config"]
+    "recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "mamba_8b_pretrain_config"]
 )
 def test_recipes_of_other_models(recipe, reading):
     with pytest.raises(tc.InputError, match=f"recipe {recipe}"):

@@ -102,8 +102,10 @@ def _adjusted_neox(settings: Settings) -> Settings:
     Attention is fused only where `attention_config` says flash or Transformer Engine's stands in its place
     (megatron/model/transformer.py, ea7aefd): the kind "global" is unfused.
     """
-    if width := settings.size("intermediate_size") or 4 * settings.count("hidden_size"):
-        inner = int(width * 2 / 3) // 2 if settings.any_on("swiglu", "quick_geglu") else width
+    hidden, llama = settings.count("hidden_size"), settings.pop("llama_mlp", False)  # releases until 2024
+    if width := settings.size("intermediate_size") or (int(8 * hidden / 3) if llama else 4 * hidden):
+        gated = settings.any_on("swiglu", "quick_geglu") and not llama
+        inner = int(width * 2 / 3) // 2 if gated else width
         multiple = settings.number("mlp_multiple_of")
         settings["ffn_hidden_size"] = -(-inner // multiple) * multiple
     settings.pop("intermediate_size", None)

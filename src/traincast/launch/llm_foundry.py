@@ -39,4 +39,5 @@ def read_mpt(settings: Settings) -> Facts:
         "positions": "rotary" if rope else "learned" if learned and not alibi else "none",
         "biases": () if settings.is_on("model.no_bias") else ("mlp", "proj", "qkv"),
         "inner_dropout": False,
+        "causal": True,
     }

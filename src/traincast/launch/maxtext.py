@@ -132,6 +132,7 @@ def read_sizes(settings: Settings) -> Facts:
         "kv_heads": kv_heads * wider, "head_dim": width, "ffn": ffn * wider, "vocab": vocab,
         "mlp": MLPS[words], "norm": "rmsnorm", "positions": "rotary", "biases": (), "dropout": False,
         "inner_dropout": False, "tied": settings.is_on("logits_via_embedding"), "qk_norm": None, "norms": 2,
+        "causal": True,
     }  # fmt: skip
 
 

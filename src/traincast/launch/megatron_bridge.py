@@ -80,6 +80,7 @@ def unread_rules(rules: UnreadRules) -> UnreadRules:
         harmless=(
             *in_sections.harmless,
             *sections,
+            *HARMLESS_SECTIONS,
             "recipe",
             NAMED_MODEL,
             *HARMLESS_OF_LORA,

@@ -20,6 +20,7 @@ from traincast.launch.python_source import (
 )
 
 MAX_ITEMS: Final = 500  # of a list that is joined or repeated
+MAX_STEPS: Final = 200_000  # expressions that are followed
 NONE: Final[Mapping[str, Any]] = {}
 CLASS: Final = "class"  # key of what a configuration is of
 
@@ -45,6 +46,7 @@ class Program(ABC):
         self.imports, self.folder = imports_of(tree), folder
         self.others: dict[Path, Self] = {}  # files that this one and those of it import from
         self.open: dict[str, set[str]] = {}  # what is not followed -> settings that it may set
+        self.steps = [0]  # expressions that were followed, in all files
 
     @abstractmethod
     def is_recipe(self, built: Any) -> bool:
@@ -59,18 +61,19 @@ class Program(ABC):
         first, *rest = ast.unparse(named).split(".")
         if (first in self.functions or first in self.names) and not rest:
             return self, first
-        if self.folder is None or first not in self.imports or depth > MAX_CALLS:
+        if self.folder is None or depth > MAX_CALLS:
             return None
-        module, name = self.imports[first]
-        for part in rest:
-            module, name = f"{module}.{name}" if module.strip(".") else module + name, part
-        file = module_file(module, self.folder)
-        if file is None:
-            return None
-        if file not in self.others:
-            other = self.others[file] = type(self)(tree_of_file(file), {}, file.parent)
-            other.others, other.open = self.others, self.open
-        return self.others[file].home(ast.Name(name), depth + 1)
+        all_of = [(module, first) for star, (module, _) in self.imports.items() if star[0] == "*"]
+        for module, name in [self.imports[first]] if first in self.imports else all_of:
+            for part in rest:
+                module, name = f"{module}.{name}" if module.strip(".") else module + name, part
+            file = module_file(module, self.folder)
+            if file is not None and file not in self.others:
+                other = self.others[file] = type(self)(tree_of_file(file), {}, file.parent)
+                other.others, other.open, other.steps = self.others, self.open, self.steps
+            if file is not None and (found := self.others[file].home(ast.Name(name), depth + 1)):
+                return found
+        return None
 
     @abstractmethod
     def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
@@ -87,6 +90,9 @@ class Program(ABC):
             names[argument] = None if default is None else self.value(default, self.names, depth)
         names |= zip((argument.arg for argument in function.args.args), words, strict=False)
         names |= given
+        if further := function.args.kwarg:
+            own = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
+            names[further.arg] = {name: value for name, value in given.items() if name not in own}
         result = self.run(function.body, names, depth)
         return result if result is not None else next(filter(self.is_recipe, names.values()), None)
 
@@ -98,7 +104,10 @@ class Program(ABC):
                     return self.value(value, names, depth)
                 case ast.Return():
                     return Unread("return")
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ):
                     names[name] = self.value(value, names, depth)
                 case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
                     parts = self.value(value, names, depth)
@@ -129,6 +138,13 @@ class Program(ABC):
                     not isinstance(made := self.value(value, names, depth), Unread)
                 ):
                     self.set(ast.unparse(target).split("."), made, names)
+                case ast.For(target=ast.Name(id=name), iter=every, body=body) if isinstance(
+                    rows := self.value(every, names, depth), list
+                ) and not any(isinstance(node, ast.Break | ast.Continue) for node in ast.walk(statement)):
+                    for row in rows:
+                        names[name] = row
+                        if (done := self.run(body, names, depth)) is not None:
+                            return done
                 case ast.For() | ast.While() | ast.Try() if set_attributes(statement):
                     self.doubts(type(statement).__name__.lower(), statement, names)
                 case _:
@@ -173,9 +189,15 @@ class Program(ABC):
 
     def value(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
         """Return the value of an expression: a configuration as a mapping, a literal, or its source."""
+        self.steps[0] += 1
+        if self.steps[0] > MAX_STEPS:
+            problem = (
+                f"has more than {MAX_STEPS:,} expressions to follow, loops and calls of functions counted"
+            )
+            raise InputError("Python", [problem])
         match node:
             case ast.Name(id=name):
-                home = None if name in names or name not in self.imports else self.home(node)
+                home = None if name in names else self.home(node)
                 return home[0].names.get(home[1], Unread(name)) if home else names.get(name, Unread(name))
             case ast.Attribute():
                 path = ast.unparse(node).split(".")
@@ -186,14 +208,18 @@ class Program(ABC):
             case ast.Call(func=ast.Attribute(value=owner, attr="lower")):
                 text = self.value(owner, names, depth)
                 return text.lower() if isinstance(text, str) else text
-            case ast.Dict(
-                keys=[ast.Tuple(), *_] as keys, values=values
-            ):  # layouts of pipelines by their sizes
-                rows = zip(keys, values, strict=True)
-                return {str(self.value(k, names, depth)): self.value(v, names, depth) for k, v in rows if k}
+            case ast.Dict(keys=keys, values=values):
+                table: dict[str, Any] = {}
+                for key, entry in zip(keys, values, strict=True):
+                    value = self.value(entry, names, depth)
+                    if key is not None:
+                        table[str(self.value(key, names, depth))] = value
+                    elif isinstance(value, dict):  # of two stars
+                        table |= value
+                return table
             case ast.Subscript(value=owner, slice=key):
-                table, of = self.value(owner, names, depth), str(self.value(key, names, depth))
-                return table.get(of, Unread(of)) if isinstance(table, dict) else constant(node, names)
+                rows, of = self.value(owner, names, depth), str(self.value(key, names, depth))
+                return rows.get(of, Unread(of)) if isinstance(rows, dict) else constant(node, names)
             case ast.BinOp(left=left, op=ast.Add() | ast.Mult() as sign, right=right):
                 first, second = (self.value(side, names, depth) for side in (left, right))
                 if isinstance(first, list) and isinstance(second, list if isinstance(sign, ast.Add) else int):
@@ -209,12 +235,20 @@ class Program(ABC):
                 rows = self.value(every, names, depth)
                 if isinstance(rows, list):
                     return [self.value(item, {**names, name: row}, depth) for row in rows]
+            case ast.Call(func=ast.Name(id="range"), args=ends):
+                numbers = [self.value(end, names, depth) for end in ends]
+                if not all(isinstance(number, int) for number in numbers) or len(numbers) not in (1, 2):
+                    return Unread("range")
+                return list(range(*numbers)) if len(range(*numbers)) <= MAX_ITEMS else Unread("range")
             case ast.Call(func=ast.Name(id="list"), args=[inner]):
                 return self.value(inner, names, depth)
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
                 return self.value(ast.Attribute(owner, name), names, depth)
             case ast.Call():
-                given = {word.arg: self.value(word.value, names, depth) for word in node.keywords if word.arg}
+                given: dict[str, Any] = {}
+                for word in node.keywords:
+                    value = self.value(word.value, names, depth)
+                    given |= {word.arg: value} if word.arg else value if isinstance(value, dict) else {}
                 words = [self.value(word, names, depth) for word in node.args]
                 home = self.home(node.func)
                 program, name = home or (self, "")

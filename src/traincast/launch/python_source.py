@@ -34,12 +34,16 @@ def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
 
 
 def imports_of(tree: ast.Module) -> dict[str, tuple[str, str]]:
-    """Return the names that a file imports: module, with dots before it where it is relative, and name."""
+    """Return the names that a file imports: module, with dots before it where it is relative, and name.
+
+    A module of which all names are imported stands under its own name behind a star.
+    """
     names = {}
     for node in (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)):
         for alias in node.names:
             if isinstance(node, ast.ImportFrom):
-                names[alias.asname or alias.name] = "." * node.level + (node.module or ""), alias.name
+                module = "." * node.level + (node.module or "")
+                names[f"*{module}" if alias.name == "*" else alias.asname or alias.name] = module, alias.name
             else:
                 module, _, name = (alias.name if alias.asname else alias.name.split(".")[0]).rpartition(".")
                 names[alias.asname or name] = module, name

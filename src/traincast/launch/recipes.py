@@ -10,7 +10,7 @@ from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron_bridge import HARMLESS_SECTIONS, PRESETS, megatron_settings
 from traincast.launch.python_program import CLASS, Program, Unread, set_attributes
-from traincast.launch.python_source import called, tree_of
+from traincast.launch.python_source import MAX_CALLS, called, tree_of
 from traincast.launch.settings import Settings, dotted, nested
 from traincast.launch.unsupported import check_training_kind
 
@@ -19,14 +19,23 @@ PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_preci
     "fp8_cs": "bf16_with_fp8_current_scaling_mixed", "fp8_ds": "bf16_with_fp8_delayed_scaling_mixed",
     "fp8_sc": "bf16_with_fp8_subchannel_scaling_mixed",
 }  # fmt: skip
-# What recipes begin with (recipes/common.py, _pretrain_common).
+# What all recipes begin with.
 DEFAULTS: Final[Mapping[str, Any]] = {
     f"mixed_precision.{CLASS}": "bf16_mixed",
     "ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True,
     "ddp.overlap_param_gather": True, "ddp.grad_reduce_in_fp32": True,
 }  # fmt: skip
+BEGUN: Final = (
+    "train.global_batch_size", "train.micro_batch_size", "dataset.seq_length", "ddp.overlap_grad_reduce"
+)  # fmt: skip
+COMMON: Final = {  # functions of recipes/common.py (067f987) -> values of these
+    "_pretrain_common": (32, 2, 4096, True), "_sft_common": (128, 1, 2048, False),
+    "_peft_common": (128, 1, 2048, False), "_sft_common_vlm": (32, 2, 4096, False),
+    "_peft_common_vlm": (32, 2, 4096, False),
+}  # fmt: skip
 DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 CONTAINER: Final = "ConfigContainer"
+PRECISION: Final = "MixedPrecisionConfig"
 TEXT: Final = "()"  # key of the text that a call is given
 RENAMED: Final = {
     "ddp.use_megatron_fsdp": "dist.use_megatron_fsdp",
@@ -38,14 +47,20 @@ PARTS: Final = {  # functions that set a field of a part of a recipe, their firs
     "set_cuda_graph_modules": "cuda_graph_modules",
     "set_deepseek_v3_pipeline_model_parallel_layout": "pipeline_model_parallel_layout",
 }
-HARMLESS: Final = ("_enable_overlap_param_gather_with_optimizer_step", "apply_determinism_overrides")
+HARMLESS: Final = ("_enable_overlap_param_gather_with_optimizer_step",)
+CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {  # ends of functions -> what they set in a recipe
+    "benchmark_common": {"ddp.grad_reduce_in_fp32": False},
+    "apply_determinism_overrides": {  # recipes/utils/determinism_utils.py
+        "comm_overlap.tp_comm_overlap": False, "model.deterministic_mode": True,
+    },
+}  # fmt: skip
 OPTIMIZERS: Final = {  # functions that return an optimizer and a schedule
     "distributed_fused_adam_with_cosine_annealing": "adam",
     "distributed_muon_with_cosine_annealing": "dist_muon",
 }
 KNOWN: Final = (  # not followed
     *PRESETS, *HARMLESS, *OPTIMIZERS, "_perf_precision", "get_mixed_precision_config", "default_peft_config",
-    "_pretrain_common", "_sft_common", "_peft_common",
+    *COMMON,
 )  # fmt: skip
 # What functions of Megatron-Bridge that change a recipe or a part of it set (perf_recipes/*/common.py).
 MAY_SET: Final[Mapping[str, str]] = {
@@ -55,7 +70,7 @@ MAY_SET: Final[Mapping[str, str]] = {
     "train": "global_batch_size micro_batch_size",
     "mixed_precision": "mixed_precision",
     "optimizer": "optimizer exp_avg_dtype",
-    "ddp": "use_megatron_fsdp overlap_grad_reduce overlap_param_gather",
+    "ddp": "use_megatron_fsdp overlap_grad_reduce overlap_param_gather grad_reduce_in_fp32",
     "comm_overlap": "tp_comm_overlap overlap_moe_expert_parallel_comm",
 }
 RECIPE: Final = re.compile(r"^(?P<model>\w+?)_(?P<kind>pretrain|sft|peft|finetune)(?:_|$)")
@@ -80,9 +95,16 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     check_training_kind([], {"recipe": models[name]}, "Python")
     recipe = program.call(name)
     built = dotted(recipe) if isinstance(recipe, dict) else {}
-    if preset := built.get(f"mixed_precision.{TEXT}") or built.get(f"mixed_precision.{CLASS}"):
+    if checkpoint := _named(built, "model"):
+        built[NAMED_MODEL] = checkpoint
+    if preset := _named(built, "mixed_precision") or built.get(f"mixed_precision.{CLASS}"):
+        if preset == PRECISION:
+            preset = "fp16_mixed" if built.pop("mixed_precision.fp16", False) else "bf16_mixed"
+        built.pop("mixed_precision.bf16", None)
         built["mixed_precision"] = PRECISIONS.get(str(preset), preset)
-    left_out = (CLASS, TEXT, *(GRAPHS if built.get("model.cuda_graph_impl") == "none" else ()))
+    left_out = (
+        CLASS, TEXT, "load_weights", *(GRAPHS if built.get("model.cuda_graph_impl") == "none" else ())
+    )  # fmt: skip
     overrides = {
         path: value
         for path, value in built.items()
@@ -114,7 +136,13 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         settings["base_recipe"] = base
     if gpus := GPUS.search(name):
         settings["world_size"] = gpus[1]
+    settings.setdefault(NAMED_MODEL, models[name])
     return settings
+
+
+def _named(built: Mapping[str, Any], part: str) -> Any:
+    """Return the checkpoint or preset that a function has the part from; empty if a class is made."""
+    return "" if str(built.get(f"{part}.{CLASS}", ""))[:1].isupper() else built.get(f"{part}.{TEXT}")
 
 
 def _text(value: Any) -> str:
@@ -131,7 +159,8 @@ class _Recipes(Program):
 
     def follows(self, name: str, words: list[Any]) -> bool:
         """Return whether a function of another file is followed: one whose effect is not known."""
-        return not (name in KNOWN or name.endswith("benchmark_common") or (name in PARTS and len(words) > 1))
+        known = name in KNOWN or name.endswith(tuple(CHANGES))
+        return not (known or (name in PARTS and len(words) > 1))
 
     def is_recipe(self, built: Any) -> bool:
         """Return whether a value is a recipe."""
@@ -145,26 +174,33 @@ class _Recipes(Program):
         if recipe := next(filter(self.is_recipe, (*words, *given.values())), None):
             self._change(recipe, name, words)
             return recipe
-        if words and isinstance(words[0], dict) and CLASS not in words[0]:  # a part of a recipe
+        first = words[0] if words else None
+        is_part = isinstance(first, dict) and (CLASS not in first or isinstance(node.args[0], ast.Attribute))
+        if is_part or (isinstance(first, dict) and name in PARTS):  # of a recipe
             if name in PARTS and len(words) > 1:
-                self.set(["", PARTS[name]], words[1], {"": words[0]})
+                self.set(["", PARTS[name]], words[1], {"": first})
             else:
                 self._open(name, ast.unparse(node.args[0]).rpartition(".")[2])
         if (begun := RECIPE.match(name)) and begun["model"] != "default":  # default_peft_config is LoRA
             peft = begun["kind"] == "peft"
             self._open(name)
             return _recipe({NAMED_MODEL: begun["model"], "recipe": name}, peft)
-        if name.endswith("_common"):  # _pretrain_common and its like
-            return _recipe({}, "peft" in name)
+        if name in COMMON or name.endswith("_common"):
+            return _recipe(dict(zip(BEGUN, COMMON.get(name, ()), strict=False)), "peft" in name)
+        owner = (
+            self.value(node.func.value, names, MAX_CALLS) if isinstance(node.func, ast.Attribute) else None
+        )
+        said = [of.get(TEXT) or of.get(CLASS) if isinstance(of, dict) else of for of in (owner, first)]
         literals = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
-        texts = (text for text in (*words[:1], *literals) if isinstance(text, str))
+        texts = (text for text in (*said, *literals) if isinstance(text, str) and type(text) is not Unread)
         return {CLASS: name, TEXT: next(texts, ""), **given}
 
     def _change(self, recipe: dict[str, Any], name: str, words: list[Any]) -> None:
         """Change a recipe as a function of Megatron-Bridge does; one that is not known is named."""
         batch = next((word for word in words if not isinstance(word, dict)), None)
-        if name.endswith("benchmark_common"):
-            self.set(["", "ddp", "grad_reduce_in_fp32"], False, {"": recipe})
+        if changes := next((changes for end, changes in CHANGES.items() if name.endswith(end)), None):
+            for path, value in changes.items():
+                self.set(["", *path.split(".")], value, {"": recipe})
         elif "global_batch_size" in name and batch is not None:
             self.set(["", "train", "global_batch_size"], batch, {"": recipe})
         elif name not in HARMLESS:
@@ -188,8 +224,6 @@ class _Recipes(Program):
 
     def set(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
         """Set a field of a recipe."""
-        if path[1:] == ["model"] and isinstance(value, dict) and TEXT in value:
-            path, value = [path[0], NAMED_MODEL], value[TEXT]
         for named in self.open.values():
             named -= {path[-1], *(value if isinstance(value, dict) else ())}
         made_by = value.get(CLASS, "") if isinstance(value, dict) else value
@@ -202,4 +236,4 @@ class _Recipes(Program):
 
 def _recipe(settings: Mapping[str, Any], peft: bool) -> dict[str, Any]:
     """Return a recipe of Megatron-Bridge that a file does not hold."""
-    return {CLASS: CONTAINER, **nested(DEFAULTS), **settings} | ({"peft_scheme": "lora"} if peft else {})
+    return {CLASS: CONTAINER, **nested({**DEFAULTS, **settings})} | ({"peft_scheme": "lora"} if peft else {})
