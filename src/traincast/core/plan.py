@@ -137,13 +137,13 @@ class Plan(Knobs[int, int | None]):
         numbers: dict[str, Any] = {knob: float(getattr(self, knob) or 1) for knob in KNOBS}
         return Plans(**numbers, **self.choices())
 
-    def knobs(self) -> dict[str, int | str]:
-        """Return the knobs that differ from their default, for display.
+    def knobs(self, placement: bool = False) -> dict[str, int | str]:
+        """Return the knobs that differ from their default, for display, or with the full `placement`.
 
         A `fast_*` of 1 is left out if its group has one member, or if another group shares a fast domain.
         """
         values = {name: getattr(self, name) for name in DEFAULTS}
-        shared = any((values[place] or 1) > 1 for place in PLACEMENTS)
+        shared = not placement and any((values[place] or 1) > 1 for place in PLACEMENTS)
         implied = {
             f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)
         }

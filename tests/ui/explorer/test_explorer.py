@@ -401,7 +401,7 @@ def test_all_mistakes_are_reported_as_on_the_command_line(client):
     [
         (b"", "application/json", 400),
         (b"[]", "application/json", 400),
-        (b'{"gpus": NaN}', "application/json", 400),
+        (b'{"gpus": NaN}', "application/json", 422),
         (b'{"gpus": 8, "gpus": 9}', "application/json", 400),
         (b"[" * 100_000, "application/json", 400),
         (b'{"gpus": ' + b"9" * 5000 + b"}", "application/json", 400),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, raise_problems, type_problems
+from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
@@ -26,7 +27,7 @@ from traincast.ui.explorer.question import (
     nested_values,
     read_state,
 )
-from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
+from traincast.ui.explorer.snippets import copy_texts
 from traincast.ui.text.plans import Ranking, recommendation
 
 MOST_LAYOUTS: Final = 500_000  # all evaluated to rank plans; of more, as few as decide
@@ -164,8 +165,8 @@ def _case_and_plan(request: Request) -> tuple[ExplorerCase, Plan]:
     state, knobs = _split_request(request, "plan")
     problems = type_problems("plan", knobs, "an object of knobs and choices", Mapping)
     if not problems:
-        unknown = [name for name in knobs if name not in KNOBS]
-        problems = [f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in unknown]
+        unknown = [name for name in knobs if name not in DEFAULTS]
+        problems = [f"{name}: no knob or choice of a plan; {close_to(name, DEFAULTS)}" for name in unknown]
         problems += nested_values(knobs)
     raise_problems("plan", problems)
     planned = Plan(**knobs)
@@ -194,7 +195,7 @@ def _scaling_row(result: Found) -> dict[str, Any]:
     known: dict[str, Any] = {}
     if result.best is not None:
         planned, est = result.best
-        known = est.to_dict() | {"label": str(planned), "knobs": knobs_of(planned)}
+        known = est.to_dict() | {"label": str(planned), "knobs": planned.knobs(placement=True)}
     row: dict[str, Any] = {"gpus": result.gpus, "candidates": result.candidates, "feasible": result.feasible}
     row |= {name: known.get(name) for name in SCALING_FIELDS}
     rate = row["tokens_per_second_per_gpu"]

@@ -28,9 +28,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from traincast.catalog.documents import parsed
 from traincast.core.errors import InputError, raise_problems, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES, REQUEST_SECONDS
-from traincast.ui.explorer.question import canonical_text, normal_text, parse_json, read_address, read_pins
+from traincast.ui.explorer.question import canonical_text, normal_text, read_address, read_pins
 from traincast.ui.explorer.worker import failure, json_bytes, mistake
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
@@ -217,12 +218,9 @@ async def _content(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise HTTPException(415, f"Content-Type must be {JSON}")
     try:
-        content = parse_json(await request.body())
-    except InputError as error:
+        return parsed((await request.body()).decode(), "json")
+    except (InputError, UnicodeDecodeError) as error:
         raise HTTPException(400, str(error)) from None
-    if not isinstance(content, dict):
-        raise HTTPException(400, "the request must be a JSON object: a state")
-    return content
 
 
 def _response(status: int, body: bytes) -> Response:

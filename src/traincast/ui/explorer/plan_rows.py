@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import Plan, Plans
+from traincast.core.knobs import DEFAULTS, STRATEGIES
+from traincast.core.plan import Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import short_of
@@ -13,15 +13,13 @@ from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 from traincast.ui.explorer.limits import MOST_POINTS
 from traincast.ui.explorer.question import ExplorerCase
-from traincast.ui.explorer.snippets import knobs_of
 
-DEFAULT_PLAN: Final = Plan()
 SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 
 
 def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
     """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
-    label = {"label": str(est.plan), "knobs": knobs_of(est.plan)}
+    label = {"label": str(est.plan), "knobs": est.plan.knobs(placement=True)}
     row = est.to_dict() | label | {"metrics": case.metrics(est)}
     return row if est.fits else row | {"short_of": short_of(est, advice=True)}
 
@@ -77,7 +75,7 @@ def _knobs(plans: Plans, rows: int, placed: bool) -> list[dict[str, Any]]:
         columns[name] = np.where(is_alone, 1, columns[name])
     values = plans.choices()
     overlapped = np.broadcast_to(values.pop("tp_overlap"), rows).tolist()
-    choices = {name: value for name, value in values.items() if value != getattr(DEFAULT_PLAN, name)}
+    choices = {name: value for name, value in values.items() if value != DEFAULTS[name]}
     overlap: tuple[dict[str, Any], dict[str, Any]] = ({}, {"tp_overlap": True})
     varied = {name: column.tolist() for name, column in columns.items() if (column != 1).any()}
     return [

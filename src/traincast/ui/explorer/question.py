@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
+from traincast.catalog.documents import parsed
 from traincast.catalog.load import known_model, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
@@ -120,7 +121,7 @@ def read_pins(query: Iterable[tuple[str, str]]) -> dict[str, Any]:
 def _parsed_value(key: str, text: str) -> Any:
     """Return a value of the address: a number, boolean or model where it reads as one."""
     if key == "model" and text.lstrip().startswith("{"):
-        return parse_json(text)
+        return parsed(text, "json")
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -129,26 +130,6 @@ def _parsed_value(key: str, text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Return the content of JSON text; repeated keys, NaN and infinity are refused."""
-
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is no number")
-
-    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            raise ValueError("a key stands twice in an object")
-        return content
-
-    try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=distinct)
-    except RecursionError:
-        raise InputError("JSON", ["is nested too deeply"]) from None
-    except ValueError as error:  # malformed JSON, or text that is not UTF-8
-        raise InputError("JSON", [f"malformed: {error}"]) from None
 
 
 def canonical_text(request: Mapping[str, Any]) -> str:

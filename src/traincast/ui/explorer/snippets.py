@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any, Final
 
 from traincast.core.errors import InputError
@@ -11,7 +10,6 @@ from traincast.core.plan import Plan
 from traincast.launch.export import FORMATS, export
 from traincast.ui.explorer.question import PASTED, ExplorerCase
 
-KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
 SEARCH_ARGUMENTS: Final = ("framework", "strategy", "assumptions")
 SEARCH_OPTIONS: Final = ("gpus", "seq", "global_batch", *SEARCH_ARGUMENTS, "tokens", "price", "restart")
 TRAINING_OPTIONS: Final = ("train", "lengths", "images", "image_size", "frozen_tower")
@@ -66,7 +64,7 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
         lines += ["for _, est in found.plans:", "    print(est)", "print(found.explain())"]
     else:
         settings = {"gbs": case.question.gbs, "assumptions": case.question.assumptions.name}
-        lines += [f"plan = tc.Plan({_keywords(knobs_of(plan))})"]
+        lines += [f"plan = tc.Plan({_keywords(plan.knobs(placement=True))})"]
         lines += [f"est = tc.estimate(model, system, plan, {_keywords(settings)})", "print(est)"]
     return "\n".join(lines) + "\n"
 
@@ -102,7 +100,8 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
         options["top"] = state.top
     else:
         settings = (state.seq, case.question.gbs, case.question.assumptions.name)
-        options = dict(zip(("seq", "global_batch", "assumptions"), settings, strict=True)) | knobs_of(plan)
+        options = dict(zip(("seq", "global_batch", "assumptions"), settings, strict=True))
+        options |= plan.knobs(placement=True)
     options |= {name: getattr(state, name) or None for name in TRAINING_OPTIONS}
     command = "plan" if plan is None else "estimate"
     words = ["traincast", command, model, "--system", str(state.system), *_flags(options)]
@@ -119,14 +118,3 @@ def _flags(values: Mapping[str, Any]) -> Iterator[str]:
         elif value is not None:
             yield f"--{option}"
             yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def knobs_of(plan: Plan) -> dict[str, Any]:
-    """Return the knobs and choices of a plan that differ from the default, including the full placement."""
-    knobs = {name: getattr(plan, name) for name in KNOBS}
-    unplaced = {name for name in KNOBS if name.startswith("fast_") and knobs[name.removeprefix("fast_")] == 1}
-    return {
-        name: value
-        for name, value in knobs.items()
-        if value is not None and value != KNOBS[name] and name not in unplaced
-    }

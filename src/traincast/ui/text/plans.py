@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from traincast.core.assumptions import PAPER
-from traincast.core.knobs import CHOICES, KNOB_SPECS, STRATEGIES
+from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column
@@ -63,7 +63,6 @@ SHORT_COMPONENTS: Final = {  # column titles of memory components
     "gathered": "gath.",
     "workspace": "work.",
 }
-DEFAULT_PLAN: Final = Plan()
 
 
 def search(
@@ -358,9 +357,9 @@ def knobs_of(plans: Sequence[Plan]) -> list[str]:
 
 def knob_text(plan: Plan, name: str) -> str:
     """Return a knob or choice of a plan as text; empty where it has its default value or does not apply."""
-    value, default = getattr(plan, name), getattr(DEFAULT_PLAN, name)
+    value = getattr(plan, name)
     second = STRATEGIES[plan.strategy].second
-    shown = name in ALWAYS_SHOWN or value != default
+    shown = name in ALWAYS_SHOWN or value != DEFAULTS[name]
     if name in ("tp2", "cp", "panels"):
         shown = second == ("tp2" if name == "panels" else name)
     if not shown:
