@@ -17,7 +17,7 @@ from traincast.planner.evaluation import least_times as times_of
 from traincast.planner.fits_in_memory import Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import enumerate_outlines, enumerate_space
+from traincast.planner.search_space import Rungs, enumerate_outlines, enumerate_space
 from traincast.planner.shortlist import Bounds
 from traincast.step.arguments import check_assumptions
 from traincast.step.estimate import estimate_placed
@@ -130,18 +130,20 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     assumed = check_assumptions(assumptions, "calibrated")
     domain = system.domain(gpus) if batch.ordered else system.fast_domain
     outlines = enumerate_outlines(model, (gpus,), domain, 96, (batch,))
-    (outline,) = outlines.values()
-    rows = np.arange(len(outline.space.layer_row))
+    searched = Searched(outlines, [batch], system, assumed)
+    (outline,) = searched.ladders.values()
+    rows = np.arange(outline.rows)
     assume(len(rows))
+    ladder, _ = outline.ladders(rows)
     evaluation = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), unlimited(system), assumed)
-    every = Bounds(Searched(outlines, [batch], system, assumed), {0: np.ones(len(rows), bool)})
+    every = Bounds(searched, {0: Rungs(np.zeros_like(outline.size), outline.size)})
     (alike,) = every.alike
     (recompute,) = alike.batches
     bounds, least = (every.of_rows(alike, rows, name) for name in (recompute, "none"))
-    row = rows if outline.replicas is None else outline.replicas.of(rows)[0]
+    row = rows if outline.replicas is None else outline.replicas.of(ladder)[0]
     assert (least > 0).all()
     assert (least * (1 - ROUNDING) <= bounds).all()
-    of_ladders = every.of_ladders(alike, rows)
+    of_ladders = every.of_ladders(alike, np.arange(len(outline.size)))[ladder]
     assert ((of_ladders > 0) & (of_ladders * (1 - ROUNDING) <= least)).all()
     assert (bounds[row] <= evaluation.least_seconds[0]).all()
 

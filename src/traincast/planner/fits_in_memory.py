@@ -22,7 +22,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, minimum, numbered
 from traincast.core.knobs import DEFAULTS, words
 from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
+from traincast.core.quantities import Column, Floats, Ints, nonzero
 from traincast.core.system import System
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import AROUND_LAYERS, layouts_memory
@@ -30,6 +30,7 @@ from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search_space import (
     Outline,
     Progress,
+    Rungs,
     Space,
     distinct_layers,
     of_batch,
@@ -78,6 +79,22 @@ class Searched:
         """Assumptions with the values fitted to the machine."""
         return with_fitted_values(self.system, self.assumptions)
 
+    @cached_property
+    def ladders(self) -> dict[CandidateBatch, Outline]:
+        """Outlines whose micro-batches need memory in proportion to their size, in each ladder."""
+        return {shape: self._split(outline) for shape, outline in self.outlines.items()}
+
+    def _split(self, outline: Outline) -> Outline:
+        space, rows = outline.space, np.arange(outline.rows)
+        offloads = any("activations" in words(batch.given.get("offload", "none")) for batch in self.batches)
+        if offloads or space.model.adapters is not None:
+            return outline.split(rows)
+        if self.assumed.memory.gradients_last != "backward":
+            return outline
+        # a single micro-batch has a ladder of its own: gradients are freed early
+        single = rows[outline.at(rows).layouts.microbatches(space.gbs) == 1]
+        return outline.split(distinct_values(np.append(outline.first[:-1], single)))
+
     @property
     def capacity(self) -> float:
         """Memory of an accelerator [byte]."""
@@ -85,10 +102,10 @@ class Searched:
 
 
 class Largest(NamedTuple):
-    """The largest micro-batches that fit of ladders of layouts, with each number of replicas."""
+    """How many of all micro-batches fit of ladders of layouts, with each number of replicas."""
 
-    surely: Ints  # however sums are rounded [sequences]
-    maybe: Ints  # in some order of them [sequences]
+    surely: Ints  # however sums are rounded
+    maybe: Ints  # in some order of them
     room: Floats  # that the smallest micro-batch leaves, negative where it does not fit [byte]
 
 
@@ -96,38 +113,32 @@ class Largest(NamedTuple):
 class Fitting:
     """Which layouts of a batch fit: of each ladder, those in its first rows."""
 
+    outline: Outline
     candidates: int  # that fit
-    first: Ints  # first row of each ladder in the outline, and the end
     most: Ints  # rows of each ladder of which some layout fits, or may but for rounding
     least: Ints  # rows of which all do, however sums are rounded
     room: Floats  # memory that the leanest layout of each row of degrees leaves, if any [byte]
 
     @classmethod
-    def of(cls, space: Space, first: Ints) -> "Fitting":
-        """Return the state before any layout of an outline's space is counted."""
-        most, least = np.zeros((2, len(first)), np.int64)
-        room = np.full(len(space.fills.count), -np.inf)
-        return cls(0, np.append(first, len(space.degree)), most, least, room)
+    def of(cls, outline: Outline) -> "Fitting":
+        """Return the state before any layout of an outline is counted."""
+        most, least = np.zeros((2, len(outline.size)), np.int64)
+        return cls(outline, 0, most, least, np.full(len(outline.space.fills.count), -np.inf))
 
-    @cached_property
-    def may_fit(self) -> Bools:
+    @property
+    def may_fit(self) -> Rungs:
         """Rows of the outline of which some layout fits, or may but for rounding."""
-        return self._among_first(self.most)
+        return Rungs(np.zeros_like(self.most), self.most)
 
-    @cached_property
-    def may_not(self) -> Bools:
+    @property
+    def may_not(self) -> Rungs:
         """Rows of the outline of which some layout does not fit, or may not but for rounding."""
-        return ~self._among_first(self.least)
-
-    def _among_first(self, number: Ints) -> Bools:
-        """Return which rows are among the first so many of their ladder."""
-        ends = np.repeat(self.first[:-1] + number, np.diff(self.first))
-        return np.arange(len(ends)) < ends
+        return Rungs(self.least, self.outline.size)
 
     def add(self, block: "_Block", largest: Largest) -> Ints:
-        """Count layouts of ladders that fit; return rows of those that are not counted, for rounding."""
-        if not len(block.first):
-            return block.first
+        """Count layouts of ladders that fit; return ladders whose are not counted, for rounding."""
+        if not len(block.counts):
+            return block.counts
         surely, maybe = (of[block.taken] for of in largest[:2])
         number = at_most = block.number(surely)
         if len(close := np.flatnonzero(surely != maybe)):
@@ -140,30 +151,29 @@ class Fitting:
         near = np.zeros(len(block.counts), np.bool_)
         near[block.ladder[at_most > number]] = True
         self.candidates += int(np.where(near, 0, np.add.reduceat(number, block.layouts)) @ block.counts)
-        ladders = np.flatnonzero(near) + block.ladders.start
-        return ragged(self.first, np.diff(self.first), ladders)
+        return np.asarray(np.flatnonzero(near) + block.ladders.start)
 
 
 class Census:
     """Counts of what fits of a search."""
 
     def __init__(self, searched: Searched, progress: Progress | None = None):
-        outlines, batches, self._assumed = searched.outlines, searched.batches, searched.assumed
+        outlines, batches, self._assumed = searched.ladders, searched.batches, searched.assumed
         self._outlines, self._batches = outlines, batches
         self._capacity = searched.capacity
         self._rounding = ROUNDING * self._capacity if np.isfinite(self._capacity) else 0.0
+        gbs = next(iter(outlines.values())).space.gbs
+        # number of micro-batches up to each number of sequences
+        self._up_to = np.searchsorted(divisors(gbs), np.arange(gbs + 1), side="right")
         self._footprints: dict[Any, dict[str, Footprint]] = {}
         self._counted: dict[Any, Counted] = defaultdict(dict)  # operations of layers, recomputation aside
         self._layers: dict[str, Plans] = {}  # distinct ones, `experts_apart`, by strategy
-        offloads = any("activations" in words(batch.given.get("offload", "none")) for batch in batches)
-        self._first = {shape: self._ladders(outlines[shape], offloads) for shape in outlines}  # rows
         self._layer: dict[CandidateBatch, Ints] = {}  # place among these layers of each ladder of a shape
         of_strategy: dict[str, list[CandidateBatch]] = defaultdict(list)
         for shape in outlines:
             of_strategy[shape.strategy].append(shape)
         for name, shapes in of_strategy.items():
-            rows = [outlines[shape].space.layer_row[self._first[shape]] for shape in shapes]
-            used = list(map(numbered, rows))
+            used = [numbered(outlines[shape].space.layer_row) for shape in shapes]
             tables = [
                 replace(outlines[shape].space.layers.take(layers), pp=1.0, dp=1.0)
                 for shape, (layers, _) in zip(shapes, used, strict=True)
@@ -180,7 +190,8 @@ class Census:
             indices = [index for shape in members for index in of_shape[shape]]
             found |= zip(indices, self._count(hull, members, indices), strict=True)
             if progress is not None:
-                counted = sum(int(outlines[batches[index].shape].counts.sum()) for index in indices)
+                of_batches = (outlines[batches[index].shape] for index in indices)
+                counted = sum(int(outline.counts @ outline.size) for outline in of_batches)
                 progress(len(found), len(batches), counted)
         self.fittings = [found[index] for index in range(len(batches))]
 
@@ -195,8 +206,8 @@ class Census:
         values: list[Floats] = []
         for fitting, batch in zip(self.fittings, self._batches, strict=True):
             space = self._outlines[batch.shape].space
-            first = np.searchsorted(space.degree, np.arange(len(fitting.room)))
-            values.append(np.broadcast_to(figure(space), np.shape(space.degree))[first])
+            ladder = np.searchsorted(space.degree, np.arange(len(fitting.room)))
+            values.append(np.broadcast_to(figure(space), np.shape(space.degree))[ladder])
             for value, room in zip(values[-1].tolist(), fitting.room.tolist(), strict=True):
                 most[value] = max(room, most.get(value, room))
         least = dict.fromkeys(sorted(most), np.inf)
@@ -204,9 +215,8 @@ class Census:
             largest = np.array([most[value] for value in of_degree.tolist()])
             degrees = np.flatnonzero(fitting.room >= largest - self._rounding)
             if len(degrees):
-                space = self._outlines[self._batches[index].shape].space
-                rows = np.flatnonzero(np.isin(space.degree, degrees))
-                layouts, memory = self._exact(self._batches[index], rows)
+                ladders = np.flatnonzero(np.isin(fitting.outline.space.degree, degrees))
+                layouts, memory = self._exact(self._batches[index], fitting.outline.rows_of(ladders))
                 value_of = np.broadcast_to(figure(layouts), np.shape(memory))
                 for value in np.unique(of_degree[degrees]).tolist():
                     least[value] = min(least[value], float(memory[value_of == value].min()))
@@ -216,29 +226,21 @@ class Census:
         """Return the least memory of a batch, up to rounding; infinite where it has no layouts [byte]."""
         return self._capacity - float(self.fittings[index].room.max(initial=-np.inf))
 
-    def nearest(self, index: int) -> Ints:
+    def nearest(self, index: int) -> Rungs:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""
-        batch, fitting = self._batches[index], self.fittings[index]
-        outline, first = self._outlines[batch.shape], self._first[batch.shape]
-        leanest = np.r_[True, fitting.may_fit][:-1]  # of those of its ladder that do not fit
-        leanest[first] = True
-        rows = np.flatnonzero(fitting.may_not & (fitting.may_fit | leanest))
-        _, memory = self._exact(batch, rows)
+        fitting = self.fittings[index]
+        outline, size = fitting.outline, fitting.outline.size
+        # the leanest of a ladder that does not fit, and those that may not but for rounding
+        ends = np.minimum(fitting.most + 1, size)
+        rows = ragged(outline.first[:-1] + fitting.least, ends - fitting.least, np.arange(len(size)))
+        _, memory = self._exact(self._batches[index], rows)
         nearest = memory[memory > self._capacity].min(initial=np.inf)
-        of_layouts = rows if outline.replicas is None else outline.replicas.of(rows)[0]
+        ladder, _ = outline.ladders(rows)
+        of_layouts = ladder if outline.replicas is None else ladder[outline.replicas.of(ladder)[0]]
         near = of_layouts[(memory > self._capacity) & (memory <= nearest + self._rounding)]
-        ladder = np.searchsorted(first, np.arange(len(fitting.may_not)), side="right")
-        return np.flatnonzero(fitting.may_not & np.isin(ladder, ladder[near]))
-
-    def _ladders(self, outline: Outline, offloads: bool) -> Ints:
-        """Return the first row of each ladder of an outline; every row where sizes are not proportional."""
-        space, every = outline.space, np.arange(len(outline.space.degree))
-        if offloads or space.model.adapters is not None:
-            return every
-        if self._assumed.memory.gradients_last != "backward":
-            return outline.first
-        # a single micro-batch has a ladder of its own: gradients are freed early
-        return distinct_values(np.r_[outline.first, every[space.layouts.microbatches(space.gbs) == 1]])
+        high = np.zeros_like(size)
+        high[near] = size[near]
+        return Rungs(fitting.least, high)
 
     def _hulls(self) -> dict[CandidateBatch, dict[CandidateBatch, Ints]]:
         """Return the shapes whose ladders those of others are among, and of each of these which.
@@ -264,7 +266,7 @@ class Census:
     def _numbers(self, shape: CandidateBatch) -> Ints:
         """Return a number for each ladder of a shape, different ones for different ladders."""
         space, layer = self._outlines[shape].space, self._layer[shape]
-        degrees, layouts = divisors(space.gpus[0]), space.layouts.take(self._first[shape])
+        degrees, layouts = divisors(space.gpus[0]), space.layouts
         pipeline = layer * len(degrees) + np.searchsorted(degrees, layouts.pp)
         return np.asarray(pipeline * (most_chunks(space.model) + 1) + layouts.vp, np.int64)
 
@@ -278,16 +280,16 @@ class Census:
     ) -> list[Fitting]:
         """Return what fits of batches whose shapes have the same hull."""
         shapes = [self._batches[index].shape for index in indices]
-        fittings = [Fitting.of(self._outlines[shape].space, self._first[shape]) for shape in shapes]
+        fittings = [Fitting.of(self._outlines[shape]) for shape in shapes]
         for ladders, ladder, every in self._blocks(hull, indices):
             blocks = {
-                shape: _Block.of(self._outlines[shape].space, self._first[shape], places, ladders, ladder)
+                shape: _Block.of(self._outlines[shape], places, ladders, ladder)
                 for shape, places in members.items()
             }
             for index, shape, fitting, largest in zip(indices, shapes, fittings, every, strict=True):
                 near = fitting.add(blocks[shape], largest)
                 if len(near):
-                    layouts, memory = self._exact(self._batches[index], near)
+                    layouts, memory = self._exact(self._batches[index], fitting.outline.rows_of(near))
                     fitting.candidates += int(layouts.counts[memory <= self._capacity].sum())
         return fittings
 
@@ -295,21 +297,21 @@ class Census:
         self, hull: CandidateBatch, indices: Sequence[int]
     ) -> Iterator[tuple[slice, Ints, Iterator[Largest]]]:
         """Yield blocks of a hull's ladders, that of each number of replicas, and what fits of batches."""
-        outline, first = self._outlines[hull], self._first[hull]
+        outline = self._outlines[hull]
         usual = {name: DEFAULTS[name] for name, _ in hull.choices}
         given = [
             outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
             for i in indices
         ]
         of_batches = list(map(_BatchLayouts.of, given))
-        for low in range(0, len(first), LADDERS_PER_BLOCK):
-            ladders = slice(low, min(low + LADDERS_PER_BLOCK, len(first)))
-            rows = first[ladders]
+        number = len(outline.size)
+        for low in range(0, number, LADDERS_PER_BLOCK):
+            ladders = slice(low, min(low + LADDERS_PER_BLOCK, number))
+            every = np.arange(ladders.start, ladders.stop)
             if outline.replicas is None:
-                yield ladders, np.arange(len(rows)), self._largest(hull, of_batches, ladders)
+                yield ladders, every - low, self._largest(hull, of_batches, ladders)
             else:
-                row, replicas = outline.replicas.of(rows)
-                ladder = np.searchsorted(rows, row)
+                ladder, replicas = outline.replicas.of(every)
                 yield ladders, ladder, self._largest(hull, of_batches, ladders, ladder, replicas)
 
     def _largest(
@@ -324,12 +326,11 @@ class Census:
 
         With replicas, `ladder` is that of each number of them.
         """
-        space, rows = self._outlines[hull].space, self._first[hull][ladders]
-        devices = stages(space.model, space.layouts.take(rows))
-        held_by, every = devices, np.arange(ladders.start, ladders.stop)
+        space, every = self._outlines[hull].space, np.arange(ladders.start, ladders.stop)
+        devices = held_by = stages(space.model, space.layouts.take(ladders))
         if ladder is not None:
-            rows, held_by, every = rows[ladder], devices.take(ladder), every[ladder]
-        mbs = space.layouts.take(rows).mbs
+            held_by, every = devices.take(ladder), every[ladder]
+        mbs = space.layouts.take(every).mbs
         taken: dict[Any, Held] = {}
         left: dict[Any, list[Left]] = {}
         found: dict[Any, Largest] = {}
@@ -337,7 +338,7 @@ class Census:
         for one in of_batches:
             key = one.by_held, one.by_working
             if one.by_held not in taken:
-                plans = one.plans.take(rows).given(replicas=replicas)
+                plans = one.plans.take(every).given(replicas=replicas)
                 taken[one.by_held] = self._held(plans, hull, every, held_by)
             if one.by_working not in left:
                 left[one.by_working] = self._left(one, hull, ladders, devices, beside)
@@ -359,7 +360,7 @@ class Census:
             surely = np.minimum(surely, largest_microbatch(free - self._rounding, of_device))
             maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_device))
         low, high = (np.clip(ratio * mbs, 0, gbs).astype(np.int64) for ratio in (surely, maybe))
-        return Largest(low, high, room)
+        return Largest(self._up_to[low], self._up_to[high], room)
 
     def _held(self, plans: Plans, shape: CandidateBatch, ladders: Ints, devices: Stages) -> Held:
         """Return all that devices hold, and gradients alone, of layouts of some ladders [byte]."""
@@ -377,7 +378,7 @@ class Census:
     ) -> list[Left]:
         """Return `left_for_states` of ladders on each device; `beside` keeps what batches share."""
         gbs, assumed = self._outlines[shape].space.gbs, self._assumed
-        plans = batch.plans.take(self._first[shape][ladders])
+        plans = batch.plans.take(ladders)
         footprints, nm = self._parts(plans, shape, ladders), plans.microbatches(gbs)
         if batch.by_beside not in beside:
             beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
@@ -439,13 +440,12 @@ class _Block(NamedTuple):
     layouts: Ints  # first layout of each ladder
     degree: Ints  # rows of degrees, ascending
     of_degree: Ints  # first layout of each of these
-    keys: Ints  # of rows, by ladder and micro-batch, ascending
-    apart: int  # how far those of the next ladder are
     ladder: Ints  # of each layout, among these
-    first: Ints  # number of rows before those of each layout's ladder
+    kind: Ints  # of each layout's ladder, a row of `up_to`
+    up_to: Ints  # of the outline
 
     @classmethod
-    def of(cls, space: Space, first: Ints, places: Ints, ladders: slice, ladder: Ints) -> "_Block":
+    def of(cls, outline: Outline, places: Ints, ladders: slice, ladder: Ints) -> "_Block":
         """Return the ladders of an outline at ascending places in its hull, given that of each layout."""
         mine = slice(*map(int, np.searchsorted(places, (ladders.start, ladders.stop))))
         every = mine.stop - mine.start == ladders.stop - ladders.start
@@ -453,22 +453,16 @@ class _Block(NamedTuple):
         taken = slice(None) if every else np.flatnonzero(np.isin(ladder, local))
         of_layouts = np.searchsorted(local, ladder[taken])
         layouts = np.searchsorted(of_layouts, np.arange(len(local)))
-        rows = slice(*np.append(first, len(space.degree))[[mine.start, mine.stop]].tolist())
-        first = first[mine]
-        degree = space.degree[first]
+        degree = outline.space.degree[mine]
         starts = np.flatnonzero(np.diff(degree, prepend=-1))
-        of_rows = np.searchsorted(first, np.arange(rows.start, rows.stop), side="right") - 1
-        apart = space.gbs + 1
-        keys = of_rows * apart + np.asarray(space.layouts.mbs, np.int64)[rows]
-        counts, before = space.counts[first], (first - rows.start)[of_layouts]
+        counts, kind = outline.space.counts[mine], outline.kind[mine][of_layouts]
         return cls(
-            taken, mine, counts, layouts, degree[starts], layouts[starts], keys, apart, of_layouts, before
+            taken, mine, counts, layouts, degree[starts], layouts[starts], of_layouts, kind, outline.up_to
         )
 
-    def number(self, mbs: Ints, layouts: Any = slice(None)) -> Ints:
-        """Count the rows with at most some micro-batch, of the ladder of each of some layouts."""
-        key = self.ladder[layouts] * self.apart + mbs
-        return np.asarray(np.searchsorted(self.keys, key, side="right") - self.first[layouts])
+    def number(self, microbatches: Ints, layouts: Any = slice(None)) -> Ints:
+        """Count the rows with one of the first micro-batches, of the ladder of each of some layouts."""
+        return np.asarray(self.up_to[self.kind[layouts], microbatches])
 
 
 def _key(plan: Plans, around: Sequence[str]) -> Any:

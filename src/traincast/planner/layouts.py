@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.quantities import Bools, Floats, Ints
+from traincast.core.quantities import Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.planner.evaluation import StrategyResult, evaluate_all
 from traincast.planner.fits_in_memory import Census, Figure, Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Progress, Space, by_domain, enumerate_space, later
+from traincast.planner.search_space import Progress, Rungs, Space, by_domain, enumerate_space, later
 from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
 
 MOST_VALUES: Final = 1 << 18  # of a figure of layouts
@@ -158,7 +158,7 @@ class FewLayouts(Layouts):
         return Shortlist(self.evaluated(), self._may_fit, foresight=FORESIGHT)
 
     @cached_property
-    def _may_fit(self) -> dict[int, Bools]:
+    def _may_fit(self) -> dict[int, Rungs]:
         """Rows of the outline of each batch that may have layouts that fit."""
         return {index: fitting.may_fit for index, fitting in enumerate(self.census().fittings)}
 
@@ -186,10 +186,7 @@ class FewLayouts(Layouts):
         """Return what memory excludes of batches."""
         census = self.census()
         over = {index: census.fittings[index].may_not for index in batches}
-        nearest = {index: np.zeros(len(rows), np.bool_) for index, rows in over.items()}
-        for index, rows in nearest.items():
-            rows[census.nearest(index)] = True
-
+        nearest = {index: census.nearest(index) for index in batches}
         bounds = Bounds(self._searched, over)
         beyond = Evaluated(bounds, capacity=np.inf, above=self._searched.capacity)
         lists = dict.fromkeys(("faster", "unlimited"), Shortlist(beyond, over))

@@ -461,7 +461,7 @@ class Work:
         shapes, batches = len({batch.shape for batch in self.batches}), len(self.batches)
         of_shapes = later(progress, 0, shapes + (1 + (self._few_do and every_up_to < np.inf)) * batches)
         enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches, of_shapes)
-        if self.few is None or sum(each.counts.size for each in self.outlines.values()) <= every_up_to:
+        if self.few is None or sum(each.rows for each in self.outlines.values()) <= every_up_to:
             self.evaluate(later(progress, shapes, shapes + batches))
         else:
             self.few.prepare(later(progress, shapes, shapes + 2 * batches))
@@ -492,7 +492,7 @@ class Work:
         job, number = self.gpus.index(gpus), dict[CandidateBatch, int]()
         for shape, outline in self.outlines.items():
             low, high = outline.space.starts[job : job + 2]
-            number[shape] = int(outline.counts[low:high].sum())
+            number[shape] = int(outline.counts[low:high] @ outline.size[low:high])
         return sum(number[batch.shape] for batch in self.batches)
 
     def broken(self, gpus: int) -> dict[str, int]:

@@ -32,12 +32,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct, distinct_values
+from traincast.core.columns import distinct, distinct_values, numbered
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
@@ -171,31 +171,76 @@ class Replicas:
         met = np.broadcast_to(rule.holds(model, plans, gbs), row.shape)
         return replace(self, count=np.bincount(row[met], minlength=len(self.sample)), values=self.values[met])
 
-    def of(self, rows: Ints) -> tuple[Ints, Floats]:
-        """Return layouts repeated for each number of replicas they can have, and these numbers."""
-        kind = self.kind[rows]
+    def of(self, layouts: Ints) -> tuple[Ints, Floats]:
+        """Return the place among some layouts of each with every number it can have, and these numbers."""
+        kind = self.kind[layouts]
         first = np.cumsum(self.count) - self.count
-        return np.repeat(rows, self.count[kind]), self.values[ragged(first, self.count, kind)]
+        return np.repeat(np.arange(len(kind)), self.count[kind]), self.values[ragged(first, self.count, kind)]
+
+
+class Rungs(NamedTuple):
+    """Rows of ladders: of each ladder those from one on up to another, none where that is not above."""
+
+    low: Ints  # shape (ladders,)
+    high: Ints
+
+    @classmethod
+    def around(cls, several: Sequence["Rungs"]) -> "Rungs":
+        """Return the fewest of each ladder that have all of several."""
+        high = np.array([np.where(some.low < some.high, some.high, 0) for some in several]).max(axis=0)
+        low = np.array([np.where(some.low < some.high, some.low, high) for some in several]).min(axis=0)
+        return cls(low, high)
+
+    def have(self, ladder: Ints, rung: Ints) -> Bools:
+        """Return which rungs of some ladders are among these."""
+        return (self.low[ladder] <= rung) & (rung < self.high[ladder])
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """All layouts of one batch; those that differ in replicas of the sharded state alone are one row."""
+    """All layouts of one batch, enumerated as ladders: rows that differ in the micro-batch alone, ascending.
 
-    space: Space  # its layouts have one replica each; `rejected` counts all of them
-    replicas: Replicas | None  # None where one replica is all there is
-    first: Ints  # first row of each ladder: rows that differ in the micro-batch alone, ascending
+    Layouts that differ in replicas of the sharded state alone are one row.
+    """
+
+    space: Space  # of the first row of each ladder, with one replica; layers and `rejected` are of all rows
+    replicas: Replicas | None  # of the ladders; None where one replica is all there is
+    batches: Floats  # micro-batches [sequences]
+    kind: Ints  # row in `sizes` of each ladder, shape (ladders,)
+    sizes: Bools  # which micro-batches ladders have, shape (kinds, micro-batches)
+    layer_kind: Ints  # row in `layer_at` of each ladder, shape (ladders,)
+    layer_at: Ints  # row in the space's layers of each micro-batch, shape (kinds of layers, micro-batches)
 
     @cached_property
+    def size(self) -> Ints:
+        """Number of rows of each ladder."""
+        return np.asarray(self.sizes.sum(axis=1)[self.kind])
+
+    @cached_property
+    def first(self) -> Ints:
+        """First row of each ladder, and the end."""
+        return np.cumsum(np.append(0, self.size))
+
+    @cached_property
+    def choice(self) -> Ints:
+        """Number of the micro-batch of each row of a ladder, shape (kinds, micro-batches)."""
+        return np.argsort(~self.sizes, axis=1, kind="stable")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.first[-1])
+
+    @property
     def counts(self) -> Ints:
-        """Number of candidates of each row, an array of shape (rows,)."""
+        """Number of candidates of a row of each ladder, an array of shape (ladders,)."""
         replicas = self.replicas
         return self.space.counts if replicas is None else self.space.counts * replicas.count[replicas.kind]
 
     @cached_property
     def every_layout(self) -> Space:
         """All layouts as a space."""
-        return self.space if self.replicas is None else self.layouts(np.arange(len(self.space.layer_row)))
+        return self.layouts(np.arange(self.rows))
 
     def of_batch(self, batch: CandidateBatch) -> Space:
         """Return all layouts with a batch's choices, the same space each time: the next machine finds it."""
@@ -207,26 +252,82 @@ class Outline:
     def _of_batches(self) -> dict[CandidateBatch, Space]:
         return {}
 
+    def ladders(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the ladder of rows, and the place of each in it."""
+        ladder = np.searchsorted(self.first, rows, side="right") - 1
+        return ladder, rows - self.first[ladder]
+
+    def rows_of(self, ladders: Ints) -> Ints:
+        """Return the rows of ladders, one ladder after the other."""
+        return ragged(self.first, self.size, ladders)
+
+    @cached_property
+    def up_to(self) -> Ints:
+        """Number of the first micro-batches that ladders have, shape (kinds, micro-batches + 1)."""
+        return np.cumsum(np.insert(self.sizes, 0, False, axis=1), axis=1)
+
     def places(self, rows: Ints) -> Ints:
         """Return the places of the layouts of some rows among all of them."""
         if self.replicas is None:
             return rows
+        ladder, rung = self.ladders(rows)
         count = self.replicas.count[self.replicas.kind]
-        return ragged(np.cumsum(count) - count, count, rows)
+        before = np.cumsum(count * self.size) - count * self.size
+        return ragged(before[ladder] + rung * count[ladder], count[ladder], np.arange(len(rows)))
+
+    def at(self, rows: Ints) -> Space:
+        """Return some rows, ascending, as a space that has the layers of all."""
+        ladder, rung = self.ladders(rows)
+        choice, space = self.choice[self.kind[ladder], rung], self.space
+        return replace(
+            space,
+            layouts=space.layouts.take(ladder).given(mbs=self.batches[choice]),
+            starts=np.searchsorted(ladder, space.starts),
+            layer_row=self.layer_at[self.layer_kind[ladder], choice],
+            degree=space.degree[ladder],
+        )
 
     def layouts(self, rows: Ints) -> Space:
         """Return the layouts of some rows, ascending, as a space."""
-        space = self.space
-        row, replicas = (rows, None) if self.replicas is None else self.replicas.of(rows)
-        layouts = space.layouts.take(row)
-        used, layer_row = np.unique(space.layer_row[row], return_inverse=True)
+        space = self.at(rows)
+        used, layer_row = numbered(space.layer_row)
+        space = replace(space, layers=space.layers.take(used), layer_row=layer_row)
+        if self.replicas is None:
+            return space
+        row, replicas = self.replicas.of(self.ladders(rows)[0])
         return replace(
             space,
-            layouts=layouts if replicas is None else layouts.given(replicas=replicas),
+            layouts=space.layouts.take(row).given(replicas=replicas),
             starts=np.searchsorted(row, space.starts),
-            layers=space.layers.take(used),
-            layer_row=layer_row,
+            layer_row=space.layer_row[row],
             degree=space.degree[row],
+        )
+
+    def layers_of(self, rungs: Rungs) -> Ints:
+        """Return the rows of the space's layers that some rungs may have, ascending."""
+        some = np.flatnonzero(rungs.low < rungs.high)
+        kind, of_ladder = self.kind[some], self.layer_kind[some]
+        lowest, highest = np.full(len(self.layer_at), len(self.batches)), np.full(len(self.layer_at), -1)
+        np.minimum.at(lowest, of_ladder, self.choice[kind, rungs.low[some]])
+        np.maximum.at(highest, of_ladder, self.choice[kind, rungs.high[some] - 1])
+        choice = np.arange(len(self.batches))
+        between = (lowest[:, None] <= choice) & (choice <= highest[:, None])
+        return self.layer_at[between & (self.layer_at >= 0)]
+
+    def split(self, first: Ints) -> "Outline":
+        """Return the same rows as ladders that begin at some rows, ascending, those of these among them."""
+        (ladder, rung), number = self.ladders(first), np.diff(first, append=self.rows)
+        sample, kind = distinct((self.kind[ladder], rung, number), len(first))
+        sizes = self.sizes[self.kind[ladder[sample]]]
+        place = np.cumsum(sizes, axis=1) - 1 - rung[sample, None]
+        replicas = self.replicas and replace(self.replicas, kind=self.replicas.kind[ladder])
+        return replace(
+            self,
+            space=self.at(first),
+            replicas=replicas,
+            kind=kind,
+            sizes=sizes & (place >= 0) & (place < number[sample, None]),
+            layer_kind=self.layer_kind[ladder],
         )
 
 
@@ -355,11 +456,11 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     divides = gbs % (dp * batches) == 0
     divides[:, 0] |= ~divides.any(axis=1)  # one row stays, for the rule to reject
     divides &= batches == dict(batch.locks).get("mbs", batches)
-    number: Ints = np.asarray(divides.sum(axis=1))[degree]  # of micro-batches of each row
+    number: Ints = np.asarray(divides.sum(axis=1))[degree]  # of micro-batches of each ladder
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
-    fill_options = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
+    each = np.maximum(fill_count, 1)[degree]  # candidates of a layout; one without fills counts once
     replicas = Replicas.of_shape(batch, plan, degree) if batch.hybrid else None
-    candidates = number * (fill_options if replicas is None else fill_options * replicas.count[replicas.kind])
+    candidates = number * (each if replicas is None else each * replicas.count[replicas.kind])
     # Not where the panels are locked to a number that a grid does not have.
     valid: Bools = np.asarray(wide.any(axis=1))[degree] & (number > 0)
     rejected: dict[str, Ints] = {}
@@ -378,49 +479,64 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
 
     every = rules(batch.uneven, batch.rules)
     of_batches = next((i for i, rule in enumerate(every) if "mbs" in rule.about), len(every))
-    for rule in every[:of_batches]:  # before rows are as many as their micro-batches
+    for rule in every[:of_batches]:
         if replicas is None or "replicas" not in rule.about:
             check(rule)
             continue
         left = replicas.that_meet(rule, model, plan, gbs)
         broken = (replicas.count - left.count)[replicas.kind]
-        reject(rule.broken, valid & (broken > 0), number * fill_options * broken)
+        reject(rule.broken, valid & (broken > 0), number * each * broken)
         replicas = left
-        candidates = number * fill_options * left.count[left.kind]
+        candidates = number * each * left.count[left.kind]
         valid &= candidates > 0
     kept = np.flatnonzero(valid)
-    knobs = _layer_knobs(plan, batch)
-    _, layer_kind = distinct([getattr(plan, knob)[kept] for knob in knobs], len(kept))
-    which, choice = np.nonzero(divides[degree[kept]])  # mbs ascends
-    row = kept[which]
-    plan = replace(with_load(plan.take(kept), model).take(which), mbs=batches[choice].astype(float))
-    candidates = (candidates // np.maximum(number, 1))[row]
-    degree, valid = degree[row], np.ones(len(row), np.bool_)
+    plan, degree, valid = with_load(plan.take(kept), model), degree[kept], valid[kept]
+    each = candidates[kept] // number[kept]
+    candidates = candidates[kept]
+    # ladders whose micro-batches meet the same rules
+    about = {"dp", *(name for rule in every[of_batches:] if "mbs" in rule.about for name in rule.about)}
+    columns = {name: np.asarray(getattr(plan, name)) for name in about if np.ndim(getattr(plan, name, 1.0))}
+    sample, kind = distinct(list(columns.values()), len(kept))
+    sizes = divides[degree[sample]]
+    row, choice = np.nonzero(sizes)
+    knobs: dict[str, Any] = {name: column[sample[row]] for name, column in columns.items()}
+    of_sizes = Plans(**knobs, mbs=batches[choice].astype(float), **batch.given)
     for rule in every[of_batches:]:
-        check(rule)
+        if "mbs" not in rule.about:
+            check(rule)
+            continue
+        holds = rule.holds(model, of_sizes, gbs)
+        if not np.all(holds):
+            broken = sizes[row, choice] & ~holds
+            number = np.bincount(row[broken], minlength=len(sample))[kind]
+            reject(rule.broken, valid & (number > 0), each * number)
+            sizes[row, choice] &= holds
+            candidates = each * sizes.sum(axis=1)[kind]
+            valid &= candidates > 0
     placed = np.any(placeable, axis=1)[degree]
     reject(NO_PLACEMENT, valid & ~placed, candidates)
-    valid = valid & placed
-    layouts, row, degree = plan.take(valid), row[valid], degree[valid]
-    there = np.zeros(len(degrees), np.bool_)
-    there[degree] = True
-    used, degree = np.flatnonzero(there), (np.cumsum(there) - 1)[degree]
-    layers, layer_row = _layer_rows(layouts, knobs, layer_kind[which[valid]], choice[valid])
+    last = np.flatnonzero(valid & placed)
+    plan, kind = (
+        plan.take(last).given(mbs=batches[sizes.argmax(axis=1)[kind[last]]].astype(float)),
+        kind[last],
+    )
+    used, degree = numbered(degree[last])
+    layers, layer_kind, layer_at = _layers(plan, batch, batches, kind, sizes)
     space = Space(
         model=model,
         gbs=gbs,
         batch=batch,
         gpus=gpus,
-        layouts=layouts,
+        layouts=plan,
         starts=np.searchsorted(job[used][degree], np.arange(len(gpus) + 1)),
         layers=layers,
-        layer_row=layer_row,
+        layer_row=layer_at[layer_kind, sizes.argmax(axis=1)[kind]],
         degree=degree,
         fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
         rejected=rejected,
     )
-    of_rows = None if replicas is None else replace(replicas, kind=replicas.kind[row])
-    return Outline(space, of_rows, np.flatnonzero(np.diff(which[valid], prepend=-1)))
+    of_ladders = None if replicas is None else replace(replicas, kind=replicas.kind[kept[last]])
+    return Outline(space, of_ladders, batches.astype(float), kind, sizes, layer_kind, layer_at)
 
 
 # Fills: panels and placements -------------------------------------------------------------------------------
@@ -668,9 +784,19 @@ def _layer_knobs(layouts: Plans, batch: CandidateBatch) -> list[str]:
     return [knob for knob in (*axes, "ep", "etp", "ulysses") if np.ndim(getattr(layouts, knob))]
 
 
-def _layer_rows(layouts: Plans, knobs: Sequence[str], kind: Ints, mbs: Ints) -> tuple[Plans, Ints]:
-    """Return the distinct layers of layouts, given the numbers of their knobs' kind and of their mbs."""
-    first, layer_row = distinct([kind * (1 + mbs.max(initial=0)) + mbs], len(kind))
-    columns = {knob: getattr(layouts, knob)[first] for knob in (*knobs, "mbs")}
-    load = layouts.load[first] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
-    return Plans(**columns, load=load, **layouts.choices()), layer_row
+def _layers(
+    layouts: Plans, batch: CandidateBatch, batches: Ints, kind: Ints, sizes: Bools
+) -> tuple[Plans, Ints, Ints]:
+    """Return the distinct layers of ladders, the kind of each ladder's, and the rows of a kind's.
+
+    `sizes` has the micro-batches, among `batches`, of each kind of ladders.
+    """
+    knobs = _layer_knobs(layouts, batch)
+    sample, layer_kind = distinct([getattr(layouts, knob) for knob in knobs], len(kind))
+    of_layer, of_ladder = np.divmod(distinct_values(layer_kind * len(sizes) + kind), max(len(sizes), 1))
+    there = np.logical_or.reduceat(sizes[of_ladder], np.searchsorted(of_layer, np.arange(len(sample))))
+    row, choice = np.nonzero(there)
+    columns = {knob: getattr(layouts, knob)[sample[row]] for knob in knobs}
+    load = layouts.load[sample[row]] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
+    layers = Plans(**columns, mbs=batches[choice].astype(float), load=load, **layouts.choices())
+    return layers, layer_kind, np.where(there, np.cumsum(there).reshape(there.shape) - 1, -1)

@@ -9,7 +9,6 @@ beyond the horizon can change is that of all layouts; else the horizon is moved.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, minimum, numbered, where
 from traincast.core.knobs import CHOICES, DEFAULTS
-from traincast.core.plan import TAKEN, Plans
+from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.core.system import CAPACITY
 from traincast.planner.evaluation import (
@@ -35,9 +34,11 @@ from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import (
     Outline,
     Progress,
+    Rungs,
     Space,
     distinct_layers,
     of_batch,
+    ragged,
     report_round,
 )
 from traincast.step.layer_cost import Costs, PartCosts
@@ -82,13 +83,13 @@ class _AlikeBatches:
     batches: dict[str, list[int]]  # by recomputation
     given: dict[str, Any]  # choices of one of them
     costs: dict[str, Costs]  # least ones of distinct layers, by recomputation
-    place: Ints  # of each of the outline's layer rows among these layers, -1 where no row is wanted
+    place: Ints  # of each of the outline's layers among these layers, -1 where it is not wanted
     bounds: dict[str, Floats]  # of the outline's rows as far as known, by recomputation [s]
 
     @property
-    def rows(self) -> int:
-        """Number of rows of the outline."""
-        return len(self.outline.space.layer_row)
+    def indices(self) -> list[int]:
+        """Numbers of the batches."""
+        return [index for batches in self.batches.values() for index in batches]
 
 
 class Bounds:
@@ -98,7 +99,7 @@ class Bounds:
     by the number of the batch, have none.
     """
 
-    def __init__(self, searched: Searched, kept: Mapping[int, Bools], progress: Progress | None = None):
+    def __init__(self, searched: Searched, kept: Mapping[int, Rungs], progress: Progress | None = None):
         self.searched, self.assumed, self._kept = searched, searched.assumed, kept
         self._least = least_of_dispatchers(self.assumed)
         host = replace(self.assumed.host, microbatch_seconds=0.0)  # which larger micro-batches pay less often
@@ -125,16 +126,16 @@ class Bounds:
 
     def _sharing(self, same: Mapping[CandidateBatch, Sequence[int]]) -> Iterator[_AlikeBatches]:
         """Yield batches of each shape whose layers have the same operations."""
-        spaces = [self.searched.outlines[shape].space for shape in same]
+        outlines = [self.searched.ladders[shape] for shape in same]
         used = [
-            numbered(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])[0]
-            for space, of_shape in zip(spaces, same.values(), strict=True)
+            outline.layers_of(Rungs.around([self._kept[index] for index in of_shape]))
+            for outline, of_shape in zip(outlines, same.values(), strict=True)
         ]
         if not any(map(len, used)):
             return
         tables = [
-            self._layers(space.layers.take(rows), self.searched.batches[of_shape[0]])
-            for space, rows, of_shape in zip(spaces, used, same.values(), strict=True)
+            self._layers(outline.space.layers.take(rows), self.searched.batches[of_shape[0]])
+            for outline, rows, of_shape in zip(outlines, used, same.values(), strict=True)
         ]
         layers, places = distinct_layers(tables)
         names = dict.fromkeys(
@@ -144,14 +145,14 @@ class Bounds:
             layers, self._model, list(names | {"none": None}), self.searched.system, self._least, self._near
         )
         costs = {name: {part: _passes(cost) for part, cost in of.items()} for name, of in costs.items()}
-        for (shape, of_shape), rows, place in zip(same.items(), used, places, strict=True):
+        for outline, of_shape, rows, place in zip(outlines, same.values(), used, places, strict=True):
             by_recompute: dict[str, list[int]] = {}
             for index in of_shape:
                 by_recompute.setdefault(_recompute(self.searched.batches[index]), []).append(index)
             given = self.searched.batches[of_shape[0]].given
-            of_rows = np.full(np.size(self.searched.outlines[shape].space.layers.mbs), -1)
-            of_rows[rows] = place
-            yield _AlikeBatches(self.searched.outlines[shape], by_recompute, given, costs, of_rows, {})
+            of_layers = np.full(np.size(outline.space.layers.mbs), -1)
+            of_layers[rows] = place
+            yield _AlikeBatches(outline, by_recompute, given, costs, of_layers, {})
 
     def _layers(self, layers: Plans, batch: CandidateBatch) -> Plans:
         """Return layers with the choices of a batch, overlapped wherever they may be."""
@@ -163,28 +164,23 @@ class Bounds:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers
 
-    def of_ladders(self, alike: _AlikeBatches, rows: Ints) -> Floats:
-        """Return bounds of rows of an outline that hold for every micro-batch and recomputation [s].
+    def of_ladders(self, alike: _AlikeBatches, ladders: Ints) -> Floats:
+        """Return bounds of ladders of an outline that hold for every micro-batch and recomputation [s].
 
         Passes take at least as long per sequence as with the best micro-batch, and the bubble is at least as
         long as with the smallest.
         """
-        space = alike.outline.space
-        numbers, of_rows = numbered(np.searchsorted(alike.outline.first, rows, side="right") - 1)
-        first = alike.outline.first[numbers]
-        plans = space.layouts.given(**alike.given).take(first)
-        # layers that differ in more than the micro-batch
-        apart = np.ones(np.size(space.layers.mbs), np.bool_)
-        columns = (getattr(space.layers, name) for name in TAKEN if name != "mbs")
-        apart[1:] = np.any([a[1:] != a[:-1] for a in columns if isinstance(a, np.ndarray)], axis=0)
-        kind = (np.cumsum(apart) - 1)[space.layer_row[first]]
+        outline = alike.outline
+        space, kind = outline.space, outline.layer_kind[ladders]
+        plans = space.layouts.given(**alike.given).take(ladders)
+        first = np.argmax(outline.layer_at >= 0, axis=1)  # micro-batch of each kind of layers
+        starts = outline.layer_at[np.arange(len(first)), first]
 
         def least(column: Column) -> Column:
             if not isinstance(column, np.ndarray):
                 return column
             of_layers = np.where(alike.place < 0, np.inf, column[alike.place]) / space.layers.mbs
-            per_sequence: Floats = np.minimum.reduceat(of_layers, np.flatnonzero(apart))
-            of_first: Column = plans.mbs * per_sequence[kind]
+            of_first: Column = plans.mbs * np.minimum.reduceat(of_layers, starts)[kind]
             return of_first
 
         costs = {
@@ -193,22 +189,22 @@ class Bounds:
         }
         devices = stages(space.model, plans)
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self._without_waits)
-        return np.broadcast_to(bounds, len(first))[of_rows]
+        return np.broadcast_to(bounds, len(ladders))
 
     def of_rows(self, alike: _AlikeBatches, rows: Ints, recompute: str) -> Floats:
         """Return the bounds of rows of an outline [s]."""
-        space = alike.outline.space
+        outline = alike.outline
         if recompute not in alike.bounds:
-            alike.bounds[recompute] = np.full(alike.rows, np.nan)
+            alike.bounds[recompute] = np.full(outline.rows, np.nan)
         bounds = alike.bounds[recompute]
         unknown = rows[np.isnan(bounds[rows])]
-        plans = space.layouts.given(**alike.given)
         for low in range(0, len(unknown), CANDIDATES_PER_BLOCK):
             block = unknown[low : low + CANDIDATES_PER_BLOCK]
-            of_block = plans.take(block)
-            costs = take_costs(alike.costs[recompute], alike.place[space.layer_row[block]])
-            devices = stages(space.model, of_block)
-            bounds[block] = least_step_seconds(costs, of_block, devices, space.gbs, self.assumed)
+            space = outline.at(block)
+            plans = space.layouts.given(**alike.given)
+            costs = take_costs(alike.costs[recompute], alike.place[space.layer_row])
+            devices = stages(space.model, plans)
+            bounds[block] = least_step_seconds(costs, plans, devices, space.gbs, self.assumed)
         return bounds[rows]
 
 
@@ -217,14 +213,42 @@ def _of_search(space: Space) -> Column:
     return 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of an outline that are wanted, of batches that are alike."""
+@dataclass(eq=False)
+class _Wanted:
+    """Ladders that are wanted of an outline, of batches that are alike, and rows of those opened so far."""
 
     alike: _AlikeBatches
-    rows: Ints
-    bounds: Floats  # without recomputation; of ladders where that is enough so far [s]
-    group: Ints  # number of each row's group, shape (1,) where there is one only
+    rungs: Rungs  # that are wanted of each ladder
+    group: Ints  # of each ladder
+    ladders: Ints  # not opened, ascending
+    of_ladders: Floats  # bounds of these [s]
+    rows: Ints  # of opened ladders, ascending
+    of_rows: Floats  # bounds of these without recomputation [s]
+
+    @classmethod
+    def of(cls, alike: _AlikeBatches, rungs: Rungs, ladders: Ints, group: Ints, bounds: Bounds) -> "_Wanted":
+        """Return ladders of some groups, none of them opened."""
+        groups, rows = np.zeros(len(rungs.low), np.int64), np.zeros(0, np.int64)
+        groups[ladders] = group
+        return cls(alike, rungs, groups, ladders, bounds.of_ladders(alike, ladders), rows, np.zeros(0))
+
+    def known(self) -> tuple[Floats, Ints, Ints]:
+        """Return the bounds, those of ladders first, and the group and the number of rows of each [s]."""
+        ladder, _ = self.alike.outline.ladders(self.rows)
+        number = (self.rungs.high - self.rungs.low)[self.ladders]
+        return (
+            np.concatenate((self.of_ladders, self.of_rows)),
+            self.group[np.concatenate((self.ladders, ladder))],
+            np.concatenate((number, np.ones_like(self.rows))),
+        )
+
+    def open(self, which: Bools, bounds: Bounds) -> None:
+        """Bound rows of some of the ladders that are not opened one by one."""
+        (low, high), first = self.rungs, self.alike.outline.first[:-1]
+        rows = ragged(first + low, high - low, self.ladders[which])
+        self.rows = np.sort(np.concatenate((self.rows, rows)))
+        self.of_rows = bounds.of_rows(self.alike, self.rows, "none")
+        self.ladders, self.of_ladders = self.ladders[~which], self.of_ladders[~which]
 
 
 class Evaluated:
@@ -284,7 +308,7 @@ class Shortlist:
     ----------
     evaluated : Evaluated
         Layouts of the search evaluated so far, to which more are added.
-    kept : mapping of int to array of bool
+    kept : mapping of int to Rungs
         By the number of a batch, the rows of its outline that are wanted.
     figure : callable
         Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
@@ -296,26 +320,32 @@ class Shortlist:
     def __init__(
         self,
         evaluated: Evaluated,
-        kept: Mapping[int, Bools],
+        kept: Mapping[int, Rungs],
         figure: Callable[[Space], Column] = _of_search,
         foresight: float = 0.0,
     ):
         self._evaluated, self._kept, self._figure, self._foresight = evaluated, kept, figure, foresight
-        tables = [(alike, self._rows_of(alike)) for alike in evaluated.bounds.alike]
-        figures = [np.atleast_1d(figure(alike.outline.space)) for alike, _ in tables]
-        figures = [of if len(of) == 1 else of[rows] for of, (_, rows) in zip(figures, tables, strict=True)]
+        bounds = evaluated.bounds
+        rungs = [Rungs.around([kept[index] for index in alike.indices]) for alike in bounds.alike]
+        ladders = [np.flatnonzero(of.low < of.high) for of in rungs]
+        figures = [
+            np.broadcast_to(figure(alike.outline.space), len(alike.outline.size))[wanted]
+            for alike, wanted in zip(bounds.alike, ladders, strict=True)
+        ]
         self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
-        ends = np.cumsum([len(of) for of in figures], dtype=np.int64)
-        every = sum(len(rows) for _, rows in tables)
+        every = sum(int((of.high - of.low).sum()) for of in rungs)
         rows = int(np.clip(FIRST_SHARE * every, *FIRST_ROWS))
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
-        self._coarse = every > COARSE * self._first
-        bounds = evaluated.bounds
-        first_bounds = bounds.of_ladders if self._coarse else partial(bounds.of_rows, recompute="none")
+        ends = np.cumsum([len(of) for of in ladders], dtype=np.int64)
         self._wanted = [
-            _Rows(alike, rows, first_bounds(alike, rows), of_rows)
-            for (alike, rows), of_rows in zip(tables, np.split(group, ends)[:-1], strict=True)
+            _Wanted.of(alike, of_alike, wanted, groups, bounds)
+            for alike, of_alike, wanted, groups in zip(
+                bounds.alike, rungs, ladders, np.split(group, ends)[:-1], strict=True
+            )
         ]
+        if every <= COARSE * self._first:
+            for each in self._wanted:
+                each.open(np.ones(len(each.ladders), np.bool_), bounds)
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
 
     def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:
@@ -327,11 +357,6 @@ class Shortlist:
             if np.all((needed <= self.horizon) | np.isinf(self.horizon)):
                 return times, rows
             self._evaluate(needed)
-
-    def _rows_of(self, alike: _AlikeBatches) -> Ints:
-        """Return the rows of an outline that are wanted in some batch."""
-        every = [index for batches in alike.batches.values() for index in batches]
-        return np.flatnonzero(kept_in(self._kept, every, alike.rows))
 
     def _needed(self, times: LeastTimes) -> Floats:
         """Return the horizon of each group that the last question needs [s]."""
@@ -356,48 +381,40 @@ class Shortlist:
 
     def _nearest(self, number: int, needed: Floats) -> Floats:
         """Return what is needed of each group, or its lowest bounds but so many where these are less [s]."""
-        if self._coarse:
-            needed = self._lowest(COARSE * number, needed)
-            for wanted in self._wanted:
-                near = np.flatnonzero(wanted.bounds <= needed[wanted.group])
-                wanted.bounds[near] = self._evaluated.bounds.of_rows(wanted.alike, wanted.rows[near], "none")
+        needed = self._lowest(COARSE * number, needed)
+        for wanted in self._wanted:
+            near = wanted.of_ladders <= needed[wanted.group[wanted.ladders]]
+            wanted.open(near, self._evaluated.bounds)
         return self._lowest(number, needed)
 
     def _lowest(self, number: int, needed: Floats) -> Floats:
         """Return `_nearest` by bounds as far as they are known."""
-        nearest = np.array(needed)
-        for i, most in enumerate(needed):
-            of_group = np.concatenate(
-                [wanted.bounds[(wanted.bounds <= most) & (wanted.group == i)] for wanted in self._wanted]
-            )
-            if number < len(of_group):
-                nearest[i] = np.partition(of_group, number)[number]
+        known = zip(*(wanted.known() for wanted in self._wanted), strict=True)
+        bounds, group, rows = map(np.concatenate, known)
+        near = np.flatnonzero(bounds <= needed[group])
+        order = near[np.lexsort((bounds[near], group[near]))]
+        before = np.cumsum(np.append(0, rows[order]))
+        ends = np.searchsorted(group[order], np.arange(len(needed) + 1))
+        last = np.searchsorted(before, before[ends[:-1]] + number, side="right") - 1
+        nearest, more = np.array(needed), last < ends[1:]
+        nearest[more] = bounds[order[last[more]]]
         return nearest
 
-    def _opened(self, wanted: _Rows, horizon_of: Floats) -> dict[int, Ints]:
+    def _opened(self, wanted: _Wanted, horizon_of: Floats) -> dict[int, Ints]:
         """Return the rows of an outline up to the horizon of each group, by the number of the batch."""
         opened: dict[int, Ints] = {}
         alike = wanted.alike
-        within = wanted.bounds <= horizon_of[wanted.group]
-        rows, horizon = wanted.rows[within], np.broadcast_to(horizon_of[wanted.group], within.shape)[within]
+        of_rows, _ = alike.outline.ladders(wanted.rows)
+        horizon = horizon_of[wanted.group[of_rows]]
+        within = wanted.of_rows <= horizon
+        rows, horizon = wanted.rows[within], horizon[within]
+        ladder, rung = alike.outline.ladders(rows)
         for recompute, batches in alike.batches.items() if len(rows) else ():
-            kept = kept_in(self._kept, batches, alike.rows)[rows]
-            some = rows[kept]
-            some = some[self._evaluated.bounds.of_rows(alike, some, recompute) <= horizon[kept]]
-            for index in batches:
-                of_index = kept_in(self._kept, [index], alike.rows)[some]
-                if of_index.any():
-                    opened[index] = some if of_index.all() else some[of_index]
+            kept = {index: self._kept[index].have(ladder, rung) for index in batches}
+            some = np.logical_or.reduce(list(kept.values()))
+            some[some] = self._evaluated.bounds.of_rows(alike, rows[some], recompute) <= horizon[some]
+            opened |= {index: rows[of & some] for index, of in kept.items() if np.any(of & some)}
         return opened
-
-
-def kept_in(kept: Mapping[int, Bools], batches: Sequence[int], rows: int) -> Bools:
-    """Return which rows of an outline are kept in any of some batches."""
-    any_of_them = np.zeros(rows, np.bool_)
-    for index in batches:
-        if index in kept:
-            any_of_them |= kept[index]
-    return any_of_them
 
 
 def _recompute(batch: CandidateBatch) -> str:
