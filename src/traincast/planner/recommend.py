@@ -223,7 +223,7 @@ def _equal_sentences(
         return []
     fit = f" that fit with at least {_percent(wanted)} and" if uncertain else ", which"
     longer = f"take at most {_percent(within)} longer than the fastest of them"
-    return [f"Of {equal} plans{fit} {longer}, it has {', then '.join(because)}."]
+    return [f"Of {equal:,} plans{fit} {longer}, it has {', then '.join(because)}."]
 
 
 def _fastest_sentence(

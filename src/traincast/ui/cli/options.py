@@ -137,6 +137,11 @@ class RunOptions:
         """Return the arguments of `traincast.metrics` besides the estimate."""
         return {"price": self.price, "restart_seconds": self.restart}
 
+    def asked(self) -> list[str]:
+        """Return the metrics whose own option is given."""
+        given = {"cost": self.price, "goodput": self.restart}
+        return [metric for metric, value in given.items() if value is not None]
+
     def leaves_batch(self, model: "Model") -> bool:
         """Return whether neither the command line nor the model sets the global batch."""
         return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None

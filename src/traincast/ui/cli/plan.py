@@ -119,10 +119,8 @@ def plan(
     else:
         if best is not None:
             measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
-            shown = partial(text.plans.search, each=all_, why=why, rejected=rejected)
+            shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, asked=options.asked())
             text.tables.show(shown(result, explanation, elapsed, measures, usual))
-            if options.restart is not None:
-                text.tables.show(text.tables.paragraphs(text.plans.goodput(measures)))
         if rejected:
             text.tables.show(text.plans.rejected(result))
         print_files(html)
@@ -175,9 +173,8 @@ def estimate(
         print_json(outputs.plans.EstimateOutput(est.job, est, *figures, file_name(html)))
     else:
         show, plans = text.tables.show, text.plans
-        show(plans.header(est, usual_batch), plans.breakdowns(est), plans.utilisation(measures, est))
-        if question.run.restart is not None and measures.goodput is None:
-            show(text.tables.paragraphs(plans.goodput(measures)))
+        run = plans.utilisation(measures, est, question.run.asked())
+        show(plans.header(est, usual_batch), plans.breakdowns(est), run)
         if operations:
             show(plans.operations(est, anatomy(est)))
         print_files(html)

@@ -75,13 +75,17 @@ def search(
     each: bool = False,
     why: bool = False,
     rejected: bool = False,
+    asked: Sequence[str] = (),
 ) -> Parts:
     """Show the recommended plan in three lines, the best others, and what decides.
 
     With `each`, plans alike are listed one by one; with `why`, the parts of time and memory, and why all
-    alternatives lose. The last line names `--why` and `--rejected` where they are not given.
+    alternatives lose; `asked` is as in `whole_run`. The last line names `--why` and `--rejected` where they
+    are not given.
     """
     yield from answer(result, measures)
+    if asked and result.recommended is not None:
+        yield from paragraphs(*(f"  {line}" for line in whole_run(measures, result.recommended[1], asked)))
     yield ""
     yield from header(result, usual_batch)
     share = result.feasible / max(result.candidates, 1)
@@ -472,8 +476,8 @@ def of_peak(plan: Plan) -> str:
     return "" if rate_of_products == "16-bit" else f" of the {rate_of_products} peak"
 
 
-def utilisation(measures: Metrics, est: Estimate) -> Parts:
-    """Show throughput, utilisation by convention, and totals of the whole run."""
+def utilisation(measures: Metrics, est: Estimate, asked: Sequence[str] = ()) -> Parts:
+    """Show throughput, utilisation by convention, and the whole run, of which `asked` is as in `whole_run`."""
     achieved = f"{rate(float(measures.flops_per_second_per_gpu['megatron']), 'FLOP/s')} per GPU (megatron)"
     if measures.mfu is None:
         lines = [f"{achieved}; MFU: not known, {measures.missing['mfu'][0]} is missing"]
@@ -484,6 +488,13 @@ def utilisation(measures: Metrics, est: Estimate) -> Parts:
         if any(share > 1 for share in shares.values()):
             masked = "the convention counts attention in full, of which a causal kernel skips the masked half"
             lines.append(f"above 100%: {masked}")
+    yield heading("Utilisation and cost")
+    yield from paragraphs(*lines, *whole_run(measures, est, asked))
+
+
+def whole_run(measures: Metrics, est: Estimate, asked: Sequence[str]) -> list[str]:
+    """Return totals and goodput of the run; what is missing for those `asked`, of "cost" and "goodput"."""
+    lines = []
     totals = (
         ("{}", days, measures.days, 1),
         ("{} GPU-hours", large, measures.gpu_hours, 1),
@@ -496,8 +507,9 @@ def utilisation(measures: Metrics, est: Estimate) -> Parts:
     ]
     if known and est.model.training_tokens is not None:
         lines.append(f"{large(est.model.training_tokens)} tokens: {', '.join(known)}, failures aside")
-    yield heading("Utilisation and cost")
-    yield from paragraphs(*lines, *([] if measures.goodput is None else [goodput(measures)]))
+    if measures.cost is None and "cost" in asked:
+        lines.append(f"cost: not known without {' and '.join(measures.missing['cost'])}")
+    return lines if measures.goodput is None and "goodput" not in asked else [*lines, goodput(measures)]
 
 
 def goodput(measures: Metrics) -> str:
