@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import traincast as tc
 from traincast.ui.cli.main import main
 from traincast.ui.text.tables import paragraphs
 
@@ -627,6 +628,22 @@ def test_a_price_is_answered_for_beside_the_plan(run, folder):
     )
     _, out, _ = run(f"plan mine.yaml {asked} 2.5")
     assert "cost: not known without tokens" in out.partition("\n\n")[0]
+
+
+def test_a_number_of_gpus_that_few_plans_divide_names_a_smaller_one_where_it_is_faster(run):
+    """100 GPUs leave 25 pipeline stages; 96, which many plans divide, take less time."""
+    asked = "plan llama-3-8b --system gb200-nvl72 --gbs 512 --top 1 --gpus"
+    _, out, _ = run(f"{asked} 100")
+    said = re.search(r"^  96 GPUs would be faster: (.*) s a step$", out.partition("\n\n")[0], re.MULTILINE)
+    best = {
+        gpus: tc.search("llama-3-8b", "gb200-nvl72", gpus=gpus, gbs=512).require_best()[1].step_seconds
+        for gpus in (96, 100)
+    }
+    assert best[96] < best[100]
+    assert float(said[1]) == pytest.approx(best[96], rel=1e-3)
+    assert "would be faster" not in run(f"{asked} 96")[1]
+    assert "would be faster" not in run(f"{asked} 80")[1]  # that 64 are slower
+    assert "would be faster" not in run(f"{asked} 100 --pp 25")[1]
 
 
 def test_restarts_are_answered_for(run, tmp_path):

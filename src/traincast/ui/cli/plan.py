@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -102,10 +103,13 @@ def plan(
         framework=framework, locks=locked_values(locks), top=top, objective=objective, exhaustive=exhaustive,
         fit_probability=errors.catch(_share, fit_probability), within=errors.catch(_share, within),
     )  # fmt: skip
+    question = errors.require(request)
+    if objective == "time" and not question.locks and not json and html is None:
+        question = replace(question, gpus=(gpus, *_rounder(gpus)))
     with progress("search") as report_progress:
         begin = time.perf_counter()
         # to enumerate, count and bound is about half of the work
-        (result,) = errors.require(request).answer(lambda done, total, n: report_progress(done, 2 * total, n))
+        result, *fewer = question.answer(lambda done, total, n: report_progress(done, 2 * total, n))
         with listening(lambda share: report_progress(1 + share, 2)):
             best = result.recommended
             elapsed = time.perf_counter() - begin
@@ -119,12 +123,21 @@ def plan(
     else:
         if best is not None:
             measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
-            shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, asked=options.asked())
-            text.tables.show(shown(result, explanation, elapsed, measures, usual))
+            asked, at_fewer = options.asked(), [one.recommended for one in fewer if one.recommended]
+            faster = [est for _, est in at_fewer if est.step_seconds < best[1].step_seconds]
+            shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
+            text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
             text.tables.show(text.plans.rejected(result))
         print_files(html)
     result.require_best()
+
+
+def _rounder(gpus: int) -> list[int]:
+    """Return the next smaller 2ⁿ or 3 × 2ⁿ where a number of GPUs has other factors, which suit few plans."""
+    power = 1 << gpus.bit_length() - 1
+    has_others = 6 ** gpus.bit_length() % gpus > 0
+    return [max(size for size in (power, 3 * power // 2) if size < gpus)] if has_others else []
 
 
 def _share(word: str | None) -> float | None:

@@ -76,16 +76,19 @@ def search(
     why: bool = False,
     rejected: bool = False,
     asked: Sequence[str] = (),
+    faster: Sequence[Estimate] = (),
 ) -> Parts:
     """Show the recommended plan in three lines, the best others, and what decides.
 
     With `each`, plans alike are listed one by one; with `why`, the parts of time and memory, and why all
-    alternatives lose; `asked` is as in `whole_run`. The last line names `--why` and `--rejected` where they
-    are not given.
+    alternatives lose; `asked` is as in `whole_run`, `faster` are steps on fewer GPUs. The last line names
+    `--why` and `--rejected` where they are not given.
     """
     yield from answer(result, measures)
     if asked and result.recommended is not None:
         yield from paragraphs(*(f"  {line}" for line in whole_run(measures, result.recommended[1], asked)))
+    for est in faster:
+        yield f"  {est.plan.gpus:,} GPUs would be faster: {seconds(est.step_seconds)} a step"
     yield ""
     yield from header(result, usual_batch)
     share = result.feasible / max(result.candidates, 1)
@@ -477,7 +480,7 @@ def of_peak(plan: Plan) -> str:
 
 
 def utilisation(measures: Metrics, est: Estimate, asked: Sequence[str] = ()) -> Parts:
-    """Show throughput, utilisation by convention, and the whole run, of which `asked` is as in `whole_run`."""
+    """Show throughput, utilisation by convention, and the run; `asked` is as in `whole_run`."""
     achieved = f"{rate(float(measures.flops_per_second_per_gpu['megatron']), 'FLOP/s')} per GPU (megatron)"
     if measures.mfu is None:
         lines = [f"{achieved}; MFU: not known, {measures.missing['mfu'][0]} is missing"]
