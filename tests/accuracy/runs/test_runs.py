@@ -58,6 +58,8 @@ def test_machines_and_stacks_are_of_the_catalogue():
         ({"stack": "NeMo", "source": "container 25.04", "experts": "8"}, "nemo-2025"),
         ({"stack": "NeMo", "source": "container 25.04", "experts": "8", "gpu": "gb200"}, "nemo-2025-grace"),
         ({"stack": "Megatron-Bridge", "source": "26.02 container"}, "megatron-bridge-26.02"),
+        ({"stack": "Megatron Bridge", "source": "26.02 container"}, "megatron-bridge-26.02"),
+        ({"stack": "llm-foundry"}, "composer-fsdp-2023"),
         ({"stack": "Megatron-Bridge", "source": "26.08 container"}, "megatron-bridge-2026"),
         (
             {"stack": "Megatron-Bridge", "source": "26.02", "notes": "cuda graphs full_iteration:[]"},
@@ -828,6 +830,7 @@ def test_cards_without_hosts_of_their_own_stand_in_those_of_others(gpu, name, ba
         *(("bfloat16", "bf16"), ("bf16-mixed", "bf16"), ("16-mixed", "fp16"), ("float16", "fp16")),
         *(("FP8-CS", "fp8-current"), ("fp8_mx", "mxfp8"), ("fp8_sc", "fp8-block")),
         *(("fp8 (current scaling)", "fp8-current"), ("fp8-delayed", "fp8"), ("fp8-blockwise", "fp8-block")),
+        *(("float8-tensorwise", "fp8-current"), ("fp8-hybrid", "fp8")),
     ],
 )
 def test_other_words_for_precisions_are_read(word, precision):
@@ -838,8 +841,8 @@ def test_other_words_for_precisions_are_read(word, precision):
 
 def test_a_row_without_sizes_has_those_of_the_catalogue():
     """Where its model begins with a name there; LitGPT holds all that it trains at 16 bits."""
-    sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
-    cells = sizes | {"model": "llama-2-7b lora", "stack": "LitGPT", "precision": "bf16-true", "seq": "512"}
+    cells = {"model": "llama-2-7b lora", "stack": "LitGPT", "precision": "bf16-true", "seq": "512"}
+    cells |= WITHOUT_SIZES
     run = read(changed("korth-008", **cells))
     llama = tc.load_model("llama-2-7b", seq=512)
     assert replace(run.model, adapters=None) == replace(llama, adapters=None)
@@ -849,8 +852,11 @@ def test_a_row_without_sizes_has_those_of_the_catalogue():
         "adam-bf16",
         "16-bit",
     )
-    with pytest.raises(Unreadable, match="layers is not known"):
-        read(changed("korth-008", **cells | {"model": "phi-2 lora"}))
+    for other in ("phi-2 lora", "GPT3-13B"):  # of another size than `gpt3`
+        with pytest.raises(
+            Unreadable, match=f"^model '{other}' is not in the catalogue.*; layers is not known"
+        ):
+            read(changed("korth-008", **cells | {"model": other}))
 
 
 @pytest.mark.parametrize(
@@ -862,11 +868,17 @@ def test_a_row_without_sizes_has_those_of_the_catalogue():
         ("gemma4-26b", "gemma-4-26b"),
         ("mistral-7b-v0.2 qlora", "mistral-7b"),
         ("deepseek-v3", "deepseek-v3"),
+        ("deepseek3-671b", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek_V2_Lite", "deepseek-v2-lite"),
+        ("qwen2_5-7b-instruct", "qwen2.5-7b"),
+        ("mixtral8x7b", "mixtral-8x7b"),
+        ("gpt-3-175B", "gpt3-175b"),
     ],
 )
 def test_a_model_is_called_as_sources_write_it(model, name):
-    sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
-    run = read(changed("mlperf-007", **sizes, model=model, tp="1", pp="1", vp="", cp="1", ep="1", dp="512"))
+    run = read(
+        changed("mlperf-007", **WITHOUT_SIZES, model=model, tp="1", pp="1", vp="", cp="1", ep="1", dp="512")
+    )
     assert replace(run.model, adapters=None) == tc.load_model(name, seq=2048)
 
 

@@ -28,6 +28,7 @@ DEFAULT_VOCAB: Final = 51200  # the same, padded to a multiple of 1024 by Megatr
 LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)
 DEFAULT_HEAD_WIDTH: Final = 128  # where it cannot be hidden/heads, and MaxText's default
 SWITCHES: Final = ("q", "k", "v", "proj", "mlp", "head")  # LitGPT's, of layers with an adapter
+SIZE_TOLERANCE: Final = 0.15  # of the parameters in a name, as in Grok-1-314B
 TIED_SHARE: Final = 0.1  # distance from the count with one matrix, relative to that with two
 SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some hundreds of tokens
 
@@ -47,11 +48,11 @@ def shape(cells: Cells) -> dict[str, Any]:
     if name := cells.text(MODEL_FILE) or _catalogue_name(cells):
         model = replace(_of_catalogue(cells, name), adapters=adapters(cells))
         return {item.name: getattr(model, item.name) for item in fields(Model)}
-    named = cells.text("model").lower()
-    if not any(map(cells.text, SIZES)) and (
-        close := get_close_matches(named, model_names(), n=1, cutoff=0.9)
-    ):
-        cells.problem(f"model {named!r} is not in the catalogue (did you mean {close[0]}?)")
+    named = cells.text("model")
+    if named and not any(map(cells.text, SIZES)):
+        close = get_close_matches(named.lower(), model_names(), n=1, cutoff=0.9)
+        instead = f" (did you mean {close[0]}?)" if close else ""
+        cells.problem(f"model {named!r} is not in the catalogue{instead}")
     mlp = cells.text("mlp").lower()
     if mlp not in get_args(Mlp):
         cells.problem(f"mlp = {cells.text('mlp')!r}" if mlp else "mlp is not known")
@@ -115,10 +116,20 @@ def _catalogue_name(cells: Cells) -> str:
     """Return the model of the catalogue that a row without sizes names; empty if there is none."""
     if any(map(cells.text, SIZES[:3])):
         return ""
-    stated = re.sub(r"[_ ]+", "-", cells.text("model").lower().replace("~", "")) + "-"
-    versions = stated, stated.replace("-v", "-"), re.sub(r"(?<=[a-z])(?=\d)", "-", stated)  # V3 Nano, gemma4
-    known = [name for name in model_names() if any(words.startswith(f"{name}-") for words in versions)]
-    return max(known, key=len, default="")
+    stated = cells.text("model").lower().replace("~", "").rpartition("/")[2]
+    return max((name for name in model_names() if _is_called(name, stated)), key=len, default="")
+
+
+def _is_called(name: str, stated: str) -> bool:
+    """Return whether a row's words begin with a model's name, and state no other number of parameters."""
+    free = re.sub(r"(?<=\d)-(?=\d)", "[-_ ]", name.replace(".", "[._]"))
+    free = re.sub(r"(?<=[a-z])-?v?(?=\d)", "[-_ ]?v?", free)  # gemma-4 is gemma4, nemotron-3 Nemotron V3
+    free = re.sub(r"(?<=\w)-(?=\w)", "[-_ ]?", free)
+    match = re.match(free + r"(?:[-_ ](\d+\.?\d*)b)?(?![a-z0-9.])", stated)
+    if match is None or not match[1]:
+        return match is not None
+    parameters = load_model(name).parameters
+    return abs(parameters - 1e9 * float(match[1])) < SIZE_TOLERANCE * parameters
 
 
 def _head_dim(cells: Cells, hidden: int, heads: int) -> int | None:

@@ -28,6 +28,7 @@ from traincast.core.errors import InputError, TraincastError, raise_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import Plan
+from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.step.memory import Reported
@@ -267,7 +268,7 @@ def _run(cells: Cells) -> Run:
     cells.done()
     assert system is not None  # else there was a problem
     model = Model(**sizes)
-    measured = step_seconds(cells, model, system, gbs)
+    measured = step_seconds(cells, model, system, PRECISIONS[arguments["precision"]], gbs)
     if measured is None and memory is None and not cells.problems:
         cells.problem("no step time")
     cells.done()
@@ -308,14 +309,14 @@ def memory_kind(cells: Cells) -> Reported:
     return kind
 
 
-def step_seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | None:
+def step_seconds(cells: Cells, model: Model, system: System, recipe: Precision, gbs: int) -> float | None:
     """Return the measured step time, noted as assumed if derived from FLOP/s; None without [s]."""
     seconds, token_rate = cells.measured("step_seconds"), cells.measured("tokens_per_s_per_gpu")
     tokens_per_gpu = gbs * model.seq / cells.positive("gpus")
     if seconds is None and token_rate:
         seconds = tokens_per_gpu / token_rate
     elif seconds is None:
-        rate, flops_per_token = _flops_rate(cells, system), _flops_per_token(cells, model)
+        rate, flops_per_token = _flops_rate(cells, system, recipe), _flops_per_token(cells, model)
         if not rate or flops_per_token is None:
             return None
         cells.assume("step_seconds")
@@ -326,13 +327,12 @@ def step_seconds(cells: Cells, model: Model, system: System, gbs: int) -> float 
     return seconds
 
 
-def _flops_rate(cells: Cells, system: System) -> float | None:
+def _flops_rate(cells: Cells, system: System, recipe: Precision) -> float | None:
     """Return the published rate of a GPU; None without [FLOP/s]."""
     if teraflops := cells.number("tflops_published"):
         return teraflops * 1e12
     share = cells.number("mfu_published")
-    peak = float(system.accelerator.matrix_flops)
-    return share * peak if share and cells.text("precision") in ("bf16", "fp16", "16-bit") else None
+    return share * float(system.accelerator.matrix_flops) if share and recipe.rate == "16-bit" else None
 
 
 def _flops_per_token(cells: Cells, model: Model) -> float | None:
