@@ -21,7 +21,7 @@ from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System, changes_accelerator
 from traincast.core.units import GIB
-from traincast.operations.operation import Axis, Operation, PassCount, total
+from traincast.operations.operation import Axis, PassCount, total
 from traincast.operations.transformer import parts
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.layer_cost import cost_part
@@ -414,7 +414,6 @@ def require_one_plan(est: object, subject: str) -> None:
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]
-Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part of the model
 SharedLayers: TypeAlias = dict[Any, tuple[dict[str, Timed], dict[str, Footprint]]]  # by what they depend on
 # Knobs and choices that times and footprints of parts do not depend on: ranks of experts cross stages
 AROUND_EXPERTS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
@@ -548,11 +547,9 @@ def with_defaults(plan: Plans, model: Model, assumed: Assumptions) -> Plans:
     return with_load(plan.ready(assumed), model)
 
 
-def estimate_columns(
-    model: Model, system: System, plan: Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
-) -> Estimates:
-    """Estimate one batch of plans without checking it; `operations` are given where counted already."""
-    return Estimates(plan=plan, **_step_of(model, system, plan, gbs, assumed, operations))
+def estimate_columns(model: Model, system: System, plan: Plans, gbs: int, assumed: Assumptions) -> Estimates:
+    """Estimate one batch of plans without checking it."""
+    return Estimates(plan=plan, **_step_of(model, system, plan, gbs, assumed))
 
 
 def _of_layers(plan: Plans, model: Model) -> tuple[Any, ...]:
@@ -567,7 +564,6 @@ def _step_of(
     plan: Plans,
     gbs: int,
     assumed: Assumptions,
-    operations: Parts | None = None,
     shared: SharedLayers | None = None,
 ) -> dict[str, Any]:
     """Return the fields of an estimate but its plan."""
@@ -576,7 +572,7 @@ def _step_of(
     known: SharedLayers = {} if shared is None else shared
     key = None if shared is None else _of_layers(columns, model)
     if key not in known:
-        counted = parts(model, columns, assumed) if operations is None else operations
+        counted = parts(model, columns, assumed)
         timer = OperationTimer(columns, system, assumed)
         known[key] = (
             {part: timer.time_part(of_part) for part, of_part in counted.items()},

@@ -289,9 +289,9 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
     return plain(seconds * np.exp(-faster * size)), plain(seconds * np.exp(slower * size))
 
 
-def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list[str]:
+def outside_measured_range(case: ErrorCase) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
-    known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
+    known, kind = errors(), "mixture-of-experts run" if case.moe else "dense run"
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
     words = {
         "new_stack": f"software without a run that constants are fitted to ({case.stack})",
@@ -326,15 +326,15 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
     return plain(0.5 + 0.5 * np.tanh(spread / 2))
 
 
-def memory_that_fits(probability: float, capacity: float, stack: str, known: Errors | None = None) -> float:
+def memory_that_fits(probability: float, capacity: float, stack: str) -> float:
     """Return the most memory with which a plan fits with a probability between 0 and 1 [byte].
 
     `capacity`: memory of the accelerator [byte]; the inverse of `fits_probability`.
     """
-    return float(capacity * (1 / probability - 1) ** _memory_scale(stack, known))
+    return float(capacity * (1 / probability - 1) ** _memory_scale(stack))
 
 
-def _memory_scale(stack: str, known: Errors | None) -> float:
+def _memory_scale(stack: str, known: Errors | None = None) -> float:
     """Return the scale of the logistic distribution of the logarithm of memory."""
     known = known or errors()
     ninety = known.memory_stacks.get(
@@ -401,14 +401,12 @@ def draw_near_best(
     return np.asarray(log_true <= log_true.min(axis=1, keepdims=True) + np.log1p(within))
 
 
-def difference_deviation(
-    shares: Mapping[str, Floats], coordinates: Floats, factor: float = 1.0, known: Errors | None = None
-) -> Floats:
+def difference_deviation(shares: Mapping[str, Floats], coordinates: Floats, factor: float = 1.0) -> Floats:
     """Return the standard deviation of the error of the logarithm of two plans' ratio, shape (plans, plans).
 
     It is that of the errors that `draw_near_best` draws, whose arguments these are.
     """
-    known = known or errors()
+    known = errors()
     scale = factor * known.apart / NORMAL_90_PERCENT
     distance = plan_distance(coordinates[:, None], coordinates[None])
     variance = 2 * (known.own * scale) ** 2 * (1 - np.exp(-distance / known.reach))

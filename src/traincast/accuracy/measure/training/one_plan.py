@@ -48,12 +48,12 @@ def shape_of(model: Model, gbs: int) -> Shape:
     return shape
 
 
-def every_plan(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
+def every_plan(shape: Shape, ranks: int) -> Iterator[Plan]:
     """Yield every plan of a shape on all ranks that the loop can train."""
     for tp in _divisors(ranks):
         for pp in _divisors(ranks // tp):
             dp = ranks // tp // pp
-            if (knobs := knobs_of(shape, device, dp, tp, pp)) is None:
+            if (knobs := knobs_of(shape, "cpu", dp, tp, pp)) is None:
                 continue
             for mbs in _divisors(shape.gbs // dp):
                 yield from (Plan(mbs=mbs, zero=zero, **knobs) for zero in ((0, 1) if dp > 1 else (0,)))
