@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bounded_memory import bounded_memory
-from traincast.catalog.huggingface.config import _tables, model_types
+from traincast.catalog.huggingface.config import model_types, tables
 from traincast.catalog.load import figures, load_model, model_names
 from traincast.core.errors import InputError
 from traincast.core.model import Model
@@ -36,7 +36,7 @@ NEVER_BUILT = {
 OF_TOWERS = {  # text parts, counted with the towers in vision_language_counts.json
     "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_moe_text", "glm4v_text", "glm4v_moe_text"
 }  # fmt: skip
-ALIASES = set(_tables()["aliases"])
+ALIASES = set(tables()["aliases"])
 # No count of their parameters is known to us; Grok-2 is published under another type.
 CODE_ALONE = {"telechat", "molmo", "orion", "llada2_moe", "grok-2", "nemotron-nas", "jina_bert"}
 OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # no configuration has these
