@@ -484,6 +484,9 @@ def test_settings_mean_what_the_framework_does(text, given, expected, tmp_path):
      " converters=[NVFP4LinearConverter.Config(fqns=nvfp4_bf16_tail_fqns(36, 0.15))])\n"
      "    return Trainer.Config(training=TrainingConfig(seq_len=4096), model_spec=model_spec)\n",
      "model.converted_layers = .*only some layers have that precision"),
+    # torchtitan/models/llama3/config_registry.py (b5bcd76), llama3_debugmodel_float8_emulate_lora
+    (REGISTRY.partition("def deepseek_v3_16b_hybridep")[0].replace('attn_backend="flex"', "converters=[Float8LinearConverter.Config(emulate=True), LoRAConverter.Config(rank=8)]"),
+     "(?s)products in 8 bits are emulated.*model.converter = LoRAConverter: not read .layers are replaced"),
     (PRIMUS.replace("megatron", "maxtext"), "framework = 'maxtext': must be one of megatron, torchtitan"),
     ("@run.cli.factory(name='llama3_8b')\ndef pretrain_recipe():\n    return run.Partial(pretrain)\n",
      "builds no recipe that is known"),

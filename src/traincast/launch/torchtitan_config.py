@@ -23,6 +23,7 @@ CLASSES: Final = {section: title for title, section in SECTIONS.items()}
 # By mode until 2026.
 RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "none": "None"}
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
+OTHER_CONVERTERS: Final = r"(?!LMHeadCast|ModelConfig|\w*GroupedExperts)\w+Converter"
 TOKEN_SETTINGS: Final = ("num_tokens_per_microbatch_per_dp_rank", "max_context_length")
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 
@@ -188,8 +189,10 @@ def _of_call(node: ast.Call) -> Values:
         return {}
     owner = last_name(node.func.value)
     settings = {"model.converters": owner} if owner in CONVERTERS else {}
-    if settings and given.get("fqns"):
-        settings["model.converted_layers"] = str(given["fqns"])
+    more = {"fqns": "model.converted_layers", "emulate": "float8.emulate"}
+    settings |= {more[name]: str(given[name]) for name in more if settings and given.get(name)}
+    if re.fullmatch(OTHER_CONVERTERS, owner) and not settings:
+        settings["model.converter"] = owner
     if given.get("activation_checkpoint", ...) is None:
         settings["activation_checkpoint"] = "None"
     elif owner in RECOMPUTATION_CLASSES.values():
