@@ -104,6 +104,36 @@ def test_a_function_of_a_file_beside_is_followed(tmp_path):
     assert est_of(tmp_path, f"import tuning\n{text}").plan.cp == 4
 
 
+TRAINER = """
+def qwen2_trainer(nodes=4):
+    return run.Config(nl.Trainer, num_nodes=nodes, devices=8, strategy=run.Config(nl.MegatronStrategy,
+        tensor_model_parallel_size=8, pipeline_model_parallel_size=4))
+"""
+
+
+def test_a_trainer_of_a_file_beside_is_followed_and_else_named(tmp_path):
+    """NVIDIA/NeMo v2.4.0, recipes/qwen2.py, qwen25_72b.py: no overlap where the strategy has no `ddp`."""
+    text = (
+        "from .qwen2 import qwen2_trainer\ndef pretrain_recipe():\n    return run.Partial(pretrain, "
+        "model=run.Config(QwenModel, config=run.Config(Llama3Config70B)), trainer=qwen2_trainer(), "
+        "data=run.Config(MockDataModule, seq_length=4096, global_batch_size=32, micro_batch_size=2))\n"
+    )
+    with pytest.raises(tc.InputError, match="condition = qwen2_trainer: not read"):
+        est_of(tmp_path, text)
+    (tmp_path / "qwen2.py").write_text(TRAINER, encoding="utf-8")
+    plan = est_of(tmp_path, text).plan
+    assert (plan.tp, plan.pp, plan.gpus, plan.dp_overlap) == (8, 4, 32, False)
+    tuned = est_of(tmp_path, OWN, recipe="finetune_recipe").plan  # recipes/finetune_default.py
+    assert not tuned.dp_overlap
+
+
+def test_hosts_with_grace_processors_have_a_stack_of_their_own(tmp_path):
+    path = tmp_path / "run.py"
+    path.write_text(USER.replace("MORE", "pass"), encoding="utf-8")
+    stacks = {tc.check(path, name, gpus=8).est.assumptions.name for name in ("dgx-h100", "gb200-nvl72")}
+    assert stacks == {"nemo-2025", "nemo-2025-grace"}
+
+
 def test_factories_that_are_not_known_are_refused_by_name(tmp_path):
     text = USER.replace("llama3_8b", "yi_9b").replace("MORE", "pass")
     with pytest.raises(tc.InputError, match=r"llm\.yi_9b\.pretrain_recipe: the defaults .* are not known"):

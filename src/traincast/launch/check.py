@@ -1,5 +1,6 @@
 """Check of a launch: step time and memory, the best plan of its framework, changes of settings that help."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from traincast.catalog.load import as_model, as_system
+from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import Assumptions
 from traincast.core.documents import parse_lengths
 from traincast.core.errors import ErrorCollector, InputError, require_path, whole_number_problems
@@ -207,6 +209,12 @@ def check(
         reading = replace(reading, assumed=(f"model = {name}, which the file names", *reading.assumed))
         given_model = errors.catch(as_model, name)
     stack = "calibrated" if reading is None else reading.form.stack(reading.settings)
+    if (
+        machine is not None
+        and re.match("G[BH]", machine.accelerator.name)
+        and f"{stack}-grace" in stack_names()
+    ):
+        stack = f"{stack}-grace"
     assumed = errors.catch(check_assumptions, assumptions, stack)
     completed = None
     if reading is not None:

@@ -80,6 +80,10 @@ class _Program(Program):
         """Return whether a value is a recipe."""
         return isinstance(built, dict) and "trainer" in built
 
+    def follows(self, name: str, words: list[Any]) -> bool:
+        """Return whether a function of another file is followed: all but presets of precision."""
+        return name not in PLUGINS
+
     def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
         """Return what a call of NeMo makes: a configuration, or the recipe of a factory that is known."""
         name = called(node)
@@ -147,6 +151,8 @@ def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Settings:
         elif path == f"model.config.{CLASS}" and (match := MODEL_CLASS.match(str(value))):
             settings[NAMED_MODEL] = match[1] + match[2]
         elif isinstance(value, dict):
+            if path == "trainer" and str(value.get(CLASS))[:1].islower():
+                settings[UNKNOWN] = value[CLASS]
             settings |= _flat(value, f"{path}.")
         elif name != CLASS and value is not None:
             group = next((group for group in PREFIXES if path.startswith(group)), "")

@@ -17,6 +17,8 @@ MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron
     "in_proj": "in_proj",
     "gate_proj": "gate", "up_proj": "up", "down_proj": "fc2", "gate_up_proj": "fc1", "w1": "gate", "w3": "up",
     "w2": "fc2", "fc1": "fc1", "fc2": "fc2", "c_fc": "fc1", "dense_h_to_4h": "fc1", "dense_4h_to_h": "fc2",
+    "linear_q_proj": "q", "linear_q_down_proj": "q_down", "linear_q_up_proj": "q_up",
+    "linear_kv_down_proj": "kv_down", "linear_kv_up_proj": "kv_up",
     "linear_fc1": "fc1", "linear_fc2": "fc2", "lm_head": "head", "all-linear": "all",
 }  # fmt: skip
 # Settings that would train or compute something else, with the values that do not
