@@ -381,6 +381,19 @@ def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("load", "name", "known"),
+    [(load_model, "meta-llama/Llama-3.1-8B", "llama-3.1-8b"), (load_system, "nvidia/DGX-H100", "dgx-h100")],
+)
+def test_a_name_of_hugging_face_is_answered_with_that_of_the_catalogue(
+    load: Callable[[Any], object], name: str, known: str, tmp_path: Path
+) -> None:
+    assert problems(load, name) == (f"no such file; the catalogue has {known}",)
+    assert problems(load, "Qwen/Qwen9") == ("no such file",)
+    (tmp_path / known).mkdir()  # a folder of that name is one
+    assert problems(load, tmp_path / known) == ("is a directory; give a file",)
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"layers": 1.5}, "layers = 1.5: not a whole number; write for instance 64"),

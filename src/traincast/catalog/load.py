@@ -244,6 +244,8 @@ def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     if not _is_file(name_or_path):
         return _known_document(kind, str(name_or_path), or_file=True)
     path = Path(name_or_path)
+    if _catalogue_document(kind, path.name) and not os.path.exists(path):  # owner/name, as on Hugging Face
+        raise InputError(str(name_or_path), [f"no such file; the catalogue has {path.name.lower()}"])
     document = read(path)
     if kind == "system" and paper_files.is_system(document):
         return paper_files.as_system_file(document, path)

@@ -646,6 +646,19 @@ def test_a_number_of_gpus_that_few_plans_divide_names_a_smaller_one_where_it_is_
     assert "would be faster" not in run(f"{asked} 100 --pp 25")[1]
 
 
+def test_tokens_may_be_written_with_an_exponent(run):
+    asked = "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 64 --top 1 --price 2 --tokens"
+    leads = {given: run(f"{asked} {given}")[1].partition("\n\n")[0] for given in ("15e12", "15T", "1.5e+13")}
+    assert "15 T tokens" in leads["15T"]
+    assert set(leads.values()) == {leads["15T"]}
+
+
+def test_the_optimizer_has_its_short_name_where_a_plan_is_given(run):
+    asked = "memory llama-3-8b --system dgx-h100 --dp 8 --json"
+    assert run(f"{asked} --optimizer muon") == run(f"{asked} --optimizer-kind muon")
+    assert run(f"{asked} --optimizer muon") != run(asked)
+
+
 def test_restarts_are_answered_for(run, tmp_path):
     """`--restart` changes nothing but goodput: it is printed, or what is missing to know it."""
     asked = "plan llama-3-8b --gpus 8 --global-batch 64 --top 1 --restart 1800 --system"

@@ -25,10 +25,11 @@ WRONG = {
     "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
     "plan m --system s --gpus 8 --wibble 3": ["--wibble: unknown option"],
     "plan m --system s --gpus 8 --qlora": ["--qlora: unknown option; write --train qlora"],
-    "plan m --system s --gpus 8 --lora-rank 16 --nodes=2 --tensor-model-parallel-size 8": [
+    "plan m --system s --gpus 8 --lora-rank 16 --nodes=2 --tensor-model-parallel-size 8 --zero-stage 3": [
         "--lora-rank: unknown option; write --train lora:r=N",
         "--nodes: unknown option; write --gpus N, those of all nodes",
         "--tensor-model-parallel-size: unknown option; write --tp N",
+        "--zero-stage: unknown option; write --zero N",
     ],
     "plan m n --systm s --gpus 8 --set x --tp q --json -3h": [
         "--systm: unknown option; did you mean --system?",

@@ -197,24 +197,24 @@ class RunOptions:
         return tokens // model.seq
 
 
-SHORTER: Final = {"optimizer_kind": ("--optimizer-kind", "--optimizer")}  # locks with two names
+OPTION_NAMES: Final = {  # of knobs that have several
+    "mbs": ("--mbs", *MICRO_BATCH_SIZE),
+    "optimizer_kind": ("--optimizer-kind", "--optimizer"),
+}
 
 
 def _knob_options(name: str, locks: bool) -> Any:
     """Make a dataclass of the table of knobs; as `locks` all but placements, each None by default."""
     rows = []
     for knob in fields(Knobs):
+        if locks and knob.name in PLACEMENTS:
+            continue
+        default = None if locks or knob.name == "dp" else knob.default  # without --dp it follows from --gpus
         kind: Any = int if knob.name in KNOBS else knob.type
-        kind = Annotated[kind, Parameter(name=("--mbs", *MICRO_BATCH_SIZE))] if knob.name == "mbs" else kind
-        if not locks:
-            default = None if knob.name == "dp" else knob.default  # without --dp it follows from --gpus
-            kind = kind if default is not None else kind | None
-            rows.append((knob.name, kind, field(default=default, metadata=knob.metadata)))
-        elif knob.name not in PLACEMENTS:
-            kind = kind | None
-            if knob.name in SHORTER:
-                kind = Annotated[kind, Parameter(name=SHORTER[knob.name])]
-            rows.append((knob.name, kind, field(default=None, metadata=knob.metadata)))
+        kind = kind if default is not None else kind | None
+        if names := OPTION_NAMES.get(knob.name):
+            kind = Annotated[kind, Parameter(name=names)]
+        rows.append((knob.name, kind, field(default=default, metadata=knob.metadata)))
     namespace = {"__module__": __name__}  # else it counts as one of the standard library
     return make_dataclass(name, rows, frozen=True, kw_only=True, namespace=namespace)
 

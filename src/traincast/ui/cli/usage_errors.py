@@ -26,6 +26,8 @@ WRITTEN: Final = {  # options of training frameworks, and what says the same her
     "--batch-size": "--global-batch N or --mbs N", "--data-parallel-size": "--dp N",
     "--tensor-model-parallel-size": "--tp N", "--pipeline-model-parallel-size": "--pp N",
     "--context-parallel-size": "--cp N", "--expert-model-parallel-size": "--ep N",
+    "--tensor-parallel-size": "--tp N", "--pipeline-parallel-size": "--pp N", "--zero-stage": "--zero N",
+    "--seq-length": "--seq N", "--sequence-length": "--seq N", "--recompute-granularity": "--recompute full",
     "--expert-tensor-parallel-size": "--etp N", "--fp8": "--precision fp8", "--bf16": "--precision bf16",
 }  # fmt: skip
 ANY_VALUE: Final = "1"  # can be read as a number, a name and a path
