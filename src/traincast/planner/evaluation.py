@@ -50,6 +50,7 @@ AROUND_LAYERS: Final = (
 # Layouts up to which batches that differ in recomputation share shards, the same for each
 LAYOUTS_SHARING_SHARDS: Final = 1 << 19
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
+Passed: TypeAlias = tuple[str, bool]  # recomputation, and whether exchanges with experts are overlapped
 
 
 class Gathered(NamedTuple):
@@ -418,15 +419,15 @@ def evaluate_all(
         together.setdefault(id(timed.shards.plans), []).append(timed)
     costs: dict[Any, Costs] = {}
     for key, same in together.items():
-        recomputes = dict.fromkeys(timed.space.layouts.recompute for timed in same)
-        of_shards = costs_of(same[0].shards.plans, spaces[0].model, list(recomputes), across, assumed)
-        for recompute, of_parts in of_shards.items():
+        passed = dict.fromkeys(passed_as(timed.space.layouts) for timed in same)
+        of_shards = costs_of(same[0].shards.plans, spaces[0].model, list(passed), across, assumed)
+        for choices, of_parts in of_shards.items():
             whole = {part: replace(of_part, weight=0.0) for part, of_part in of_parts.items()}
-            costs |= {(key, recompute, True): of_parts, (key, recompute, False): whole}
+            costs |= {(key, choices, True): of_parts, (key, choices, False): whole}
 
     def costs_for(timed: TimedCandidates) -> Costs:
         plans = timed.space.layouts
-        return costs[id(timed.shards.plans), plans.recompute, SCHEDULES[plans.schedule].splits_backward]
+        return costs[id(timed.shards.plans), passed_as(plans), SCHEDULES[plans.schedule].splits_backward]
 
     return [
         Evaluation(timed, system, assumed, used, machines, timing, costs_for(timed))
@@ -434,45 +435,51 @@ def evaluate_all(
     ]
 
 
+def passed_as(plans: Plans) -> Passed:
+    """Return the choices that the passes of a layer depend on, and its collectives do not."""
+    return plans.recompute, plans.ep_overlap
+
+
 def costs_of(
     plans: Plans,
     model: Model,
-    recomputes: Sequence[str],
+    passed: Sequence[Passed],
     across: System,
     assumed: Assumptions,
     near: Sequence[tuple[float, ...]] = (),
-) -> dict[str, Costs]:
-    """Return the costs of shards by recomputation; columns of shape (machines, shards).
+) -> dict[Passed, Costs]:
+    """Return the costs of shards by `passed_as`; columns of shape (machines, shards).
 
     `across` has the machines down. With `near` the costs are those of `LeastTimer`, whatever the placement;
     shards may have several rows then (`experts_apart`).
     """
     *rows, number = np.broadcast(np.atleast_1d(plans.tp), plans.ep, plans.etp).shape
     size = max(CANDIDATES_PER_BLOCK // (rows[0] if rows else 1), 1)
-    blocks: dict[str, list[Costs]] = {recompute: [] for recompute in recomputes}
+    blocks: dict[Passed, list[Costs]] = {choices: [] for choices in passed}
     shapes: list[tuple[int, ...]] = []
     for low in range(0, max(number, 1), size):
         block = plans if number <= size else plans.take((..., slice(low, low + size)))
         shape = across.machines(), *rows, min(number - low, size)
         shapes.append(shape)
-        passes: dict[str, list[Passes]] = {}
+        passes: dict[Any, list[Passes]] = {}
         # blocks of many are not kept
         count = _operations.__wrapped__ if near or block is not plans else _operations
-        counted = count(block, model, assumed, tuple(recomputes))
-        for recompute, of_blocks in blocks.items():
-            recomputed, operations = replace(block, recompute=recompute), counted[recompute]
-            timer, of_parts = OperationTimer(recomputed, across, assumed), {}
-            if near:
-                timer = LeastTimer(recomputed, across, assumed, near)
-            for part, of_part in operations.items():
-                if part not in passes:
-                    passes[part] = timer.time_passes(of_part)
-                cost = cost_part(timer.time_part(of_part, passes[part]), recomputed)
+        counted = count(block, model, assumed, tuple(dict.fromkeys(recompute for recompute, _ in passed)))
+        of_block = OperationTimer(block, across, assumed)
+        if near:
+            of_block = LeastTimer(block, across, assumed, near)
+        for (recompute, overlaps), of_blocks in blocks.items():
+            timer = of_block.of(replace(block, recompute=recompute, ep_overlap=overlaps))
+            of_parts = {}
+            for part, of_part in counted[recompute].items():
+                if (part, overlaps) not in passes:
+                    passes[part, overlaps] = timer.time_passes(of_part)
+                cost = cost_part(timer.time_part(of_part, passes[part, overlaps]), timer.plan)
                 of_parts[part] = cost.broadcast(shape)
             of_blocks.append(of_parts)
     if len(shapes) == 1:
-        return {recompute: of_blocks[0] for recompute, of_blocks in blocks.items()}
-    return {recompute: _side_by_side(of_blocks, shapes) for recompute, of_blocks in blocks.items()}
+        return {choices: of_blocks[0] for choices, of_blocks in blocks.items()}
+    return {choices: _side_by_side(of_blocks, shapes) for choices, of_blocks in blocks.items()}
 
 
 def _side_by_side(blocks: Sequence[Costs], shapes: Sequence[tuple[int, ...]]) -> Costs:

@@ -7,8 +7,9 @@ are evaluated (memory, then times) in the order of these bounds, up to a horizon
 beyond the horizon can change is that of all layouts; else the horizon is moved.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -59,10 +60,11 @@ BY_DISPATCHER: Final = (
 )
 MOST_LAYOUTS: Final = 1 << 40  # of a batch
 LAYER_CHOICES: Final = tuple(
-    name for name in CHOICES if name not in (*AROUND_LAYERS, "order") or name in ("tp_overlap", "ep_overlap")
+    name for name in CHOICES if name not in (*AROUND_LAYERS, "order") or name == "tp_overlap"
 )
 
 _Answer = TypeVar("_Answer")
+_Shape = tuple[CandidateBatch, bool]  # shape of batches, and whether they overlap exchanges with experts
 
 
 def least_of_dispatchers(assumed: Assumptions) -> Assumptions:
@@ -111,12 +113,13 @@ class Bounds:
 
     def _bounded(self, progress: Progress | None) -> Iterator[_AlikeBatches]:
         """Yield all batches, those alike together."""
-        together: dict[Any, dict[CandidateBatch, list[int]]] = {}
+        together: dict[Any, dict[_Shape, list[int]]] = {}
         for index in self._kept:
             batch = self.searched.batches[index]
             given = {**DEFAULTS, **batch.given}
             key = batch.overlaps_in_domain, *(given[name] for name in LAYER_CHOICES)
-            together.setdefault(key, {}).setdefault(batch.shape, []).append(index)
+            shape = batch.shape, given["ep_overlap"]
+            together.setdefault(key, {}).setdefault(shape, []).append(index)
         done = 0
         for same in together.values():
             yield from self._sharing(same)
@@ -124,9 +127,9 @@ class Bounds:
             if progress is not None:
                 progress(done, len(self._kept), 0)
 
-    def _sharing(self, same: Mapping[CandidateBatch, Sequence[int]]) -> Iterator[_AlikeBatches]:
+    def _sharing(self, same: Mapping[_Shape, Sequence[int]]) -> Iterator[_AlikeBatches]:
         """Yield batches of each shape whose layers have the same operations."""
-        outlines = [self.searched.ladders[shape] for shape in same]
+        outlines = [self.searched.ladders[shape] for shape, _ in same]
         used = [
             outline.layers_of(Rungs.around([self._kept[index] for index in of_shape]))
             for outline, of_shape in zip(outlines, same.values(), strict=True)
@@ -138,21 +141,22 @@ class Bounds:
             for outline, rows, of_shape in zip(outlines, used, same.values(), strict=True)
         ]
         layers, places = distinct_layers(tables)
-        names = dict.fromkeys(
-            _recompute(self.searched.batches[i]) for of_shape in same.values() for i in of_shape
-        )
-        costs = costs_of(
-            layers, self._model, list(names | {"none": None}), self.searched.system, self._least, self._near
-        )
-        costs = {name: {part: _passes(cost) for part, cost in of.items()} for name, of in costs.items()}
-        for outline, of_shape, rows, place in zip(outlines, same.values(), used, places, strict=True):
+        passed = {("none", overlaps): None for _, overlaps in same}
+        for (_, overlaps), of_shape in same.items():
+            passed |= {(_recompute(self.searched.batches[index]), overlaps): None for index in of_shape}
+        every = costs_of(layers, self._model, list(passed), self.searched.system, self._least, self._near)
+        costs: dict[bool, dict[str, Costs]] = defaultdict(dict)
+        for (recompute, overlaps), of_parts in every.items():
+            costs[overlaps][recompute] = {part: _passes(cost) for part, cost in of_parts.items()}
+        shapes = zip(outlines, same.items(), used, places, strict=True)
+        for outline, ((_, overlaps), of_shape), rows, place in shapes:
             by_recompute: dict[str, list[int]] = {}
             for index in of_shape:
                 by_recompute.setdefault(_recompute(self.searched.batches[index]), []).append(index)
             given = self.searched.batches[of_shape[0]].given
             of_layers = np.full(np.size(outline.space.layers.mbs), -1)
             of_layers[rows] = place
-            yield _AlikeBatches(outline, by_recompute, given, costs, of_layers, {})
+            yield _AlikeBatches(outline, by_recompute, given, costs[overlaps], of_layers, {})
 
     def _layers(self, layers: Plans, batch: CandidateBatch) -> Plans:
         """Return layers with the choices of a batch, overlapped wherever they may be."""
@@ -222,15 +226,8 @@ class _Wanted:
     group: Ints  # of each ladder
     ladders: Ints  # not opened, ascending
     of_ladders: Floats  # bounds of these [s]
-    rows: Ints  # of opened ladders, ascending
-    of_rows: Floats  # bounds of these without recomputation [s]
-
-    @classmethod
-    def of(cls, alike: _AlikeBatches, rungs: Rungs, ladders: Ints, group: Ints, bounds: Bounds) -> "_Wanted":
-        """Return ladders of some groups, none of them opened."""
-        groups, rows = np.zeros(len(rungs.low), np.int64), np.zeros(0, np.int64)
-        groups[ladders] = group
-        return cls(alike, rungs, groups, ladders, bounds.of_ladders(alike, ladders), rows, np.zeros(0))
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of opened ladders, ascending
+    of_rows: Floats = field(default_factory=lambda: np.zeros(0))  # bounds of these without recomputation [s]
 
     def known(self) -> tuple[Floats, Ints, Ints]:
         """Return the bounds, those of ladders first, and the group and the number of rows of each [s]."""
@@ -336,16 +333,14 @@ class Shortlist:
         every = sum(int((of.high - of.low).sum()) for of in rungs)
         rows = int(np.clip(FIRST_SHARE * every, *FIRST_ROWS))
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
-        ends = np.cumsum([len(of) for of in ladders], dtype=np.int64)
-        self._wanted = [
-            _Wanted.of(alike, of_alike, wanted, groups, bounds)
-            for alike, of_alike, wanted, groups in zip(
-                bounds.alike, rungs, ladders, np.split(group, ends)[:-1], strict=True
-            )
-        ]
-        if every <= COARSE * self._first:
-            for each in self._wanted:
-                each.open(np.ones(len(each.ladders), np.bool_), bounds)
+        self._wanted, coarse = list[_Wanted](), every > COARSE * self._first
+        for alike, of, wanted in zip(bounds.alike, rungs, ladders, strict=True):
+            groups = np.zeros_like(of.low)
+            groups[wanted], group = np.split(group, [len(wanted)])
+            least = bounds.of_ladders(alike, wanted) if coarse else np.zeros(len(wanted))
+            self._wanted.append(_Wanted(alike, of, groups, wanted, least))
+            if not coarse:
+                self._wanted[-1].open(np.ones(len(wanted), np.bool_), bounds)
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
 
     def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:
@@ -384,7 +379,8 @@ class Shortlist:
         needed = self._lowest(COARSE * number, needed)
         for wanted in self._wanted:
             near = wanted.of_ladders <= needed[wanted.group[wanted.ladders]]
-            wanted.open(near, self._evaluated.bounds)
+            if near.any():
+                wanted.open(near, self._evaluated.bounds)
         return self._lowest(number, needed)
 
     def _lowest(self, number: int, needed: Floats) -> Floats:

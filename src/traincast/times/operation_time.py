@@ -1,9 +1,10 @@
 """Time of an operation on a rank: arithmetic, memory traffic and communication of its passes."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -94,6 +95,12 @@ class OperationTimer:
         self.placement = Placement(plan, system.tiers)
         self._curves: dict[tuple[CollectiveKind, Axis], Curve] = {}
         self._timed: dict[tuple[int, ...], tuple[Operation, Passes]] = {}  # by identity: parts share passes
+
+    def of(self, plan: Plans) -> Self:
+        """Return the timer of plans that differ in choices alone that collectives do not depend on."""
+        timer = copy(self)
+        timer.plan, timer._timed = plan, {}
+        return timer
 
     def time_part(self, part: tuple[Operation, ...], passes: Sequence[Passes] | None = None) -> Timed:
         """Return the times of all operations of a part of the model.
