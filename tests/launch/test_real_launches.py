@@ -541,6 +541,12 @@ def _leave(cfg):
     ("for size in (2, 4):\n        cfg.train.global_batch_size = size", "global_batch_size", "4"),
     ("for size in range(3):\n        cfg.train.global_batch_size = size", "global_batch_size", "2"),
     ("sizes: dict = {**{'global_batch_size': 24}}\n    _batch(cfg, **sizes)", "global_batch_size", "24"),
+    # recipes/llama/llama3.py (Megatron-Bridge v0.2.0): LoRA unless told otherwise
+    ("peft = {}.get('peft', 'lora')\n    full = peft is None or (isinstance(peft, str) and peft.lower() == 'none')\n"
+     "    cfg.model.tensor_model_parallel_size = 2 if full else 1", "tensor_model_parallel_size", "1"),
+    ("sizes = {}\n    sizes['global_batch_size'] = 40\n    _batch(cfg, **sizes)", "global_batch_size", "40"),
+    ("cfg.peft = default_peft_config('lora')", "peft_scheme", "lora"),
+    ("cfg.peft = DoRA(dim=8)", "peft", "dora"),
     ("cfg.comm_overlap.tp_comm_overlap = True\n    apply_determinism_overrides(cfg)", "tp_comm_overlap", False),
     ("cfg.model = AModelProvider(mlp='fused', seq_length=2048)", "catalogue_model", "llama3_8b"),
     ("cfg.model = AModelProvider(mlp='fused', seq_length=2048)", "seq_length", "2048"),

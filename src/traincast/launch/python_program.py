@@ -116,6 +116,10 @@ class Program(ABC):
                     names |= zip(map(ast.unparse, targets), parts, strict=True)
                 case ast.Assign(targets=[ast.Attribute() as target], value=value):
                     self.set(ast.unparse(target).split("."), self.value(value, names, depth), names)
+                case ast.Assign(
+                    targets=[ast.Subscript(value=owner, slice=ast.Constant(value=str(key)))], value=value
+                ) if isinstance(table := self.value(owner, names, depth), dict):
+                    self.set(["", key], self.value(value, names, depth), {"": table})
                 case ast.Expr(
                     value=ast.Call(func=ast.Attribute(value=owner, attr="append" | "extend")) as call
                 ):
@@ -226,9 +230,20 @@ class Program(ABC):
                     times = len(first) * second if isinstance(second, int) else len(first) + len(second)
                     if times <= MAX_ITEMS:
                         return first + second if isinstance(second, list) else first * second
-            case ast.BoolOp(op=ast.Or(), values=[value, other]):
-                first = self.value(value, names, depth)
-                return first if first or isinstance(first, Unread) else self.value(other, names, depth)
+            case ast.Compare() | ast.UnaryOp(op=ast.Not()):
+                decided = self.condition(node, names)
+                return Unread("if") if decided is None else decided
+            case ast.BoolOp(op=sign, values=[*others, last]):
+                for other in others:
+                    first = self.value(other, names, depth)
+                    if isinstance(first, Unread) or bool(first) is isinstance(sign, ast.Or):
+                        return first
+                return self.value(last, names, depth)
+            case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[key, *usual]) if isinstance(
+                rows := self.value(owner, names, depth), dict
+            ):
+                default = self.value(usual[0], names, depth) if usual else None
+                return rows.get(str(self.value(key, names, depth)), default)
             case ast.ListComp(
                 elt=item, generators=[ast.comprehension(target=ast.Name(id=name), iter=every, ifs=[])]
             ):

@@ -95,6 +95,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     check_training_kind([], {"recipe": models[name]}, "Python")
     recipe = program.call(name)
     built = dotted(recipe) if isinstance(recipe, dict) else {}
+    if scheme := _named(built, "peft") or built.get(f"peft.{CLASS}"):
+        built["peft_scheme" if "lora" in str(scheme).lower() else "peft"] = str(scheme).lower()
     if checkpoint := _named(built, "model"):
         built[NAMED_MODEL] = checkpoint
     if preset := _named(built, "mixed_precision") or built.get(f"mixed_precision.{CLASS}"):
