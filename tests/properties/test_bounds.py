@@ -136,14 +136,15 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     assume(len(rows))
     ladder, _ = outline.ladders(rows)
     evaluation = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), unlimited(system), assumed)
-    every = Bounds(searched, {0: Rungs(np.zeros_like(outline.size), outline.size)})
+    rungs = Rungs(np.zeros_like(outline.size), outline.size)
+    every = Bounds(searched, {0: rungs})
     (alike,) = every.alike
     (recompute,) = alike.batches
     bounds, least = (every.of_rows(alike, rows, name) for name in (recompute, "none"))
     row = rows if outline.replicas is None else outline.replicas.of(ladder)[0]
     assert (least > 0).all()
     assert (least * (1 - ROUNDING) <= bounds).all()
-    of_ladders = every.of_ladders(alike, np.arange(len(outline.size)))[ladder]
+    of_ladders = every.of_ladders(alike, np.arange(len(outline.size)), rungs)[ladder]
     assert ((of_ladders > 0) & (of_ladders * (1 - ROUNDING) <= least)).all()
     assert (bounds[row] <= evaluation.least_seconds[0]).all()
 

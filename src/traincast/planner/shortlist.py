@@ -50,7 +50,7 @@ from traincast.step.step_time import least_step_seconds
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
 FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows
 FIRST_OF_GROUP: Final = 8  # of each of several groups
-COARSE: Final = 16  # times as many rows have bounds of their own, the others those of ladders
+COARSE: Final = 8  # times as many rows have bounds of their own, the others those of ladders
 MORE_ROWS: Final = 8  # times as many in each round, at most
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
 BY_DISPATCHER: Final = (
@@ -168,23 +168,23 @@ class Bounds:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers
 
-    def of_ladders(self, alike: _AlikeBatches, ladders: Ints) -> Floats:
-        """Return bounds of ladders of an outline that hold for every micro-batch and recomputation [s].
+    def of_ladders(self, alike: _AlikeBatches, ladders: Ints, rungs: Rungs) -> Floats:
+        """Return bounds of ladders of an outline that hold for all of their rungs and any recomputation [s].
 
-        Passes take at least as long per sequence as with the best micro-batch, and the bubble is at least as
-        long as with the smallest.
+        Passes take at least as long per sequence as with the best micro-batch up to the largest, and the
+        bubble is at least as long as with the smallest.
         """
         outline = alike.outline
         space, kind = outline.space, outline.layer_kind[ladders]
         plans = space.layouts.given(**alike.given).take(ladders)
-        first = np.argmax(outline.layer_at >= 0, axis=1)  # micro-batch of each kind of layers
-        starts = outline.layer_at[np.arange(len(first)), first]
+        largest = outline.choice[outline.kind[ladders], rungs.high[ladders] - 1]
 
         def least(column: Column) -> Column:
             if not isinstance(column, np.ndarray):
                 return column
             of_layers = np.where(alike.place < 0, np.inf, column[alike.place]) / space.layers.mbs
-            of_first: Column = plans.mbs * np.minimum.reduceat(of_layers, starts)[kind]
+            of_kinds = np.where(outline.layer_at < 0, np.inf, of_layers[outline.layer_at])
+            of_first: Column = plans.mbs * np.minimum.accumulate(of_kinds, axis=1)[kind, largest]
             return of_first
 
         costs = {
@@ -337,7 +337,7 @@ class Shortlist:
         for alike, of, wanted in zip(bounds.alike, rungs, ladders, strict=True):
             groups = np.zeros_like(of.low)
             groups[wanted], group = np.split(group, [len(wanted)])
-            least = bounds.of_ladders(alike, wanted) if coarse else np.zeros(len(wanted))
+            least = bounds.of_ladders(alike, wanted, of) if coarse else np.zeros(len(wanted))
             self._wanted.append(_Wanted(alike, of, groups, wanted, least))
             if not coarse:
                 self._wanted[-1].open(np.ones(len(wanted), np.bool_), bounds)
