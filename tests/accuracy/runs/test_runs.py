@@ -55,6 +55,7 @@ def test_machines_and_stacks_are_of_the_catalogue():
         ({"source": "a page", "released": "2025-02"}, "megatron-core-2025"),  # a column counts before words
         ({"stack": "NeMo", "source": "NeMo 24.07"}, "nemo-2024"),
         ({"stack": "NeMo", "source": "NeMo 24.12"}, "megatron-core-2024"),
+        ({"stack": "NeMo", "source": "container 25.04"}, "nemo-2025"),
         ({"stack": "NeMo", "source": "container 25.04", "experts": "8"}, "nemo-2025"),
         ({"stack": "NeMo", "source": "container 25.04", "experts": "8", "gpu": "gb200"}, "nemo-2025-grace"),
         ({"stack": "Megatron-Bridge", "source": "26.02 container"}, "megatron-bridge-26.02"),
@@ -215,7 +216,7 @@ def test_experts_of_rows():
         ("mega-001", "megatron-lm-2023", "hgx-a100-roce-8x200"),
         ("mega-005", "megascale-2024", "hgx-a100-roce-8x200"),
         ("dgxc-014", "megatron-core-2024", "dgx-h100"),
-        ("dgxc-227", "megatron-core-2025", "dgx-h100"),
+        ("dgxc-227", "nemo-2025", "dgx-h100"),
         ("dgxc-189", "pax-2024", "dgx-h100"),
         ("dgxc-184", "maxtext-2025", "dgx-h100"),
         ("jaxtb-022", "maxtext-2025", "dgx-h100"),
@@ -249,7 +250,7 @@ def test_experts_of_rows():
         ("google-075", "nemo-2024", "gcp-a3-mega"),
         ("simumax-007", "megatron-core-plain", "dgx-b200"),
         ("dgxc-122", "nemo-2025", "dgx-h100"),  # experts in NeMo 25.02: no overlap of their exchange
-        ("dgxc-223", "megatron-core-2025", "dgx-h100"),  # dense: nothing differs
+        ("dgxc-223", "nemo-2025", "dgx-h100"),  # libraries of its time for products at 8 bits
     ],
 )
 def test_software_and_machine_of_rows(row_id, stack, system):
