@@ -145,5 +145,5 @@ def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     faster = [candidate.step_seconds for _, candidate in plans if candidate.step_seconds < time]
     if not faster:
         return (prediction,)
-    best = f"{count_of(len(faster), 'plan')} of the search are faster (the best {seconds(faster[0])})"
-    return prediction, f"{best}, but break the framework's rules or cannot be expressed in full"
+    best = f"faster plans of the search: {len(faster)} (the best {seconds(faster[0])})"
+    return prediction, f"{best}; they break the framework's rules or cannot be expressed in full"

@@ -17,7 +17,7 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.result import Doc, Result
 from traincast.core.system import CAPACITY
-from traincast.core.units import count_of, number_text
+from traincast.core.units import count_of, large, number_text, rate
 from traincast.core.version import __version__
 from traincast.planner.design.machines import (
     FIGURES,
@@ -496,8 +496,8 @@ class Designs:
         """Say which machine is cheapest, which is safest, what binds it and what is worth its price."""
         row, safe, least = self.cheapest, self.safest, int(np.argmin(self._cost_within))
         built = "machine to build" if self.designed[row] else "machine"
-        energy = number_text(self.energy[row] / 1e6, 3)
-        said = [f"Cheapest {built}: {self.name(row)}: {self.figures(row)}, {energy} GWh."]
+        energy = rate(self.energy[row] * 1e3, "Wh")
+        said = [f"Cheapest {built}: {self.name(row)}: {self.figures(row)}, {energy}."]
         if least != row:
             said.append(f"Cheapest of all: {self.name(least)}: {self.figures(least)}.")
         safest = "" if safe == row else f"; {self.name(safe)} at most {self.regret[safe]:.0%}"
@@ -568,7 +568,7 @@ class Designs:
 
     def figures(self, row: int) -> str:
         """Format time and cost of a machine of `more`."""
-        return f"{self.days_text(row, ' days', ', 90%')}, ${number_text(self.cost[row] / 1e6, 3)}M"
+        return f"{self.days_text(row, ' days', ', 90%')}, ${large(self.cost[row])}"
 
     def _of_today(self, row: int) -> str:
         """Say how far a machine that exists is behind those designed, and what binds it."""
