@@ -12,13 +12,13 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 4770,
-    "catalog": 10010,
+    "catalog": 9920,
     "operations": 2890,
     "times": 2420,
-    "step": 3650,
+    "step": 3640,
     "planner": 9010,
     "launch": 11370,
-    "analysis": 3420,
+    "analysis": 3410,
     "accuracy": 9630,
     "tuner": 1760,
     "ui": 13640,
