@@ -305,6 +305,7 @@ def test_a_plan_in_words():
         "distributed optimizer, micro-batches of 2 sequences, fp8-block"
     )
     assert "inside a fast domain of 72" in in_words(Plan(tp=8, fast_tp=8), 72)
+    assert "inside a fast domain of 8,960" in in_words(Plan(tp=8, fast_tp=8), 8960)
 
 
 def test_differences_of_plans():

@@ -47,7 +47,7 @@ def label(component: str, *plans: Plan) -> str:
 
 def in_words(plan: Plan, domain: int) -> str:
     """Say what a placed plan is, on a machine with fast domains of so many accelerators."""
-    large = f"fast domain of {domain}", f"fast domains of {domain}"
+    large = f"fast domain of {domain:,}", f"fast domains of {domain:,}"
     return ", ".join(_parts(plan, *(("node", "nodes") if domain <= LARGEST_NODE else large)))
 
 

@@ -115,7 +115,7 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
         run(f"{question} {more}") for more in ("", "--why", "--rejected")
     )
     first, *words, step, memory = out.partition("\n\n")[0].splitlines()
-    assert re.fullmatch(r"Recommended: 1d (\w+=\S+ ?)+", first)
+    assert re.fullmatch(r"Recommended: \w+ (\w+=\S+ ?)+", first)
     assert re.match(r"  in words: .* replicas", " ".join(words))
     assert re.fullmatch(r"  \S+ m?s a step \(.*, 90%\): [\d,]+ token/s/GPU, .* tokens in .* days", step)
     assert re.fullmatch(r"  \S+ of 79.6 GiB a rank: fits with >?\d+% probability; MFU .*", memory)

@@ -340,7 +340,7 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
     yield from paragraphs(f"network: eff({first}→n), {source}; {kept}")
     if request.mixes_networks:
         outer = min(gpus for gpus in request.gpus if gpus > system.fast_domain)
-        inside = f"{count_of(first, 'GPU')} lie inside one fast domain of {system.fast_domain}"
+        inside = f"{count_of(first, 'GPU')} lie inside one fast domain of {system.fast_domain:,}"
         mixed = f"eff. from there to more compares two networks; outer: speed kept from {outer:,} GPUs"
         yield from paragraphs(f"{inside}: {mixed}")
     yield f"activations, nothing recomputed: {gib(stages[0].activations)} of the memory"

@@ -314,7 +314,7 @@ class Ranking:
         columns, same = self.knobs
         yield "; ".join(f"{SHORT_KNOBS.get(name, name)}: {short_meaning(name)}" for name in columns)
         if self.is_placed:
-            yield f"fast: ranks of a group in one fast domain of {system.fast_domain}, where several are"
+            yield f"fast: ranks of a group in one fast domain of {system.fast_domain:,}, where several are"
         if any(family.others(name) for family in self.families for name in VARIED if name in columns):
             yield f"(…): values of plans otherwise alike, within {WITHIN:.0%} of the line's time"
         plans = [family.plan for family in self.families]
