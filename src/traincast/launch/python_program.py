@@ -58,6 +58,7 @@ class Program(ABC):
 
     def home(self, named: ast.expr, depth: int = 0) -> tuple[Self, str] | None:
         """Return the file that defines a name, and its name there; None where that is not on disk."""
+        self._count()
         first, *rest = ast.unparse(named).split(".")
         if (first in self.functions or first in self.names) and not rest:
             return self, first
@@ -193,12 +194,7 @@ class Program(ABC):
 
     def value(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
         """Return the value of an expression: a configuration as a mapping, a literal, or its source."""
-        self.steps[0] += 1
-        if self.steps[0] > MAX_STEPS:
-            problem = (
-                f"has more than {MAX_STEPS:,} expressions to follow, loops and calls of functions counted"
-            )
-            raise InputError("Python", [problem])
+        self._count()
         match node:
             case ast.Name(id=name):
                 home = None if name in names else self.home(node)
@@ -276,6 +272,13 @@ class Program(ABC):
                 chosen = body if decided else other
                 return Unread("if") if decided is None else self.value(chosen, names, depth)
         return constant(node, names)
+
+    def _count(self) -> None:
+        """Count an expression or a name that is looked up; refuse a program that has too many."""
+        self.steps[0] += 1
+        if self.steps[0] > MAX_STEPS:
+            problem = f"has more than {MAX_STEPS:,} expressions to follow, each pass of a loop counted"
+            raise InputError("Python", [problem])
 
     def get(self, path: list[str], names: Mapping[str, Any]) -> Any:
         """Return the value of a path of attributes."""
