@@ -23,6 +23,7 @@ from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space, experts_apart, panels
 from traincast.step.placement import divisors, factorizations, placements
 from traincast.step.validity import RULES, reasons
+from traincast.times.pipeline.schedules import SCHEDULES
 
 GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)
 PAPER = FRAMEWORKS["paper"].strategies
@@ -523,21 +524,19 @@ def test_no_placement_where_no_divisors_of_the_degrees_multiply_to_the_domain(pl
     assert placements(plan, domain) is None
 
 
-@pytest.mark.parametrize(
-    "rule", {rule.broken: rule for rule in EVERY_RULE}.values(), ids=lambda rule: rule.broken
-)
+@pytest.mark.parametrize("rule", EVERY_RULE, ids=lambda rule: rule.broken)
 @pytest.mark.parametrize("name", ["gpt3-1t", "deepseek-v3"])
-def test_a_rule_that_does_not_name_the_micro_batch_does_not_read_it(rule, name):
-    """The enumeration asks such rules before it branches into micro-batches."""
-    tp, pp, vp, ep, dp = (
-        np.array(column, float) for column in zip(*product((1, 3, 8), repeat=5), strict=True)
-    )
-    met = [
-        rule.holds(load_model(name), Plans(tp=tp, pp=pp, vp=vp, ep=ep, dp=dp, mbs=mbs, schedule="gpipe"), 96)
-        for mbs in (1.0, 5.0, 96.0)
-    ]
-    if "mbs" not in rule.about:
-        assert all(np.array_equal(met[0], other) for other in met[1:])
+def test_a_rule_reads_no_knob_that_it_does_not_name(rule, name):
+    """The enumeration asks rules of ladders that differ in what they name; of micro-batches only some."""
+    degrees = zip(*product((1, 3, 8), repeat=5), strict=True)
+    knobs = {
+        knob: np.array(of, float) for knob, of in zip(("tp", "pp", "vp", "ep", "dp"), degrees, strict=True)
+    }
+    for schedule in SCHEDULES:
+        plans, model = Plans(**knobs, mbs=2.0, schedule=schedule), load_model(name)
+        for knob in {"mbs", *(knobs if "mbs" in rule.about else ())} - {*rule.about}:
+            met = [rule.holds(model, replace(plans, **{knob: value}), 96) for value in (1.0, 2.0, 96.0)]
+            assert all(np.array_equal(met[0], other) for other in met[1:]), knob
 
 
 def test_layers_apart_from_experts_have_every_layer_in_its_place():

@@ -38,7 +38,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct, distinct_values, numbered
-from traincast.core.knobs import ALLOWED, STRATEGIES
+from traincast.core.knobs import ALLOWED, KNOBS, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
@@ -495,11 +495,11 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     candidates = candidates[kept]
     # ladders whose micro-batches meet the same rules
     about = {"dp", *(name for rule in every[of_batches:] if "mbs" in rule.about for name in rule.about)}
-    columns = {name: np.asarray(getattr(plan, name)) for name in about if np.ndim(getattr(plan, name, 1.0))}
+    columns = {knob: getattr(plan, knob) for knob in KNOBS if knob in about and np.ndim(getattr(plan, knob))}
     sample, kind = distinct(list(columns.values()), len(kept))
     sizes = divides[degree[sample]]
     row, choice = np.nonzero(sizes)
-    knobs: dict[str, Any] = {name: column[sample[row]] for name, column in columns.items()}
+    knobs: dict[str, Any] = {knob: column[sample[row]] for knob, column in columns.items()}
     of_sizes = Plans(**knobs, mbs=batches[choice].astype(float), **batch.given)
     for rule in every[of_batches:]:
         if "mbs" not in rule.about:
@@ -508,19 +508,17 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         holds = rule.holds(model, of_sizes, gbs)
         if not np.all(holds):
             broken = sizes[row, choice] & ~holds
-            number = np.bincount(row[broken], minlength=len(sample))[kind]
-            reject(rule.broken, valid & (number > 0), each * number)
+            fewer = np.bincount(row[broken], minlength=len(sample))[kind]
+            reject(rule.broken, valid & (fewer > 0), each * fewer)
             sizes[row, choice] &= holds
             candidates = each * sizes.sum(axis=1)[kind]
             valid &= candidates > 0
     placed = np.any(placeable, axis=1)[degree]
     reject(NO_PLACEMENT, valid & ~placed, candidates)
     last = np.flatnonzero(valid & placed)
-    plan, kind = (
-        plan.take(last).given(mbs=batches[sizes.argmax(axis=1)[kind[last]]].astype(float)),
-        kind[last],
-    )
-    used, degree = numbered(degree[last])
+    kind, (used, degree) = kind[last], numbered(degree[last])
+    smallest = sizes.argmax(axis=1)[kind]
+    plan = plan.take(last).given(mbs=batches[smallest].astype(float))
     layers, layer_kind, layer_at = _layers(plan, batch, batches, kind, sizes)
     space = Space(
         model=model,
@@ -530,7 +528,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         layouts=plan,
         starts=np.searchsorted(job[used][degree], np.arange(len(gpus) + 1)),
         layers=layers,
-        layer_row=layer_at[layer_kind, sizes.argmax(axis=1)[kind]],
+        layer_row=layer_at[layer_kind, smallest],
         degree=degree,
         fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
         rejected=rejected,
