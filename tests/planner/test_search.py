@@ -12,6 +12,7 @@ import pytest
 import traincast as tc
 from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
+from traincast.planner import search_result
 from traincast.planner.evaluation import OUT_OF_MEMORY
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.search_space import _enumerate, enumerate_space, listening
@@ -107,9 +108,11 @@ def test_ties_go_by_memory_then_strategy_as_asked_then_enumeration(strategies):
         assert [plan for plan, _ in found.plans] == [row[4] for row in rows[:top]]
 
 
+@pytest.mark.parametrize("few", [0, np.inf], ids=["few evaluated", "all evaluated"])
 @pytest.mark.parametrize("capacity", [1e15, MEDIAN], ids=["all fit", "half fit"])
 @pytest.mark.parametrize("strategy", ["1d", "summa", "1d,summa,context"])
-def test_pareto_front_is_that_of_all_candidates(strategy, capacity):
+def test_pareto_front_is_that_of_all_candidates(strategy, capacity, few, monkeypatch):
+    monkeypatch.setattr(search_result, "FEW_CANDIDATES", few)
     asked = strategy.split(",")
     rows = [row for row in EVERY if row[1] <= capacity and PAPER[row[2]] in asked]
     found = tc.search(MODEL, system(capacity), gpus=GPUS, gbs=GBS, strategy=strategy, top=1).pareto()

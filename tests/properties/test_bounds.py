@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.knobs import STRATEGIES, VIRTUAL_STAGES
 from traincast.core.model_blocks import Experts
-from traincast.planner import evaluation, least_times
+from traincast.planner import evaluation, layouts, least_times, search_result
 from traincast.planner.evaluation import FEW_ZERO_3, evaluate
 from traincast.planner.evaluation import least_times as times_of
 from traincast.planner.fits_in_memory import Searched
@@ -201,6 +201,7 @@ def asked(times, top, limit, slowdown, group):
     yield "best of each group", times.best_of(group)[0]
     yield "leanest below a time", times.leanest_below(limit)
     yield "front", times.front()
+    yield "front up to a time and a memory", times.front(slowdown - 1, limit)
 
 
 def drawn(random, rows):
@@ -248,6 +249,8 @@ LOCKS = (
 def compare(random, monkeypatch, sizes, batches, explained=True):
     """Search a question drawn at random, and the same timing everything: all that is reported is equal."""
     monkeypatch.setattr(least_times, "FIRST_ROUND", int(random.integers(100, 3000)))
+    monkeypatch.setattr(search_result, "FEW_CANDIDATES", random.choice([0, np.inf]))
+    monkeypatch.setattr(layouts, "FRONT_STEP", random.choice([0.0, 0.1, 0.5]))
     model, system = MODELS[random.integers(len(MODELS))], SYSTEMS[random.integers(len(SYSTEMS))]
     memory = float(np.max(system.accelerator.hbm_bytes)) * random.choice([0.02, 0.1, 0.4, 1.0])
     frameworks = ("paper",) if model is PAPERS else ("megatron", "torchtitan", "deepspeed", "any")
@@ -271,7 +274,7 @@ def reported(found, explained):
     """All that a search reports, or what it finds before it explains that."""
     if explained:
         return found.to_dict()
-    return found.ranked, found.candidates, found.rejected, found.times.plans(found.times.front())
+    return found.ranked, found.candidates, found.rejected, found.pareto_plans
 
 
 def equal_answers(model, machine, question, explained=True):

@@ -11,6 +11,7 @@ does.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -160,8 +161,7 @@ class Census:
     def __init__(self, searched: Searched, progress: Progress | None = None):
         outlines, batches, self._assumed = searched.ladders, searched.batches, searched.assumed
         self._outlines, self._batches = outlines, batches
-        self._capacity = searched.capacity
-        self._rounding = ROUNDING * self._capacity if np.isfinite(self._capacity) else 0.0
+        self.capacity = searched.capacity
         gbs = next(iter(outlines.values())).space.gbs
         # number of micro-batches up to each number of sequences
         self._up_to = np.searchsorted(divisors(gbs), np.arange(gbs + 1), side="right")
@@ -182,18 +182,38 @@ class Census:
             self._layer |= {
                 shape: place[row] for shape, (_, row), place in zip(shapes, used, places, strict=True)
             }
+        self._count_all(progress)
+
+    def _count_all(self, progress: Progress | None = None) -> None:
+        """Count what fits of every batch."""
         of_shape: dict[CandidateBatch, list[int]] = defaultdict(list)
-        for index, batch in enumerate(batches):
+        for index, batch in enumerate(self._batches):
             of_shape[batch.shape].append(index)
         found: dict[int, Fitting] = {}
         for hull, members in self._hulls().items():
             indices = [index for shape in members for index in of_shape[shape]]
             found |= zip(indices, self._count(hull, members, indices), strict=True)
             if progress is not None:
-                of_batches = (outlines[batches[index].shape] for index in indices)
+                of_batches = (self._outlines[self._batches[index].shape] for index in indices)
                 counted = sum(int(outline.counts @ outline.size) for outline in of_batches)
-                progress(len(found), len(batches), counted)
-        self.fittings = [found[index] for index in range(len(batches))]
+                progress(len(found), len(self._batches), counted)
+        self.fittings = [found[index] for index in range(len(self._batches))]
+
+    def below(self, memory: float) -> "Census":
+        """Return the census of a machine with less memory [byte]."""
+        census = copy(self)
+        census.capacity = np.nextafter(memory, 0.0)
+        census._count_all()
+        return census
+
+    @property
+    def may_fit(self) -> dict[int, Rungs]:
+        """Rows of the outline of each batch that may have layouts that fit."""
+        return {index: fitting.may_fit for index, fitting in enumerate(self.fittings)}
+
+    @property
+    def _rounding(self) -> float:
+        return ROUNDING * self.capacity if np.isfinite(self.capacity) else 0.0
 
     @property
     def candidates(self) -> int:
@@ -224,7 +244,7 @@ class Census:
 
     def least_memory_of(self, index: int) -> float:
         """Return the least memory of a batch, up to rounding; infinite where it has no layouts [byte]."""
-        return self._capacity - float(self.fittings[index].room.max(initial=-np.inf))
+        return self.capacity - float(self.fittings[index].room.max(initial=-np.inf))
 
     def nearest(self, index: int) -> Rungs:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""
@@ -234,10 +254,10 @@ class Census:
         ends = np.minimum(fitting.most + 1, size)
         rows = ragged(outline.first[:-1] + fitting.least, ends - fitting.least, np.arange(len(size)))
         _, memory = self._exact(self._batches[index], rows)
-        nearest = memory[memory > self._capacity].min(initial=np.inf)
+        nearest = memory[memory > self.capacity].min(initial=np.inf)
         ladder, _ = outline.ladders(rows)
         of_layouts = ladder if outline.replicas is None else ladder[outline.replicas.of(ladder)[0]]
-        near = of_layouts[(memory > self._capacity) & (memory <= nearest + self._rounding)]
+        near = of_layouts[(memory > self.capacity) & (memory <= nearest + self._rounding)]
         high = np.zeros_like(size)
         high[near] = size[near]
         return Rungs(fitting.least, high)
@@ -290,7 +310,7 @@ class Census:
                 near = fitting.add(blocks[shape], largest)
                 if len(near):
                     layouts, memory = self._exact(self._batches[index], fitting.outline.rows_of(near))
-                    fitting.candidates += int(layouts.counts[memory <= self._capacity].sum())
+                    fitting.candidates += int(layouts.counts[memory <= self.capacity].sum())
         return fittings
 
     def _blocks(
@@ -383,7 +403,7 @@ class Census:
         if batch.by_beside not in beside:
             beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
-            left_for_states(working(footprints, plans, devices, i, one), nm, self._capacity, assumed)
+            left_for_states(working(footprints, plans, devices, i, one), nm, self.capacity, assumed)
             for i, one in enumerate(beside[batch.by_beside])
         ]
 

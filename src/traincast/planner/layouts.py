@@ -6,7 +6,7 @@ fits on tables. The answers are the same.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,11 +17,12 @@ from traincast.planner.evaluation import StrategyResult, evaluate_all
 from traincast.planner.fits_in_memory import Census, Figure, Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Progress, Rungs, Space, by_domain, enumerate_space, later
+from traincast.planner.search_space import Progress, Space, by_domain, enumerate_space, later
 from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
 
 MOST_VALUES: Final = 1 << 18  # of a figure of layouts
 FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
+FRONT_STEP: Final = 0.3  # share of the fastest time of a machine up to which its front is found at once
 Question = Callable[[LeastTimes], Ints]
 Answer = tuple[LeastTimes, Ints]
 
@@ -46,6 +47,10 @@ class Layouts(ABC):
     @abstractmethod
     def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
         """Return the row of the best layout with each value of figures, and the times whose rows they are."""
+
+    @abstractmethod
+    def front(self) -> Answer:
+        """Return the layouts that no other beats in both time and memory, fastest first."""
 
     @abstractmethod
     def least_memory(self, figure: Figure) -> dict[int, float]:
@@ -83,6 +88,10 @@ class AllLayouts(Layouts):
     def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
         """Return the row of the best layout with each value of figures."""
         return self.times, _best_of(self.times, figures)
+
+    def front(self) -> Answer:
+        """Return the layouts that no other beats in both time and memory, fastest first."""
+        return self.times, self.times.front()
 
     def least_memory(self, figure: Figure) -> dict[int, float]:
         """Return the least memory of the layouts with each value of a figure [byte]."""
@@ -129,7 +138,7 @@ class FewLayouts(Layouts):
     def evaluated(self, progress: Progress | None = None) -> Evaluated:
         """Return the layouts that may fit, evaluated as far as needed."""
         if self._known is None:
-            self._known = Evaluated(Bounds(self._searched, self._may_fit, progress))
+            self._known = Evaluated(Bounds(self._searched, self.census().may_fit, progress))
         return self._known
 
     def prepare(self, progress: Progress | None = None) -> None:
@@ -155,12 +164,7 @@ class FewLayouts(Layouts):
     @cached_property
     def _shortlist(self) -> Shortlist:
         """Layouts that may fit."""
-        return Shortlist(self.evaluated(), self._may_fit, foresight=FORESIGHT)
-
-    @cached_property
-    def _may_fit(self) -> dict[int, Rungs]:
-        """Rows of the outline of each batch that may have layouts that fit."""
-        return {index: fitting.may_fit for index, fitting in enumerate(self.census().fittings)}
+        return Shortlist(self.evaluated(), self.census().may_fit, foresight=FORESIGHT)
 
     def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
         """Return the row of the best layout with each value of figures."""
@@ -171,8 +175,21 @@ class FewLayouts(Layouts):
                 code = code * MOST_VALUES + figure(space)
             return code
 
-        shortlist = Shortlist(self.evaluated(), self._may_fit, cell)
+        shortlist = Shortlist(self.evaluated(), self.census().may_fit, cell)
         return shortlist.answer(lambda times: _best_of(times, figures))
+
+    def front(self) -> Answer:
+        """Return the layouts that no other beats in both time and memory, fastest first.
+
+        What is slower than a step of it is found on a machine with less memory than the leanest of the step.
+        """
+        census, places = self.census(), list[int]()
+        while census.candidates:
+            front = partial(LeastTimes.front, share=FRONT_STEP, most_memory=census.capacity)
+            times, rows = Shortlist(self.evaluated(), census.may_fit).answer(front)
+            places += times.place[rows].tolist()
+            census = census.below(float(times.memory[rows[-1]]))
+        return self.times, np.searchsorted(self.times.place, places)
 
     def least_memory(self, figure: Figure) -> dict[int, float]:
         """Return the least memory of the layouts with each value of a figure [byte]."""

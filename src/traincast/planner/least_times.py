@@ -192,16 +192,31 @@ class LeastTimes:
         self.reached = limit
         return np.asarray(faster[np.lexsort((self.seconds[faster], self.memory[faster]))[:1]])
 
-    def front(self) -> Ints:
-        """Return the layouts that no other beats in both time and memory, fastest first."""
+    def front(self, share: float = np.inf, most_memory: float = np.inf) -> Ints:
+        """Return the layouts that no other beats in both time and memory, fastest first.
+
+        Those that need at most `most_memory` [byte] count, and of these the ones at most a share slower than
+        the best.
+        """
         by_memory = np.argsort(self.memory, kind="stable")
         ordered = self.memory[by_memory]
         # the last layout that needs no more memory, in this order
         last = np.searchsorted(ordered, self.memory, side="right") - 1
-        known = self.up_to(lambda known: np.minimum.accumulate(known[by_memory])[last])
+        lean = self.memory <= most_memory
+
+        def slowest(known: Floats) -> float:
+            return (1 + share) * float(known[lean].min(initial=np.inf))
+
+        def limit(known: Floats) -> Floats:
+            beaten = np.minimum.accumulate(known[by_memory])[last]
+            return np.where(lean, np.minimum(beaten, slowest(known)), -np.inf)
+
+        known = self.up_to(limit)
+        self.reached = slowest(known)
         order = np.lexsort((known, self.memory))  # a stable order: ties stay as enumerated
         faster = known[order] < np.minimum.accumulate(np.r_[np.inf, known[order][:-1]])
-        return np.asarray(order[faster][::-1])
+        front = order[faster & (known[order] <= limit(known)[order])]
+        return np.asarray(front[::-1])
 
     def exact(self, rows: Ints) -> Floats:
         """Return the least times of some rows, ascending [s]."""

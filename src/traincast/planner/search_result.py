@@ -59,6 +59,7 @@ from traincast.step.validity import reasons
 if TYPE_CHECKING:
     import polars as pl
 
+FEW_CANDIDATES: Final = 1 << 19  # up to so many are evaluated for a Pareto front, which is faster then
 PLANS_COMPARED: Final = 3  # in an explanation, at least: the recommended one and its runner-up
 
 
@@ -292,7 +293,14 @@ class Found:
 
     def pareto(self) -> list[Answer]:
         """Return the plans that no other beats in both time and memory, fastest first."""
-        return [self.answer(plan) for plan in self.times.plans(self.times.front())]
+        return [self.answer(plan) for plan in self.pareto_plans]
+
+    @cached_property
+    def pareto_plans(self) -> list[Plan]:
+        """The plans that no other beats in both time and memory, fastest first."""
+        few = self.candidates > FEW_CANDIDATES
+        times, rows = self.layouts.front() if few else (self.times, self.times.front())
+        return times.plans(rows)
 
     def explain(self) -> Explanation:
         """Explain what limits the best plan, why others are slower, and what would make misses fit."""
