@@ -9,7 +9,7 @@ import traincast as tc
 from traincast.core.adapters import parse_training
 from traincast.core.documents import parse_lengths
 from traincast.launch.canonical import model_facts
-from traincast.launch.checkpoints import model_called
+from traincast.launch.checkpoints import catalogue_name, model_called
 from traincast.launch.formats import FORMATS
 from traincast.launch.read import complete_launch, read
 
@@ -408,6 +408,20 @@ def test_switches_of_a_command_line_may_have_a_value(switch, precision, tmp_path
 def test_a_checkpoint_is_recognised_by_its_name(checkpoint, model):
     """Owner, tuning and date do not change the sizes; each of these has those of the model (config.json)."""
     assert model_called("base_model", checkpoint) == model
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("GPT_13B", "gpt-13b"),
+        ("gpt-1.3b.yaml", "gpt-1.3b"),
+        ("qwen25_7b", "qwen2.5-7b"),
+        ("black-forest-labs/FLUX.1-schnell", "flux.1-schnell"),
+        ("gpt-17.5b", ""),  # not gpt175b
+    ],
+)
+def test_points_of_numbers_tell_models_apart(name, model):
+    assert catalogue_name(name) == model
 
 
 @pytest.mark.parametrize(

@@ -514,6 +514,8 @@ def _of(pp, mtp):
     return list([list(stage) for stage in layouts[(pp, 1)]])
 def _batch(cfg, lr=1, **further):
     cfg.train.global_batch_size = {**further, "lr": lr}["global_batch_size"]
+def _sized(cfg, size=8):
+    cfg.train.global_batch_size = size
 def _leave(cfg):
     if cfg.train.global_batch_size is not None:
         return
@@ -545,6 +547,14 @@ def _leave(cfg):
     ("peft = {}.get('peft', 'lora')\n    full = peft is None or (isinstance(peft, str) and peft.lower() == 'none')\n"
      "    cfg.model.tensor_model_parallel_size = 2 if full else 1", "tensor_model_parallel_size", "1"),
     ("sizes = {}\n    sizes['global_batch_size'] = 40\n    _batch(cfg, **sizes)", "global_batch_size", "40"),
+    # what is not known stands in the place of a value, not a default
+    ("_sized(cfg, **sizes)", "global_batch_size", "size"),
+    ("cfg.train.global_batch_size = {**sizes}.get('batch', 8)", "global_batch_size", "sizes"),
+    ("cfg.train.global_batch_size = {'gb200': 4}.get(os.environ['GPU'], 8)", "global_batch_size", "os.environ['GPU']"),
+    ("size = 3\n    for _ in range(99):\n        size = size * size\n    cfg.train.global_batch_size = size",
+     "global_batch_size", "size * size"),
+    ("cfg.mixed_precision = MixedPrecisionConfig(fp16=True)", "fp16", True),
+    ("cfg.mixed_precision = MixedPrecisionConfig(fp32=True)", "mixed_precision", "MixedPrecisionConfig"),
     ("cfg.peft = default_peft_config('lora')", "peft_scheme", "lora"),
     ("cfg.peft = DoRA(dim=8)", "peft", "dora"),
     ("cfg.comm_overlap.tp_comm_overlap = True\n    apply_determinism_overrides(cfg)", "tp_comm_overlap", False),
@@ -569,6 +579,8 @@ def test_statements_of_a_recipe_are_followed_as_far_as_they_are_known(line, name
     ("_change_model(cfg.model)", {"_change_model", "recompute_modules"}),
     ("for stage in stages:\n        cfg.model.window = stage", {"for", "window"}),
     ("for stage in (1, 2):\n        cfg.model.window = stage\n        break", {"for", "window"}),
+    ("for stage in (1, 2):\n        pass\n    else:\n        cfg.model.window = 4", {"for", "window"}),
+    ("for stage in range(100000000000000000000):\n        cfg.model.window = stage", {"for", "window"}),
     ("if unknown(cfg):\n        cfg.train.lr = 4", {"unknown(cfg)", "lr"}),
     ("if unknown(cfg):\n        _change(cfg)", {"unknown(cfg)", "tp_comm_overlap"}),
     ("cfg.optimizer = make_optimizer()", {"make_optimizer", "exp_avg_dtype", "optimizer"}),
@@ -652,7 +664,14 @@ def test_a_recipe_that_never_ends_is_refused():
     calls = "".join(f"def _f{i}(x):\n    _f{i + 1}(x)\n    _f{i + 1}(x)\n" for i in range(7))
     loops = "def _f7(x):\n    for i in range(400):\n        for j in range(400):\n            x = i\n"
     text = RECIPES.replace("cfg.train.micro_batch_size = 1", "_f0(1)") + calls + loops
-    with pytest.raises(tc.InputError, match="has more than 200,000 expressions to follow"):
+    with pytest.raises(tc.InputError, match="has more than 200,000 steps to follow"):
+        READERS["bridge-recipe"].read(text, Given(recipe="8gpu_h100"))
+
+
+@pytest.mark.parametrize("line", ["x = {'a': x}", "x = [x, x]", "x.extend(x)"])
+def test_a_value_that_grows_with_each_pass_is_refused(line):
+    text = RECIPES.replace("cfg.train.micro_batch_size = 1", f"x = [1]\n    for i in range(400):\n        {line}")
+    with pytest.raises(tc.InputError, match="a value has more than 20,000 parts, or is nested more than 50 deep"):
         READERS["bridge-recipe"].read(text, Given(recipe="8gpu_h100"))
 
 

@@ -99,7 +99,7 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
 
 def parse_count(text: str, name: str, step: int) -> int:
     """Read a count such as ``"16M"`` or ``"15T"``."""
-    match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*(?:[eE]\+?\d\d?)?)\s*([kKmMgGbBtT]?)\s*", text)
+    match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*(?:[eE]\+?\d\d?(?=\s*$))?)\s*([kKmMgGbBtT]?)\s*", text)
     power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
     number = (
         float(match[1].replace("_", "").replace(",", "")) * step ** power[match[2].lower()] if match else 0.0

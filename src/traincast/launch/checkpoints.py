@@ -55,8 +55,8 @@ def catalogue_name(name: str) -> str:
 
     Examples
     --------
-    >>> catalogue_name("llama31_405b"), catalogue_name("meta-llama/Llama-3.1-8B")
-    ('llama-3.1-405b', 'llama-3-8b')
+    >>> catalogue_name("llama31_405b"), catalogue_name("meta-llama/Llama-3.1-8B"), catalogue_name("gpt1.3b")
+    ('llama-3.1-405b', 'llama-3-8b', 'gpt-1.3b')
     """
     plain = name.rpartition("/")[2].removesuffix(".yaml").lower()
     known = _names_by_letters()
@@ -65,13 +65,18 @@ def catalogue_name(name: str) -> str:
 
 @cache
 def _names_by_letters() -> dict[str, str]:
-    """Return the models of the catalogue by the letters and digits of their names."""
-    known = {_letters(name): name for name in catalogue("models")}
-    return known | {_letters(other): name for other, name in load_document("dialects")["models"].items()}
+    """Return the models of the catalogue by the letters and digits of their names.
+
+    Points of numbers may be left out where no other model has that name: gpt13b is not gpt-1.3b.
+    """
+    names = {name: name for name in catalogue("models")} | load_document("dialects")["models"]
+    known = {_letters(name): model for name, model in names.items()}
+    return {letters.replace(".", ""): model for letters, model in known.items()} | known
 
 
 def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Return the letters and digits of a name, and the points of its numbers."""
+    return re.sub(r"(?!(?<=\d)\.\d)[^a-z0-9]", "", name.lower())
 
 
 def repository(model: str) -> str:

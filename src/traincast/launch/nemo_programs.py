@@ -14,7 +14,7 @@ from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.dialects import TABLE
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron_bridge import PRESETS
-from traincast.launch.python_program import CLASS, Program, Unread
+from traincast.launch.python_program import CLASS, REST, Program, Unread
 from traincast.launch.python_source import called, tree_of
 from traincast.launch.settings import Settings, nested
 
@@ -124,8 +124,8 @@ def _factory(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     recipe = nested({**usual, **factories[name]})
     recipe["trainer"] |= {"num_nodes": given.get("num_nodes", recipe["trainer"].get("num_nodes", 1))}
     recipe["trainer"] |= {"devices": given.get("num_gpus_per_node", recipe["trainer"].get("devices", 8))}
-    if given.get("performance_mode"):
-        recipe[UNKNOWN] = "performance_mode"
+    if unknown := next((name for name in ("performance_mode", REST) if given.get(name)), None):
+        recipe[UNKNOWN] = unknown
     return recipe
 
 

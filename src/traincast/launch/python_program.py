@@ -20,9 +20,12 @@ from traincast.launch.python_source import (
 )
 
 MAX_ITEMS: Final = 500  # of a list that is joined or repeated
-MAX_STEPS: Final = 200_000  # expressions that are followed
+MAX_NESTED: Final = 50  # configurations and lists in each other
+MAX_PARTS: Final = 20_000  # of a value
+MAX_STEPS: Final = 200_000  # statements and expressions that are followed
 NONE: Final[Mapping[str, Any]] = {}
 CLASS: Final = "class"  # key of what a configuration is of
+REST: Final = "**"  # key of a mapping that is passed or copied whole, and is not known
 
 
 class Unread(str):
@@ -46,7 +49,7 @@ class Program(ABC):
         self.imports, self.folder = imports_of(tree), folder
         self.others: dict[Path, Self] = {}  # files that this one and those of it import from
         self.open: dict[str, set[str]] = {}  # what is not followed -> settings that it may set
-        self.steps = [0]  # expressions that were followed, in all files
+        self.steps = [0]  # statements and expressions that were followed, in all files
 
     @abstractmethod
     def is_recipe(self, built: Any) -> bool:
@@ -89,6 +92,8 @@ class Program(ABC):
             return Unread(name)
         for argument, default in defaults_of(function.args).items():
             names[argument] = None if default is None else self.value(default, self.names, depth)
+        if REST in given:
+            names |= {argument: Unread(argument) for argument in defaults_of(function.args)}
         names |= zip((argument.arg for argument in function.args.args), words, strict=False)
         names |= given
         if further := function.args.kwarg:
@@ -100,6 +105,7 @@ class Program(ABC):
     def run(self, body: list[ast.stmt], names: dict[str, Any], depth: int = 0) -> Any:
         """Follow statements; return the value of the first `return` that is reached."""
         for statement in body:
+            self._count()
             match statement:
                 case ast.Return(value=ast.expr() as value):
                     return self.value(value, names, depth)
@@ -109,7 +115,7 @@ class Program(ABC):
                     ast.Assign(targets=[ast.Name(id=name)], value=value)
                     | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
                 ):
-                    names[name] = self.value(value, names, depth)
+                    names[name] = _bounded(self.value(value, names, depth))
                 case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
                     parts = self.value(value, names, depth)
                     if not isinstance(parts, list) or len(parts) != len(targets):
@@ -143,7 +149,7 @@ class Program(ABC):
                     not isinstance(made := self.value(value, names, depth), Unread)
                 ):
                     self.set(ast.unparse(target).split("."), made, names)
-                case ast.For(target=ast.Name(id=name), iter=every, body=body) if isinstance(
+                case ast.For(target=ast.Name(id=name), iter=every, body=body, orelse=[]) if isinstance(
                     rows := self.value(every, names, depth), list
                 ) and not any(isinstance(node, ast.Break | ast.Continue) for node in ast.walk(statement)):
                     for row in rows:
@@ -214,8 +220,8 @@ class Program(ABC):
                     value = self.value(entry, names, depth)
                     if key is not None:
                         table[str(self.value(key, names, depth))] = value
-                    elif isinstance(value, dict):  # of two stars
-                        table |= value
+                    else:
+                        table |= value if isinstance(value, dict) else {REST: value}
                 return table
             case ast.Subscript(value=owner, slice=key):
                 rows, of = self.value(owner, names, depth), str(self.value(key, names, depth))
@@ -238,8 +244,10 @@ class Program(ABC):
             case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[key, *usual]) if isinstance(
                 rows := self.value(owner, names, depth), dict
             ):
-                default = self.value(usual[0], names, depth) if usual else None
-                return rows.get(str(self.value(key, names, depth)), default)
+                default = rows.get(REST, self.value(usual[0], names, depth) if usual else None)
+                of = self.value(key, names, depth)
+                is_known = not isinstance(of, Unread) and of != ast.unparse(key)  # else its source
+                return rows.get(str(of), default) if is_known else Unread(of)
             case ast.ListComp(
                 elt=item, generators=[ast.comprehension(target=ast.Name(id=name), iter=every, ifs=[])]
             ):
@@ -250,7 +258,8 @@ class Program(ABC):
                 numbers = [self.value(end, names, depth) for end in ends]
                 if not all(isinstance(number, int) for number in numbers) or len(numbers) not in (1, 2):
                     return Unread("range")
-                return list(range(*numbers)) if len(range(*numbers)) <= MAX_ITEMS else Unread("range")
+                span = range(*numbers)
+                return list(span) if span.stop - span.start <= MAX_ITEMS else Unread("range")
             case ast.Call(func=ast.Name(id="list"), args=[inner]):
                 return self.value(inner, names, depth)
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
@@ -259,7 +268,8 @@ class Program(ABC):
                 given: dict[str, Any] = {}
                 for word in node.keywords:
                     value = self.value(word.value, names, depth)
-                    given |= {word.arg: value} if word.arg else value if isinstance(value, dict) else {}
+                    whole = value if isinstance(value, dict) else {REST: value}
+                    given |= {word.arg: value} if word.arg else whole
                 words = [self.value(word, names, depth) for word in node.args]
                 home = self.home(node.func)
                 program, name = home or (self, "")
@@ -274,10 +284,10 @@ class Program(ABC):
         return constant(node, names)
 
     def _count(self) -> None:
-        """Count an expression or a name that is looked up; refuse a program that has too many."""
+        """Count a statement, an expression or a look-up of a name; refuse a program that has too many."""
         self.steps[0] += 1
         if self.steps[0] > MAX_STEPS:
-            problem = f"has more than {MAX_STEPS:,} expressions to follow, each pass of a loop counted"
+            problem = f"has more than {MAX_STEPS:,} steps to follow, each pass of a loop counted"
             raise InputError("Python", [problem])
 
     def get(self, path: list[str], names: Mapping[str, Any]) -> Any:
@@ -293,7 +303,7 @@ class Program(ABC):
         for part in path[:-1]:
             inner = owner.get(part)
             owner[part] = owner = inner if isinstance(inner, dict) else {}
-        if _holds(value, owner):
+        if _holds(_bounded(value), owner):
             raise InputError("Python", [f"{'.'.join(path)}: a configuration cannot hold itself"])
         owner[path[-1]] = value
 
@@ -301,6 +311,19 @@ class Program(ABC):
 def _holds(value: Any, owner: Mapping[str, Any]) -> bool:
     """Return whether a value is a configuration, or holds it."""
     return value is owner or (isinstance(value, dict) and any(_holds(part, owner) for part in value.values()))
+
+
+def _bounded(value: Any) -> Any:
+    """Return a value; refuse one that is nested too deeply or has too many parts."""
+    parts, number, depth = [value], 0, 0
+    while parts:
+        held = [part for part in parts if isinstance(part, dict | list)]
+        parts = [inner for part in held for inner in (part.values() if isinstance(part, dict) else part)]
+        number, depth = number + len(parts), depth + 1
+        if number > MAX_PARTS or depth > MAX_NESTED:
+            limits = f"{MAX_PARTS:,} parts, or is nested more than {MAX_NESTED} deep"
+            raise InputError("Python", [f"a value has more than {limits}"])
+    return value
 
 
 def set_attributes(statement: ast.stmt) -> list[str]:

@@ -9,6 +9,7 @@ from traincast.catalog.documents import raw
 from traincast.core.errors import InputError
 
 MAX_CALLS: Final = 8  # of functions of a file by each other that are followed
+MAX_FACTOR: Final = 1 << 64  # of products that are computed
 
 
 def tree_of(text: str) -> ast.Module:
@@ -99,7 +100,7 @@ def constant(node: ast.expr, names: Mapping[str, Any] | None = None) -> Any:
         return node.attr
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.FloorDiv):
         left, right = constant(node.left, names), constant(node.right, names)
-        if isinstance(left, int) and isinstance(right, int) and right:
+        if isinstance(left, int) and isinstance(right, int) and right and abs(left) < MAX_FACTOR > abs(right):
             return left * right if isinstance(node.op, ast.Mult) else left // right
     try:
         return ast.literal_eval(node)

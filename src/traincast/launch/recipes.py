@@ -19,16 +19,15 @@ PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_preci
     "fp8_cs": "bf16_with_fp8_current_scaling_mixed", "fp8_ds": "bf16_with_fp8_delayed_scaling_mixed",
     "fp8_sc": "bf16_with_fp8_subchannel_scaling_mixed",
 }  # fmt: skip
-# What all recipes begin with.
-DEFAULTS: Final[Mapping[str, Any]] = {
+DEFAULTS: Final[Mapping[str, Any]] = {  # of all recipes
     f"mixed_precision.{CLASS}": "bf16_mixed",
     "ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True,
     "ddp.overlap_param_gather": True, "ddp.grad_reduce_in_fp32": True,
 }  # fmt: skip
-BEGUN: Final = (
+BY_COMMON: Final = (  # settings whose defaults differ
     "train.global_batch_size", "train.micro_batch_size", "dataset.seq_length", "ddp.overlap_grad_reduce"
 )  # fmt: skip
-COMMON: Final = {  # functions of recipes/common.py (067f987) -> values of these
+COMMON: Final = {  # functions of recipes/common.py (067f987) that recipes begin with -> values of these
     "_pretrain_common": (32, 2, 4096, True), "_sft_common": (128, 1, 2048, False),
     "_peft_common": (128, 1, 2048, False), "_sft_common_vlm": (32, 2, 4096, False),
     "_peft_common_vlm": (32, 2, 4096, False),
@@ -100,9 +99,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     if checkpoint := _named(built, "model"):
         built[NAMED_MODEL] = checkpoint
     if preset := _named(built, "mixed_precision") or built.get(f"mixed_precision.{CLASS}"):
-        if preset == PRECISION:
-            preset = "fp16_mixed" if built.pop("mixed_precision.fp16", False) else "bf16_mixed"
-        built.pop("mixed_precision.bf16", None)
+        halves = [name for name in ("fp16", "bf16") if built.pop(f"mixed_precision.{name}", False) is True]
+        preset = f"{halves[0]}_mixed" if halves and preset == PRECISION else preset
         built["mixed_precision"] = PRECISIONS.get(str(preset), preset)
     left_out = (
         CLASS, TEXT, "load_weights", *(GRAPHS if built.get("model.cuda_graph_impl") == "none" else ())
@@ -143,7 +141,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 
 def _named(built: Mapping[str, Any], part: str) -> Any:
-    """Return the checkpoint or preset that a function has the part from; empty if a class is made."""
+    """Return the checkpoint or preset that a function makes a part from; empty for an instance of a class."""
     return "" if str(built.get(f"{part}.{CLASS}", ""))[:1].isupper() else built.get(f"{part}.{TEXT}")
 
 
@@ -188,7 +186,7 @@ class _Recipes(Program):
             self._open(name)
             return _recipe({NAMED_MODEL: begun["model"], "recipe": name}, peft)
         if name in COMMON or name.endswith("_common"):
-            return _recipe(dict(zip(BEGUN, COMMON.get(name, ()), strict=False)), "peft" in name)
+            return _recipe(dict(zip(BY_COMMON, COMMON.get(name, ()), strict=False)), "peft" in name)
         owner = (
             self.value(node.func.value, names, MAX_CALLS) if isinstance(node.func, ast.Attribute) else None
         )

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.core.units import count_of, number_text, percent, rate
+from traincast.core.units import count_of, large, number_text, percent, rate
 from traincast.planner.design.machines import FIGURES
 from traincast.ui.figures.designs import figures_of
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
@@ -54,10 +54,9 @@ def _summary(found: "Designs") -> Tiles:
     time, *ends = (number_text(hours / 24, 3) for hours in (found.hours[row], *found.intervals([row])[0]))
     is_known = len(set(ends)) > 1
     interval = f"{' to '.join(ends)}, 90% of measured times" if is_known else "no interval is known"
-    cost, energy = (number_text(figure[row] / 1e6, 3) for figure in (found.cost, found.energy))
     yield "Time", f"{time} days", interval
-    yield "Cost", f"${cost}M", f"{found.gpus[row]:,.0f} GPUs"
-    yield "Energy", f"{energy} GWh", f"{number_text(found.kilowatts[row] / 1000, 3)} MW"
+    yield "Cost", f"${large(found.cost[row])}", f"{found.gpus[row]:,.0f} GPUs"
+    yield "Energy", rate(found.energy[row] * 1e3, "Wh"), rate(found.kilowatts[row] * 1e3, "W")
     yield "Worst regret", f"{found.regret[row]:.0%}", "over the ranges of prices and runs"
 
 

@@ -81,11 +81,11 @@ def search(
     """Show the recommended plan in three lines, the best others, and what decides.
 
     With `each`, plans alike are listed one by one; with `why`, the parts of time and memory, and why all
-    alternatives lose; `asked` is as in `whole_run`, `faster` are steps on fewer GPUs. The last line names
-    `--why` and `--rejected` where they are not given.
+    alternatives lose; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs that take less time. The
+    last line names `--why` and `--rejected` where they are not given.
     """
     yield from answer(result, measures)
-    if asked and result.recommended is not None:
+    if asked and not why and result.recommended is not None:  # else it stands beside the utilisation
         yield from paragraphs(*(f"  {line}" for line in whole_run(measures, result.recommended[1], asked)))
     for est in faster:
         yield f"  {est.plan.gpus:,} GPUs would be faster: {seconds(est.step_seconds)} a step"
@@ -103,7 +103,7 @@ def search(
         if why:
             yield ""
             yield from breakdowns(result.recommended[1])
-            yield from utilisation(measures, result.recommended[1])
+            yield from utilisation(measures, result.recommended[1], asked)
         yield heading("Why")
         if result.recommendation is not None and result.recommendation.reason:
             yield from paragraphs(result.recommendation.reason)
@@ -496,7 +496,10 @@ def utilisation(measures: Metrics, est: Estimate, asked: Sequence[str] = ()) -> 
 
 
 def whole_run(measures: Metrics, est: Estimate, asked: Sequence[str]) -> list[str]:
-    """Return totals and goodput of the run; what is missing for those `asked`, of "cost" and "goodput"."""
+    """Return totals and goodput of the run as lines.
+
+    A line says what is missing to know "cost" or "goodput" where that is `asked` for.
+    """
     lines = []
     totals = (
         ("{}", days, measures.days, 1),
