@@ -209,12 +209,8 @@ def check(
         reading = replace(reading, assumed=(f"model = {name}, which the file names", *reading.assumed))
         given_model = errors.catch(as_model, name)
     stack = "calibrated" if reading is None else reading.form.stack(reading.settings)
-    if (
-        machine is not None
-        and re.match("G[BH]", machine.accelerator.name)
-        and f"{stack}-grace" in stack_names()
-    ):
-        stack = f"{stack}-grace"
+    of_grace = machine is not None and re.match("G[BH]", machine.accelerator.name)
+    stack += "-grace" if of_grace and f"{stack}-grace" in stack_names() else ""
     assumed = errors.catch(check_assumptions, assumptions, stack)
     completed = None
     if reading is not None:

@@ -77,11 +77,8 @@ def translated(name: str, own: Mapping[str, Any]) -> Settings:
     own = table.get("models", {}).get(str(own.get("MODEL")), {}) | dict(own)
     for setting, value in own.items():
         known = values.get(setting, {})
-        match = next(
-            (parts for word, parts in known.items() if word != ANY and same_value(value, word)), None
-        )
-        if match is None and ANY in known and not is_off(value):
-            match = known[ANY]
+        of_any = None if is_off(value) else known.get(ANY)
+        match = next((known[word] for word in known if word != ANY and same_value(value, word)), of_any)
         if match is not None:
             settings |= match
         if setting in inverted:
@@ -90,10 +87,8 @@ def translated(name: str, own: Mapping[str, Any]) -> Settings:
             settings[names[setting]] = value
         elif match is None or ANY in known:
             settings[setting] = value
-    adjust = {"gpt-neox": _adjusted_neox, "mlperf": _adjusted_mlperf, "modelzoo": _adjusted_modelzoo}.get(
-        name
-    )
-    return adjust(settings) if adjust else settings
+    adjusted = {"gpt-neox": _adjusted_neox, "mlperf": _adjusted_mlperf, "modelzoo": _adjusted_modelzoo}
+    return adjusted[name](settings) if name in adjusted else settings
 
 
 def _adjusted_neox(settings: Settings) -> Settings:

@@ -117,9 +117,8 @@ def read_sizes(settings: Settings) -> Facts:
     )
     scale = settings.number("global_parameter_scale")
     if scale & (scale - 1):
-        raise InputError(
-            "global_parameter_scale", [f"global_parameter_scale = {scale}: must be a power of 2"]
-        )
+        problem = f"global_parameter_scale = {scale}: must be a power of 2"
+        raise InputError("global_parameter_scale", [problem])
     cycles, more = divmod(scale.bit_length() - 1, 3)
     wider = 2 ** (cycles + (more > 0))
     activations = settings.get("mlp_activations", ["silu", "linear"])

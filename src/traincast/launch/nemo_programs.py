@@ -96,9 +96,8 @@ class _Program(Program):
         if name == "default_finetune_recipe":
             nodes = dict(zip(("num_nodes", "num_gpus_per_node"), words[4:6], strict=False))
             packed = {UNKNOWN: "packed_sequence"} if words[6:7] not in ([], [False]) else {}
-            return (
-                _factory("default.finetune_recipe", nodes) | {"model": words[0], NAMED_MODEL: None} | packed
-            )
+            tuned = _factory("default.finetune_recipe", nodes)
+            return tuned | {"model": words[0], NAMED_MODEL: None} | packed
         if name.endswith("_recipe"):
             problem = f"{ast.unparse(node.func)}: the defaults of this factory are not known"
             raise InputError("Python", [f"{problem}; give the file that defines it"])

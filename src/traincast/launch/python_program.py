@@ -115,7 +115,7 @@ class Program(ABC):
                     ast.Assign(targets=[ast.Name(id=name)], value=value)
                     | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
                 ):
-                    names[name] = _bounded(self.value(value, names, depth))
+                    Program.set(self, [name], self.value(value, names, depth), names)
                 case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
                     parts = self.value(value, names, depth)
                     if not isinstance(parts, list) or len(parts) != len(targets):
@@ -265,11 +265,8 @@ class Program(ABC):
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
                 return self.value(ast.Attribute(owner, name), names, depth)
             case ast.Call():
-                given: dict[str, Any] = {}
-                for word in node.keywords:
-                    value = self.value(word.value, names, depth)
-                    whole = value if isinstance(value, dict) else {REST: value}
-                    given |= {word.arg: value} if word.arg else whole
+                options: list[Any] = [ast.Constant(word.arg) if word.arg else None for word in node.keywords]
+                given = self.value(ast.Dict(options, [word.value for word in node.keywords]), names, depth)
                 words = [self.value(word, names, depth) for word in node.args]
                 home = self.home(node.func)
                 program, name = home or (self, "")
@@ -303,27 +300,21 @@ class Program(ABC):
         for part in path[:-1]:
             inner = owner.get(part)
             owner[part] = owner = inner if isinstance(inner, dict) else {}
-        if _holds(_bounded(value), owner):
+        if _holds(value, owner):
             raise InputError("Python", [f"{'.'.join(path)}: a configuration cannot hold itself"])
         owner[path[-1]] = value
 
 
 def _holds(value: Any, owner: Mapping[str, Any]) -> bool:
-    """Return whether a value is a configuration, or holds it."""
-    return value is owner or (isinstance(value, dict) and any(_holds(part, owner) for part in value.values()))
-
-
-def _bounded(value: Any) -> Any:
-    """Return a value; refuse one that is nested too deeply or has too many parts."""
+    """Return whether a value is a configuration, or holds it; refuse one that is too deep or too large."""
     parts, number, depth = [value], 0, 0
-    while parts:
+    while parts and not any(part is owner for part in parts):
         held = [part for part in parts if isinstance(part, dict | list)]
         parts = [inner for part in held for inner in (part.values() if isinstance(part, dict) else part)]
         number, depth = number + len(parts), depth + 1
         if number > MAX_PARTS or depth > MAX_NESTED:
-            limits = f"{MAX_PARTS:,} parts, or is nested more than {MAX_NESTED} deep"
-            raise InputError("Python", [f"a value has more than {limits}"])
-    return value
+            raise InputError("Python", [f"a value has over {MAX_PARTS:,} parts or {MAX_NESTED} levels"])
+    return bool(parts)
 
 
 def set_attributes(statement: ast.stmt) -> list[str]:

@@ -46,7 +46,7 @@ PARTS: Final = {  # functions that set a field of a part of a recipe, their firs
     "set_cuda_graph_modules": "cuda_graph_modules",
     "set_deepseek_v3_pipeline_model_parallel_layout": "pipeline_model_parallel_layout",
 }
-HARMLESS: Final = ("_enable_overlap_param_gather_with_optimizer_step",)
+HARMLESS: Final = "_enable_overlap_param_gather_with_optimizer_step"
 CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {  # ends of functions -> what they set in a recipe
     "benchmark_common": {"ddp.grad_reduce_in_fp32": False},
     "apply_determinism_overrides": {  # recipes/utils/determinism_utils.py
@@ -58,7 +58,7 @@ OPTIMIZERS: Final = {  # functions that return an optimizer and a schedule
     "distributed_muon_with_cosine_annealing": "dist_muon",
 }
 KNOWN: Final = (  # not followed
-    *PRESETS, *HARMLESS, *OPTIMIZERS, "_perf_precision", "get_mixed_precision_config", "default_peft_config",
+    *PRESETS, HARMLESS, *OPTIMIZERS, "_perf_precision", "get_mixed_precision_config", "default_peft_config",
     *COMMON,
 )  # fmt: skip
 # What functions of Megatron-Bridge that change a recipe or a part of it set (perf_recipes/*/common.py).
@@ -102,9 +102,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         halves = [name for name in ("fp16", "bf16") if built.pop(f"mixed_precision.{name}", False) is True]
         preset = f"{halves[0]}_mixed" if halves and preset == PRECISION else preset
         built["mixed_precision"] = PRECISIONS.get(str(preset), preset)
-    left_out = (
-        CLASS, TEXT, "load_weights", *(GRAPHS if built.get("model.cuda_graph_impl") == "none" else ())
-    )  # fmt: skip
+    left_out = CLASS, TEXT, "load_weights", *(GRAPHS if built.get("model.cuda_graph_impl") == "none" else ())
     overrides = {
         path: value
         for path, value in built.items()
@@ -187,9 +185,7 @@ class _Recipes(Program):
             return _recipe({NAMED_MODEL: begun["model"], "recipe": name}, peft)
         if name in COMMON or name.endswith("_common"):
             return _recipe(dict(zip(BY_COMMON, COMMON.get(name, ()), strict=False)), "peft" in name)
-        owner = (
-            self.value(node.func.value, names, MAX_CALLS) if isinstance(node.func, ast.Attribute) else None
-        )
+        owner = isinstance(node.func, ast.Attribute) and self.value(node.func.value, names, MAX_CALLS)
         said = [of.get(TEXT) or of.get(CLASS) if isinstance(of, dict) else of for of in (owner, first)]
         literals = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
         texts = (text for text in (*said, *literals) if isinstance(text, str) and type(text) is not Unread)
@@ -203,7 +199,7 @@ class _Recipes(Program):
                 self.set(["", *path.split(".")], value, {"": recipe})
         elif "global_batch_size" in name and batch is not None:
             self.set(["", "train", "global_batch_size"], batch, {"": recipe})
-        elif name not in HARMLESS:
+        elif name != HARMLESS:
             self._open(name)
 
     def _open(self, name: str, part: str = "") -> None:
