@@ -98,7 +98,7 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
 
 
 def parse_count(text: str, name: str, step: int) -> int:
-    """Read a count such as ``"16M"`` or ``"15T"``."""
+    """Read a count such as ``"16M"``, ``"15T"`` or ``"15e12"``."""
     match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*(?:[eE]\+?\d\d?(?=\s*$))?)\s*([kKmMgGbBtT]?)\s*", text)
     power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
     number = (

@@ -179,20 +179,20 @@ class Replicas:
 
 
 class Rungs(NamedTuple):
-    """Rows of ladders: of each ladder those from one on up to another, none where that is not above."""
+    """A range of rows of each ladder, from `low` up to before `high`; empty where that is not above."""
 
     low: Ints  # shape (ladders,)
     high: Ints
 
     @classmethod
     def around(cls, several: Sequence["Rungs"]) -> "Rungs":
-        """Return the fewest of each ladder that have all of several."""
+        """Return the smallest range of each ladder that has the rows of several."""
         high = np.array([np.where(some.low < some.high, some.high, 0) for some in several]).max(axis=0)
         low = np.array([np.where(some.low < some.high, some.low, high) for some in several]).min(axis=0)
         return cls(low, high)
 
     def have(self, ladder: Ints, rung: Ints) -> Bools:
-        """Return which rungs of some ladders are among these."""
+        """Return which rows lie in these ranges, given their ladders and their places there."""
         return (self.low[ladder] <= rung) & (rung < self.high[ladder])
 
 
@@ -263,7 +263,7 @@ class Outline:
 
     @cached_property
     def up_to(self) -> Ints:
-        """Number of the first micro-batches that ladders have, shape (kinds, micro-batches + 1)."""
+        """How many of the first micro-batches ladders have, shape (kinds, micro-batches + 1)."""
         return np.cumsum(np.insert(self.sizes, 0, False, axis=1), axis=1)
 
     def places(self, rows: Ints) -> Ints:
@@ -304,7 +304,7 @@ class Outline:
         )
 
     def layers_of(self, rungs: Rungs) -> Ints:
-        """Return the rows of the space's layers that some rungs may have, ascending."""
+        """Return the rows of the space's layers that rows in some ranges may have, ascending."""
         some = np.flatnonzero(rungs.low < rungs.high)
         kind, of_ladder = self.kind[some], self.layer_kind[some]
         lowest, highest = np.full(len(self.layer_at), len(self.batches)), np.full(len(self.layer_at), -1)
@@ -315,7 +315,7 @@ class Outline:
         return self.layer_at[between & (self.layer_at >= 0)]
 
     def split(self, first: Ints) -> "Outline":
-        """Return the same rows as ladders that begin at some rows, ascending, those of these among them."""
+        """Return the same rows as more ladders, cut at some rows, ascending; first rows are among these."""
         (ladder, rung), number = self.ladders(first), np.diff(first, append=self.rows)
         sample, kind = distinct((self.kind[ladder], rung, number), len(first))
         sizes = self.sizes[self.kind[ladder[sample]]]

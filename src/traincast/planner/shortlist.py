@@ -219,7 +219,7 @@ def _of_search(space: Space) -> Column:
 
 @dataclass(eq=False)
 class _Wanted:
-    """Ladders that are wanted of an outline, of batches that are alike, and rows of those opened so far."""
+    """Ladders of an outline that batches which are alike want, and the rows of those opened so far."""
 
     alike: _AlikeBatches
     rungs: Rungs  # that are wanted of each ladder

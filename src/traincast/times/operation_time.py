@@ -97,7 +97,7 @@ class OperationTimer:
         self._timed: dict[tuple[int, ...], tuple[Operation, Passes]] = {}  # by identity: parts share passes
 
     def of(self, plan: Plans) -> Self:
-        """Return the timer of plans that differ in choices alone that collectives do not depend on."""
+        """Return the timer of plans whose other choices are such that collectives do not depend on them."""
         timer = copy(self)
         timer.plan, timer._timed = plan, {}
         return timer

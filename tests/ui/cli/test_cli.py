@@ -622,6 +622,7 @@ def test_a_price_is_answered_for_beside_the_plan(run, folder):
     _, out, _ = run(f"plan llama-3-8b {asked} 2.5")
     lead = out.partition("\n\n")[0]
     assert f"${2.5 * hours / 1e6:.4g} M" in lead
+    assert run(f"plan llama-3-8b {asked} 2.5 --why")[1].count("GPU-hours") == 1
     assert "$" not in run(f"plan llama-3-8b {asked.replace('--price', '')}")[1]
     (folder / "mine.yaml").write_text(
         "name: mine\nlayers: 2\nhidden: 256\nffn: 1024\nheads: 4\nseq: 128\nvocab: 1000\n"

@@ -113,7 +113,8 @@ def plan(
         with listening(lambda share: report_progress(1 + share, 2)):
             best = result.recommended
             elapsed = time.perf_counter() - begin
-            explanation = result.explain()  # what will be shown is computed now, while progress is
+            # what will be shown is computed now, while progress is
+            explanation, at_fewer = result.explain(), [one.recommended for one in fewer]
             _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
             record = result.record(**options.metrics_arguments()) if json else None
     if html is not None:
@@ -123,10 +124,11 @@ def plan(
     else:
         if best is not None:
             measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
-            asked, at_fewer = options.asked(), [one.recommended for one in fewer if one.recommended]
-            faster = [est for _, est in at_fewer if est.step_seconds < best[1].step_seconds]
+            faster = [
+                found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
+            ]
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
+            text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=options.asked()))
         if rejected:
             text.tables.show(text.plans.rejected(result))
         print_files(html)
