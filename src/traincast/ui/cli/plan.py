@@ -104,17 +104,18 @@ def plan(
         fit_probability=errors.catch(_share, fit_probability), within=errors.catch(_share, within),
     )  # fmt: skip
     question = errors.require(request)
-    if objective == "time" and not question.locks and not json and html is None:
-        question = replace(question, gpus=(gpus, *_rounder(gpus)))
+    rounder = _rounder(gpus) if objective == "time" and not (question.locks or json or html) else []
     with progress("search") as report_progress:
         begin = time.perf_counter()
         # to enumerate, count and bound is about half of the work
-        result, *fewer = question.answer(lambda done, total, n: report_progress(done, 2 * total, n))
+        (result,) = question.answer(lambda done, total, n: report_progress(done, 2 * total, n))
         with listening(lambda share: report_progress(1 + share, 2)):
             best = result.recommended
             elapsed = time.perf_counter() - begin
             # what will be shown is computed now, while progress is
-            explanation, at_fewer = result.explain(), [one.recommended for one in fewer]
+            explanation = result.explain()
+            # apart: searches of several sizes at once evaluate every layout
+            at_fewer = [replace(question, gpus=(size,)).answer()[0].recommended for size in rounder]
             _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
             record = result.record(**options.metrics_arguments()) if json else None
     if html is not None:
