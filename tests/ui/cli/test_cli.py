@@ -632,9 +632,8 @@ def test_a_price_is_answered_for_beside_the_plan(run, folder):
     assert "cost: not known without tokens" in out.partition("\n\n")[0]
 
 
-def test_a_number_of_gpus_that_few_plans_divide_names_a_smaller_one_where_it_is_faster(run, monkeypatch):
+def test_a_number_of_gpus_that_few_plans_divide_names_a_smaller_one_where_it_is_faster(run):
     """100 GPUs leave 25 pipeline stages; 96, which many plans divide, take less time."""
-    monkeypatch.delattr(Work, "evaluate")  # neither search evaluates every layout
     asked = "plan llama-3-8b --system gb200-nvl72 --gbs 512 --top 1 --gpus"
     _, out, _ = run(f"{asked} 100")
     said = re.search(r"^  96 GPUs would be faster: (.*) s a step$", out.partition("\n\n")[0], re.MULTILINE)
@@ -647,6 +646,12 @@ def test_a_number_of_gpus_that_few_plans_divide_names_a_smaller_one_where_it_is_
     assert "would be faster" not in run(f"{asked} 96")[1]
     assert "would be faster" not in run(f"{asked} 80")[1]  # that 64 are slower
     assert "would be faster" not in run(f"{asked} 100 --pp 25")[1]
+
+
+def test_a_smaller_number_of_gpus_is_searched_without_evaluating_every_layout(run, monkeypatch):
+    """Also where both use as much of a fast domain, of 8 GPUs here."""
+    monkeypatch.delattr(Work, "evaluate")
+    assert run("plan llama-3-8b --system dgx-h100 --gbs 704 --top 1 --gpus 88")[0] == 0
 
 
 def test_tokens_may_be_written_with_an_exponent(run):
