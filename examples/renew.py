@@ -26,7 +26,12 @@ def executed():
             os.environ, jupyter_folders | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         ):
             client = NotebookClient(
-                notebook, timeout=300, startup_timeout=300, kernel_name="python3", record_timing=False
+                notebook,
+                timeout=300,
+                startup_timeout=300,
+                kernel_name="python3",
+                record_timing=False,
+                coalesce_streams=True,  # a kernel that has to wait sends what a cell prints in pieces
             )
             client.execute(cwd=str(NOTEBOOK.parent))
     for cell in notebook.cells:

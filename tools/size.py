@@ -11,16 +11,16 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4770,
+    "core": 4790,
     "catalog": 9920,
     "operations": 2890,
-    "times": 2420,
+    "times": 2450,
     "step": 3640,
-    "planner": 9070,
+    "planner": 9170,
     "launch": 11370,
     "analysis": 3410,
-    "accuracy": 9630,
-    "tuner": 1760,
+    "accuracy": 9640,
+    "tuner": 1750,
     "ui": 13640,
     "(top)": 110,
 }

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincast.core.errors import InputError
 from traincast.core.units import (
     BASE,
     BINARY,
@@ -17,6 +18,8 @@ from traincast.core.units import (
     long_duration,
     number_text,
     parse,
+    parse_count,
+    parse_duration,
     rate,
     seconds,
     signed,
@@ -220,3 +223,30 @@ def test_shown(text: str, shown: str) -> None:
 )
 def test_digits_are_grouped_alike(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("2h", 7200.0), ("90m", 5400.0), ("600", 600.0), ("1.5 min", 90.0), ("1d", 86_400.0)]
+)
+def test_durations(text, wanted):
+    assert parse_duration(text, "--budget") == wanted
+
+
+@pytest.mark.parametrize("text", ["", "2 hours", "-1h", "0s", "soon", "nan", "9" * 400])
+def test_what_is_no_duration(text):
+    with pytest.raises(InputError, match="must be a duration above 0"):
+        parse_duration(text, "--budget")
+
+
+def test_a_duration_of_zero_is_allowed_on_request():
+    assert parse_duration("0", "--restart", zero=True) == 0
+    with pytest.raises(InputError, match="must be a duration of at least 0"):
+        parse_duration("-1s", "--restart", zero=True)
+
+
+def test_counts_are_bounded():
+    """Nobody trains on more than 1e16 tokens, 250 times those of Llama 4 and Qwen3."""
+    assert parse_count("15T", "--tokens", 1000) == parse_count("15,000.0G", "--tokens", 1000) == 15 * 10**12
+    for text in ("0", "1.5", "1.2.3", "1e99", "9" * 400, "99999T", "x"):
+        with pytest.raises(InputError, match=r"must be a whole number from 1 to 1e16"):
+            parse_count(text, "--tokens", 1000)

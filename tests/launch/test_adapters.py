@@ -58,7 +58,7 @@ def test_a_search_is_refused_before_it_is_done(capsys):
 def test_a_program_that_is_given_its_model_has_its_adapters_from_there(to):
     """The line on the model names them."""
     written = exported("qlora:r=8", to, zero=3)
-    assert "LoRA of rank 8 (all) on a base in nf4" in written.not_expressed["model"]
+    assert "LoRA of rank 8 on all layers, base in nf4" in written.not_expressed["model"]
 
 
 @pytest.mark.parametrize(

@@ -145,3 +145,28 @@ def test_the_tool_reads_arguments_without_running_them(tmp_path):
         "quick": ("switch", ()),
         "mode": ("words", ("x", "y")),
     }
+
+
+def test_a_wrong_value_is_named_once(tmp_path):
+    """Both the reader of a setting and the table of the program's arguments are against them."""
+    with pytest.raises(tc.InputError) as refused:
+        checked(tmp_path, "--tensor-model-parallel-size 2.5 --pipeline-model-parallel-size x")
+    named = [problem.partition(" = ")[0] for problem in refused.value.problems]
+    assert named == ["--tensor-model-parallel-size", "--pipeline-model-parallel-size"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            "--tensor-model-parallel-size 16",
+            "8: must be divisible by tp 16, and the file has no more; give `gpus`",
+        ),
+        ("--num-experts 16 --expert-model-parallel-size 16", r"on 8 GPUs \(`gpus` takes another number\)"),
+    ],
+)
+def test_too_few_gpus_of_a_file_can_be_given(tmp_path, more, said):
+    """A script for one node may be started on many: `--gpus` says so."""
+    with pytest.raises(tc.InputError, match=said):
+        checked(tmp_path, more)
+    assert checked(tmp_path, more, gpus=32).est.plan.gpus == 32

@@ -349,7 +349,8 @@ def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
     main(["check", str(path), "--system", "dgx-h100", "--accept-unread"])
     first = " ".join(capsys.readouterr().out.split("settings read")[1].split())
     assert re.match(
-        r"not read though it matters: --enable-cuda-graph \(.*\) not understood, may matter: --strange-flag "
+        r"from \S+/run\.sh not read though it matters: --enable-cuda-graph \(.*\) "
+        r"not understood, may matter: --strange-flag "
         r"of small effect, not predicted: --use-nccl-ub no part of the prediction: --log-interval\b",
         first,
     )

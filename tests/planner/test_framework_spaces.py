@@ -51,11 +51,21 @@ def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron
     assert all(
         default_framework(model, None).assumptions == usual_assumptions(model) for model in (gpt, DENSE)
     )
-    assert default_framework(gpt, ("1d", "summa")).name == "paper"
-    assert default_framework(gpt, ("ring",)).name == "megatron"
-    assert default_framework(DENSE, ("1d", "summa")).name == "any"  # no framework runs SUMMA
+    assert default_framework(gpt, None, ("1d", "summa")).name == "paper"
+    assert default_framework(gpt, None, ("ring",)).name == "megatron"
+    assert default_framework(DENSE, None, ("1d", "summa")).name == "any"  # no framework runs SUMMA
     assert default_framework(DENSE, None).name == "megatron"
-    assert default_framework(DENSE, ("ring",)).name == "megatron"
+    assert default_framework(DENSE, None, ("ring",)).name == "megatron"
+
+
+def test_tpus_run_jax_by_default():
+    """Nobody runs Megatron-Core on TPUs; the paper's models stay on the paper's idealised machine."""
+    tpus = tc.load_system("tpu-v5p-pod")
+    assert default_framework(DENSE, tpus).name == "jax"
+    assert default_framework(DENSE, tpus).assumptions == usual_assumptions(DENSE, tpus) == "maxtext-2025"
+    assert default_framework(DENSE, tpus, ("ulysses",)).name == "megatron"  # MaxText has no Ulysses
+    assert default_framework(tc.load_model("gpt3-1t"), tpus).name == "paper"
+    assert default_framework(DENSE, H100).name == "megatron"
 
 
 def test_megatron_refuses_linear_attention_that_it_does_not_have():

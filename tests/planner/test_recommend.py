@@ -201,6 +201,8 @@ def test_preferences_decide_in_their_order():
     chunks = [candidate(seconds, pp=2, dp=4, vp=vp) for seconds, vp in ((1.0, 8), (1.004, 4), (1.01, 2))]
     assert choose(chunks).candidate == chunks[1]  # for which 0.5 % are given up, no more
     assert choose([candidate(2.0), candidate(1.0)]) == (candidate(1.0), ["the least time"])
+    few = [candidate(1.0, tp=2, dp=4), candidate(1.01, tp=4, dp=2), candidate(1.02, tp=2, dp=2, mbs=2)]
+    assert choose(few) == (few[0], ["the smallest micro-batch (1)", "the least time"])  # all have one stage
 
 
 def test_of_plans_that_differ_in_the_micro_batch_alone_the_fastest_counts():
@@ -297,7 +299,7 @@ def test_a_plan_in_words():
     plan = Plan(tp=4, pp=4, dp=32, vp=20, fast_tp=4, fast_dp=2, recompute="norms")
     assert in_words(plan, 8) == (
         "4-way tensor parallel inside a node, 4 pipeline stages of 20 chunks, 32 replicas, "
-        "distributed optimizer, micro-batches of 1 sequence, recomputed norms"
+        "distributed optimizer, micro-batches of 1 sequence, recomputation of norms"
     )
     plan = Plan(tp=16, cp=2, cp_kind="ring", dp=1, fast_tp=8, mbs=2, schedule="1f1b", precision="fp8-block")
     assert in_words(plan, 8) == (

@@ -140,7 +140,7 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     every = Bounds(searched, {0: rungs})
     (alike,) = every.alike
     (recompute,) = alike.batches
-    bounds, least = (every.of_rows(alike, rows, name) for name in (recompute, "none"))
+    bounds, least = every.of_rows(alike, rows, (recompute, "none"))
     row = rows if outline.replicas is None else outline.replicas.of(ladder)[0]
     assert (least > 0).all()
     assert (least * (1 - ROUNDING) <= bounds).all()
@@ -283,7 +283,7 @@ def equal_answers(model, machine, question, explained=True):
     exhaustive = tc.search(model, machine, **question, exhaustive=True)
     assert reported(found, explained) == reported(exhaustive, explained)
     assert found.least_seconds == exhaustive.least_seconds
-    assert exhaustive.times.timed.all()
+    assert exhaustive.layouts.times.timed.all()
     return found
 
 
@@ -322,6 +322,24 @@ def test_a_published_model_that_routes_to_some_groups_alone(name, gpus, memory):
     assert found.model.experts.group_topk < found.model.experts.groups
     assert 0 < found.feasible < found.candidates
     assert any(plan.ep > SYSTEMS[0].fast_domain for plan, _ in found.plans)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_has_layouts_of_all(seed, monkeypatch):
+    """Its memories and times are those of all, and the fastest are among them."""
+    random = np.random.default_rng((2, seed))
+    monkeypatch.setattr(search_result, "FEW_CANDIDATES", 0)
+    monkeypatch.setattr(search_result, "SAMPLED", int(random.integers(20, 200)))
+    monkeypatch.setattr(layouts, "FASTEST_SAMPLED", 5)
+    question = {"gpus": 16, "gbs": 32, "framework": random.choice(["megatron", "deepspeed"]).item()}
+    found = tc.search(MODELS[1], SYSTEMS[0], **question)
+    every = tc.search(MODELS[1], SYSTEMS[0], **question, exhaustive=True).sample
+    sample = found.sample
+    assert 0 < len(sample.seconds) < len(every.seconds)
+    sample.all()
+    assert sample.seconds.min() == every.seconds.min()
+    figures = set(zip(every.memory.tolist(), every.seconds.tolist(), strict=True))
+    assert figures >= set(zip(sample.memory.tolist(), sample.seconds.tolist(), strict=True))
 
 
 def test_a_search_times_a_small_share_of_the_candidates_that_fit():

@@ -115,7 +115,10 @@ def test_the_command_line_says_what_is_trained(capsys):
     """In the first line, whichever command is asked."""
     main(f"memory llama-3-8b --system dgx-h100 --train dpo+lora:r=8 --lengths padded:1024 --seq {S}".split())
     text = " ".join(capsys.readouterr().out.split())
-    assert "DPO with a reference model, LoRA of rank 8 (all), documents of 1,024 tokens on average" in text
+    assert (
+        "DPO with a reference model, LoRA of rank 8 on all layers, documents of 1,024 tokens on average"
+        in text
+    )
     assert "padded (75% of all tokens)" in text
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import traincast as tc
 from traincast.tuner.launches import OwnTraining
-from traincast.tuner.running import Runner, parse_duration, run_all
+from traincast.tuner.running import Runner, run_all
 
 ROOT = Path(__file__).parents[2]
 MODEL, SYSTEM = ROOT / "examples/tune/model.yaml", ROOT / "examples/measured_cpu/machine.yaml"
@@ -148,16 +148,3 @@ def test_wrong_options_are_said_together(tmp_path):
     run = runner(tmp_path, None, log="same.log", steps=1)
     with pytest.raises(tc.InputError, match=r"(?s)must hold \{trial\}.*--steps = 1"):
         run.check()
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("2h", 7200.0), ("90m", 5400.0), ("600", 600.0), ("1.5 min", 90.0)]
-)
-def test_durations(text, wanted):
-    assert parse_duration(text, "--budget") == wanted
-
-
-@pytest.mark.parametrize("text", ["", "2 hours", "-1h", "0s", "soon"])
-def test_what_is_no_duration(text):
-    with pytest.raises(tc.InputError, match="must be a duration above 0"):
-        parse_duration(text, "--budget")

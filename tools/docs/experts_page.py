@@ -193,7 +193,8 @@ def compare(run: Run) -> Comparison:
     if found.fastest is None or found.recommended is None:
         raise NothingFits(f"{run.id}: {found.explain()}")
     limit = expert.step_seconds * (1 - 1e-9)
-    rank = 1 + int(np.sum(found.times.up_to(lambda known: limit) < limit))
+    times, near = found.layouts.answer(lambda times: times.near(limit / found.least_seconds - 1))
+    rank = 1 + int(np.sum(times.seconds[near] < limit))
     try:
         knobs = (name for name in (*KNOBS, *CHOICES) if name not in (*PLACEMENTS, "panels"))
         inside = searched(knobs).candidates > 0

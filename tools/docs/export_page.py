@@ -177,7 +177,7 @@ def _rules() -> str:
     rows = (
         f"| {space.name} | {rule.broken} | {space.version} |" for space in frameworks for rule in space.kept
     )
-    return "\n".join(("| framework | rule | version |", "| --- | --- | --- |", *rows))
+    return "\n".join(("| framework | rule | version |", "| --- | --- | --- |", *dict.fromkeys(rows)))
 
 
 def _format(format_: Format, first: Format) -> str:

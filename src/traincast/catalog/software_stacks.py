@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CALIBRATED_FILE: Final = Path(__file__).with_name("calibrated.yaml")
 DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for
 PACKED_STACK: Final = "huggingface-eager"  #: where a frozen model's weights are packed (QLoRA)
+TPU_STACK: Final = "maxtext-2025"  # on TPUs, which run JAX
 DEFAULT_STACK_OF_EXPERTS: Final = "megatron-core-flex"  # and for models with experts
 FUSED_DISPATCHER: Final = "megatron-core-deepep"  # what the latter is where experts span fast domains
 

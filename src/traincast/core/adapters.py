@@ -61,8 +61,8 @@ class Adapters:
     @property
     def title(self) -> str:
         """What is trained, in a few words."""
-        base = "" if self.base == "16-bit" else f" on a base in {self.base}"
-        return f"LoRA of rank {self.rank} ({'+'.join(self.targets)}){base}"
+        base = "" if self.base == "16-bit" else f", base in {self.base}"
+        return f"LoRA of rank {self.rank} on {'+'.join(self.targets)} layers{base}"
 
 
 def split_objective(text: str) -> tuple[str, str]:

@@ -75,6 +75,11 @@ def common_divisor(a: Column, b: Column) -> Column:
     return np.gcd(np.asarray(a, np.int64), np.asarray(b, np.int64)) * 1.0
 
 
+def take_rows(column: Column, rows: Any) -> Column:
+    """Return rows of a column, by a numpy index; a number stays as it is."""
+    return column[rows] if isinstance(column, np.ndarray) else column
+
+
 class TakesRows:
     """Base of dataclasses with slots, whose fields are numbers or columns."""
 
@@ -87,7 +92,7 @@ class TakesRows:
 
     def take(self, rows: Any) -> Self:
         """Return rows of the columns, by a numpy index; numbers stay as they are."""
-        return type(self)(*(a[rows] if isinstance(a, np.ndarray) else a for a in self.columns))
+        return type(self)(*(take_rows(column, rows) for column in self.columns))
 
 
 def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":

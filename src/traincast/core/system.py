@@ -39,7 +39,7 @@ def _share(meaning: str, spread: float | None = None) -> FigureSpec:
 
 
 def _sustained(bits: int) -> FigureSpec:
-    return _share(f"share of the peak at {bits} bits that large products sustain", 0.1)
+    return _share(f"share of the peak at {bits} bits that large GEMMs sustain", 0.1)
 
 
 def _attention(kernel: str, spread: float | None = None) -> FigureSpec:
@@ -317,6 +317,11 @@ class System(ColumnsEqual):
     def is_cpu(self) -> bool:
         """Whether the accelerators are CPUs, the only ones whose caches have a bandwidth of their own."""
         return self.accelerator.cache_bandwidth is not None
+
+    @property
+    def is_tpu(self) -> bool:
+        """Whether the accelerators are TPUs, which run what XLA compiles."""
+        return self.accelerator.name.lower().startswith("tpu")
 
     @property
     def fast(self) -> Tier:

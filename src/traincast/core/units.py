@@ -33,6 +33,8 @@ _NUMBER = re.compile(
 LEAST, MOST = 1e-30, 1e30  # in SI; products of figures beyond leave the floats
 MOST_IN_FULL: Final = 1e15  # numbers beyond are printed as powers of ten
 GIB: Final = 2.0**30  # [byte]
+DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
+MOST_COUNTED: Final = 1e16  # 250 times the tokens of the longest training runs known in 2025
 
 
 def parse(text: object, unit: str) -> float:
@@ -97,17 +99,27 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
     return "", 0, 1.0
 
 
+def parse_duration(text: str, name: str, *, zero: bool = False) -> float:
+    """Read a duration such as ``"2h"``, ``"90m"``, ``"5min"`` or ``"600"`` [s]; 0 is allowed on request."""
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    value = float(match[1]) * DURATIONS[match[2]] if match and match[2] in DURATIONS else -1.0
+    if value < 0 or not (value or zero):
+        least = "of at least" if zero else "above"
+        raise InputError(name, [f"{text!r}: must be a duration {least} 0, such as 600s, 90min or 2h"])
+    return value
+
+
 def parse_count(text: str, name: str, step: int) -> int:
     """Read a count such as ``"16M"``, ``"15T"`` or ``"15e12"``."""
-    match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*(?:[eE]\+?\d\d?(?=\s*$))?)\s*([kKmMgGbBtT]?)\s*", text)
-    power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
-    number = (
-        float(match[1].replace("_", "").replace(",", "")) * step ** power[match[2].lower()] if match else 0.0
+    match = re.fullmatch(
+        r"\s*(\d+(?:[,_]\d+)*(?:\.\d+)?(?:[eE]\+?\d\d?(?=\s*$))?)\s*([kKmMgGbBtT]?)\s*", text
     )
-    if number < 1 or number != round(number):
-        raise InputError(
-            name, [f"{text!r}: must be a whole number of at least 1, such as 4194304, 4M or 15T"]
-        )
+    power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
+    number = float(re.sub("[_,]", "", match[1])) * step ** power[match[2].lower()] if match else 0.0
+    if not 1 <= number <= MOST_COUNTED or number != round(number):
+        most = f"{MOST_COUNTED:g}".replace("+", "")
+        allowed = f"must be a whole number from 1 to {most}, such as 4194304, 4M or 15T"
+        raise InputError(name, [f"{text!r}: {allowed}"])
     return int(number)
 
 

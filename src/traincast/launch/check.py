@@ -227,7 +227,8 @@ def check(
     try:
         est = estimate(transformer, machine, plan, gbs=batch, assumptions=assumed)
     except InputError as error:
-        raise InputError(reading.path, error.problems) from None
+        more = "" if gpus else f"; on {plan.gpus:,} GPUs (`gpus` takes another number)"
+        raise InputError(reading.path, [p + more * ("dp = " in p) for p in error.problems]) from None
     form = reading.form
     context = {"stack": stack, "device": device(machine)}
     refusals = (refusal.why for refusal in form.refused(launch_facts(transformer, plan, batch) | context))

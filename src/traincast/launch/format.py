@@ -219,7 +219,7 @@ def complete_facts(facts: Facts) -> Facts:
         if remainder:
             axes = (axis for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
             degrees = " × ".join(f"{axis} {completed[axis]}" for axis in axes)
-            raise InputError("launch", [f"gpus = {completed['gpus']}: must be divisible by {degrees}"])
+            raise InputError("gpus", [f"{completed['gpus']}: must be divisible by {degrees}"])
     if "dp" in completed:
         completed["gpus"] = completed["dp"] * gpus_per_replica
         if "shards" in completed:

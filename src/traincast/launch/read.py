@@ -182,7 +182,9 @@ def read(
     problems = [problem for error in errors.errors for problem in error.problems]
     problems += _undecided(text, given, detected, settings, facts) if is_script else []
     arguments = detected.arguments(settings)
+    named = {problem.partition(" = ")[0] for problem in problems}
     against = {} if arguments is None else arguments.against(settings)
+    against = {name: why for name, why in against.items() if name not in named}
     problems += _refused_arguments(detected, settings, against, given)
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
@@ -198,11 +200,11 @@ def read(
     reading = Reading(
         str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)), given.facts
     )
-    named = [detected.spelled(name) for name in reading.missing]
-    named += [f"{detected.spelled(name)} {value_text(settings[name])}" for name in against]
-    if arguments is None or not named:
+    lacking = [detected.spelled(name) for name in reading.missing]
+    lacking += [f"{detected.spelled(name)} {value_text(settings[name])}" for name in against]
+    if arguments is None or not lacking:
         return reading
-    note = f"{arguments.title} has no {', '.join(named)}: of another version or a fork, or a mistake"
+    note = f"{arguments.title} has no {', '.join(lacking)}: of another version or a fork, or a mistake"
     return replace(reading, assumed=(*reading.assumed, note))
 
 

@@ -32,7 +32,7 @@ from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.step_time import step, step_seconds_bound
-from traincast.times.operation_time import LeastTimer, OperationTimer, Passes
+from traincast.times.operation_time import OperationTimer, Passes
 from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
@@ -441,33 +441,24 @@ def passed_as(plans: Plans) -> Passed:
 
 
 def costs_of(
-    plans: Plans,
-    model: Model,
-    passed: Sequence[Passed],
-    across: System,
-    assumed: Assumptions,
-    near: Sequence[tuple[float, ...]] = (),
+    plans: Plans, model: Model, passed: Sequence[Passed], across: System, assumed: Assumptions
 ) -> dict[Passed, Costs]:
     """Return the costs of shards by `passed_as`; columns of shape (machines, shards).
 
-    `across` has the machines down. With `near` the costs are those of `LeastTimer`, whatever the placement;
-    shards may have several rows then (`experts_apart`).
+    `across` has the machines down.
     """
-    *rows, number = np.broadcast(np.atleast_1d(plans.tp), plans.ep, plans.etp).shape
-    size = max(CANDIDATES_PER_BLOCK // (rows[0] if rows else 1), 1)
+    number = np.size(plans.mbs)
     blocks: dict[Passed, list[Costs]] = {choices: [] for choices in passed}
     shapes: list[tuple[int, ...]] = []
-    for low in range(0, max(number, 1), size):
-        block = plans if number <= size else plans.take((..., slice(low, low + size)))
-        shape = across.machines(), *rows, min(number - low, size)
+    for low in range(0, max(number, 1), CANDIDATES_PER_BLOCK):
+        only = number <= CANDIDATES_PER_BLOCK
+        block = plans if only else plans.take(slice(low, low + CANDIDATES_PER_BLOCK))
+        shape = across.machines(), min(number - low, CANDIDATES_PER_BLOCK)
         shapes.append(shape)
         passes: dict[Any, list[Passes]] = {}
-        # blocks of many are not kept
-        count = _operations.__wrapped__ if near or block is not plans else _operations
+        count = _operations if only else _operations.__wrapped__  # blocks of many are not kept
         counted = count(block, model, assumed, tuple(dict.fromkeys(recompute for recompute, _ in passed)))
         of_block = OperationTimer(block, across, assumed)
-        if near:
-            of_block = LeastTimer(block, across, assumed, near)
         for (recompute, overlaps), of_blocks in blocks.items():
             timer = of_block.of(replace(block, recompute=recompute, ep_overlap=overlaps))
             of_parts = {}
@@ -483,7 +474,7 @@ def costs_of(
 
 
 def _side_by_side(blocks: Sequence[Costs], shapes: Sequence[tuple[int, ...]]) -> Costs:
-    """Return the costs of blocks of shards, of some shapes (machines, ..., shards), as one."""
+    """Return the costs of blocks of shards, of some shapes (machines, shards), as one."""
 
     def column(values: Sequence[Column]) -> Column:
         if not any(map(np.ndim, values)):

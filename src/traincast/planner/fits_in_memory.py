@@ -20,7 +20,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, minimum, numbered
+from traincast.core.columns import distinct_values, minimum, numbered, take_rows
 from traincast.core.knobs import DEFAULTS, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints, nonzero
@@ -363,24 +363,32 @@ class Census:
             if one.by_working not in left:
                 left[one.by_working] = self._left(one, hull, ladders, devices, beside)
             if key not in found:
-                of_layouts = left[one.by_working]
-                if ladder is not None:
-                    of_layouts = [device.take(ladder) for device in of_layouts]
-                found[key] = self._fitting(taken[one.by_held], of_layouts, mbs, space.gbs)
+                found[key] = self._fitting(taken[one.by_held], left[one.by_working], mbs, space.gbs, ladder)
             yield found[key]
 
-    def _fitting(self, taken: Held, left: Sequence[Left], mbs: Column, gbs: int) -> Largest:
+    def _fitting(
+        self, taken: Held, left: Sequence[Left], mbs: Column, gbs: int, ladder: Ints | None
+    ) -> Largest:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
-        room = surely = maybe = np.full(np.shape(mbs), np.inf)
+        every = slice(None) if ladder is None else ladder
+        room, of_devices = np.full(np.shape(mbs), np.inf), list[Column]()
         for (states, gradients), of_device in zip(taken, left, strict=True):
-            free = of_device.most - states
+            free = take_rows(of_device.most, every) - states
             if nonzero(of_device.shared):
-                free = free + minimum(gradients, of_device.shared)
+                free = free + minimum(gradients, take_rows(of_device.shared, every))
+            of_devices.append(free)
             room = np.minimum(room, free)
-            surely = np.minimum(surely, largest_microbatch(free - self._rounding, of_device))
-            maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_device))
-        low, high = (np.clip(ratio * mbs, 0, gbs).astype(np.int64) for ratio in (surely, maybe))
-        return Largest(self._up_to[low], self._up_to[high], room)
+        # the smallest micro-batch of most ladders does not fit
+        rows = np.flatnonzero(room >= -self._rounding)
+        surely = maybe = np.full(len(rows), np.inf)
+        for free, of_device in zip(of_devices, left, strict=True):
+            free, of_rows = take_rows(free, rows), of_device.take(rows if ladder is None else ladder[rows])
+            surely = np.minimum(surely, largest_microbatch(free - self._rounding, of_rows))
+            maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_rows))
+        low, high = np.zeros((2, len(room)), np.int64)
+        for largest, ratio in ((low, surely), (high, maybe)):
+            largest[rows] = self._up_to[np.clip(ratio * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
+        return Largest(low, high, room)
 
     def _held(self, plans: Plans, shape: CandidateBatch, ladders: Ints, devices: Stages) -> Held:
         """Return all that devices hold, and gradients alone, of layouts of some ladders [byte]."""

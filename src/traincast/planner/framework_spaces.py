@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import DEFAULT_STACK, PACKED_STACK, usual_stack
+from traincast.catalog.software_stacks import DEFAULT_STACK, PACKED_STACK, TPU_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, require_known, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plan, Plans
+from traincast.core.system import System
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule, rule_problems
 from traincast.times.pipeline.schedules import SCHEDULES
@@ -555,7 +556,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             ordered=False,
             interleaved=False,
-            assumptions="maxtext-2025",
+            assumptions=TPU_STACK,
             held={
                 "precision": ("fp8-current", "int8"),
                 "offload": ("optimizer", "activations"),
@@ -620,15 +621,17 @@ def framework(name: str | Framework) -> Framework:
     return FRAMEWORKS[name]
 
 
-def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
-    """Return the paper's framework, transformers, Megatron-Core or any: the first that suits the arguments.
+def default_framework(model: Model, system: System | None, strategies: Sequence[str] = ()) -> Framework:
+    """Return the paper's framework, JAX, transformers, Megatron-Core or any: the first that suits.
 
-    A model of the paper's kind has no vocabulary. Transformers holds weights that bitsandbytes packs (QLoRA);
-    Megatron-Core 0.16.1 has none.
+    A model of the paper's kind has no vocabulary. TPUs run JAX. Transformers holds weights that bitsandbytes
+    packs (QLoRA); Megatron-Core 0.16.1 has none.
     """
-    requested, megatron = set(strategies or ()), FRAMEWORKS["megatron"]
+    requested, megatron = set(strategies), FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
         return FRAMEWORKS["paper"]
+    if system is not None and system.is_tpu and requested <= set(FRAMEWORKS["jax"].runs):
+        return FRAMEWORKS["jax"]
     transformers = FRAMEWORKS["huggingface"]
     if model.is_packed and requested <= set(transformers.runs):
         return transformers

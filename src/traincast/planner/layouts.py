@@ -17,12 +17,13 @@ from traincast.planner.evaluation import StrategyResult, evaluate_all
 from traincast.planner.fits_in_memory import Census, Figure, Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Progress, Space, by_domain, enumerate_space, later
+from traincast.planner.search_space import Progress, Space, by_domain, enumerate_space, later, ragged
 from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
 
 MOST_VALUES: Final = 1 << 18  # of a figure of layouts
 FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
-FRONT_STEP: Final = 0.3  # share of the fastest time of a machine up to which its front is found at once
+FASTEST_SAMPLED: Final = 100  # layouts that a sample has besides
+FRONT_STEP: Final = 0.1  # share of the fastest time of a machine up to which its front is found at once
 Question = Callable[[LeastTimes], Ints]
 Answer = tuple[LeastTimes, Ints]
 
@@ -51,6 +52,10 @@ class Layouts(ABC):
     @abstractmethod
     def front(self) -> Answer:
         """Return the layouts that no other beats in both time and memory, fastest first."""
+
+    @abstractmethod
+    def sample(self, most: int) -> LeastTimes:
+        """Return the times of all layouts that fit, or of a sample of about `most` with the fastest."""
 
     @abstractmethod
     def least_memory(self, figure: Figure) -> dict[int, float]:
@@ -92,6 +97,10 @@ class AllLayouts(Layouts):
     def front(self) -> Answer:
         """Return the layouts that no other beats in both time and memory, fastest first."""
         return self.times, self.times.front()
+
+    def sample(self, most: int) -> LeastTimes:
+        """Return the times of all layouts that fit."""
+        return self.times
 
     def least_memory(self, figure: Figure) -> dict[int, float]:
         """Return the least memory of the layouts with each value of a figure [byte]."""
@@ -190,6 +199,25 @@ class FewLayouts(Layouts):
             places += times.place[rows].tolist()
             census = census.below(float(times.memory[rows[-1]]))
         return self.times, np.searchsorted(self.times.place, places)
+
+    def sample(self, most: int) -> LeastTimes:
+        """Return the times of a sample of about `most` layouts that may fit, and of the fastest.
+
+        It has rows at even distances in the order of enumeration, whatever was evaluated before.
+        """
+        kept, outlines = self.census().may_fit, self._searched.ladders
+        number = {index: rungs.high - rungs.low for index, rungs in kept.items()}
+        every = sum(int(of_batch.sum()) for of_batch in number.values())
+        step, before, rows = max(every // most, 1), 0, dict[int, Ints]()
+        for index, rungs in kept.items():
+            outline = outlines[self._searched.batches[index].shape]
+            first, ladders = outline.first[:-1] + rungs.low, np.arange(len(outline.size))
+            rows[index] = ragged(first, number[index], ladders)[-before % step :: step]
+            before += int(number[index].sum())
+        sampled = Evaluated(self.evaluated().bounds)
+        sampled.add(rows)
+        times, _ = Shortlist(sampled, kept).answer(lambda times: times.best(FASTEST_SAMPLED))
+        return times
 
     def least_memory(self, figure: Figure) -> dict[int, float]:
         """Return the least memory of the layouts with each value of a figure [byte]."""

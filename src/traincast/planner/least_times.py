@@ -198,22 +198,25 @@ class LeastTimes:
         Those that need at most `most_memory` [byte] count, and of these the ones at most a share slower than
         the best.
         """
-        by_memory = np.argsort(self.memory, kind="stable")
-        ordered = self.memory[by_memory]
-        # the last layout that needs no more memory, in this order
-        last = np.searchsorted(ordered, self.memory, side="right") - 1
         lean = self.memory <= most_memory
 
         def slowest(known: Floats) -> float:
             return (1 + share) * float(known[lean].min(initial=np.inf))
 
+        may_be = self.seconds <= slowest(np.where(self.timed, self.seconds, np.inf))
+        pool = np.flatnonzero(lean & may_be)
+        by_memory = pool[np.argsort(self.memory[pool], kind="stable")]
+        # the last layout that needs no more memory, in this order
+        last = np.searchsorted(self.memory[by_memory], self.memory[pool], side="right") - 1
+
         def limit(known: Floats) -> Floats:
-            beaten = np.minimum.accumulate(known[by_memory])[last]
-            return np.where(lean, np.minimum(beaten, slowest(known)), -np.inf)
+            most = np.full(len(known), -np.inf)
+            most[pool] = np.minimum(np.minimum.accumulate(known[by_memory])[last], slowest(known))
+            return most
 
         known = self.up_to(limit)
         self.reached = slowest(known)
-        order = np.lexsort((known, self.memory))  # a stable order: ties stay as enumerated
+        order = pool[np.lexsort((known[pool], self.memory[pool]))]  # stable: ties stay as enumerated
         faster = known[order] < np.minimum.accumulate(np.r_[np.inf, known[order][:-1]])
         front = order[faster & (known[order] <= limit(known)[order])]
         return np.asarray(front[::-1])

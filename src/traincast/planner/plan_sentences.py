@@ -74,7 +74,8 @@ def _parts(plan: Plan, domain: str, domains: str) -> Iterator[str]:
         yield f"{SHARDED[plan.zero]}{within}"
     yield f"micro-batches of {count_of(plan.mbs, 'sequence')}"
     if plan.recompute != "none":
-        yield "full recomputation" if plan.recompute == "full" else f"recomputed {plan.recompute}"
+        whole = plan.recompute in ("full", "selective")
+        yield f"{plan.recompute} recomputation" if whole else f"recomputation of {plan.recompute}"
     if plan.offload != "none":
         yield f"{plan.offload} in the host's memory"
     if plan.precision != DEFAULTS["precision"]:

@@ -6,7 +6,7 @@ groups plans that differ in little, so that a list shows different ones.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -38,52 +38,29 @@ class Candidate(NamedTuple):
     memory: float  # of the fullest rank [byte]
 
 
-@dataclass(frozen=True)
-class UnusualKnob:
-    """A setting that few runs use: between equal plans the one without it is recommended."""
-
-    name: str
-    uses: Callable[[Plan], bool]
-    why: str
+def _differs(name: str) -> Callable[[Plan], bool]:
+    """Return whether plans have another value of a knob than its default."""
+    return lambda plan: bool(getattr(plan, name) != DEFAULTS[name])
 
 
-UNUSUAL: Final = (
-    UnusualKnob("offload", lambda plan: plan.offload != "none", "copies compete for the host's links"),
-    UnusualKnob(
-        "optimizer_kind",
-        lambda plan: plan.optimizer_kind != DEFAULTS["optimizer_kind"],
-        "another optimizer can change convergence",
-    ),
-    UnusualKnob(
-        "grad_dtype",
-        lambda plan: plan.grad_dtype != DEFAULTS["grad_dtype"],
-        "rounding of accumulated gradients can change convergence",
-    ),
-    UnusualKnob("tp_kind", lambda plan: plan.tp_kind != "1d", "frameworks in use cut in one dimension"),
-    UnusualKnob(
-        "fast_tp",
-        lambda plan: (plan.fast_tp or 1) < plan.tp,
-        "tensor parallelism over the slow network is exposed in every layer",
-    ),
-    UnusualKnob(
-        "fast_cp",
-        lambda plan: (plan.fast_cp or 1) < plan.cp,
-        "ring attention or all-to-all over the slow network, in every layer",
-    ),
-    UnusualKnob(
-        "schedule",
-        lambda plan: plan.schedule not in ("gpipe", "1f1b"),
-        "zero-bubble schedules need a backward pass split in two",
-    ),
-    UnusualKnob("replicas", lambda plan: plan.replicas > 1, "replicas of the sharded state (HSDP)"),
-    UnusualKnob("order", lambda plan: plan.order != DEFAULTS["order"], "launchers number ranks by default"),
-    UnusualKnob("layout", lambda plan: bool(plan.layout), "stages of different sizes are set by hand"),
-)
+# Settings that few runs use: between equal plans the one without them is recommended.
+UNUSUAL: Final[Mapping[str, Callable[[Plan], bool]]] = {
+    "offload": _differs("offload"),  # copies compete for the host's links
+    "optimizer_kind": _differs("optimizer_kind"),  # can change convergence,
+    "grad_dtype": _differs("grad_dtype"),  # as can rounding of accumulated gradients
+    "tp_kind": _differs("tp_kind"),  # frameworks in use shard in one dimension
+    "fast_tp": lambda plan: (plan.fast_tp or 1) < plan.tp,  # the slow network is exposed in every layer,
+    "fast_cp": lambda plan: (plan.fast_cp or 1) < plan.cp,  # by ring attention or all-to-all
+    "schedule": lambda plan: plan.schedule not in ("gpipe", "1f1b"),  # a backward pass split in two
+    "replicas": _differs("replicas"),  # of the sharded state (HSDP)
+    "order": _differs("order"),  # launchers number ranks by default
+    "layout": _differs("layout"),  # stages of different sizes are set by hand
+}
 
 
 def unusual_knobs(plan: Plan) -> list[str]:
     """Return the names of the unusual knobs that a plan uses."""
-    return [knob.name for knob in UNUSUAL if knob.uses(plan)]
+    return [name for name, uses in UNUSUAL.items() if uses(plan)]
 
 
 def parallel_axes(plan: Plan) -> list[str]:
@@ -143,14 +120,17 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
         least[layout] = min(candidate.seconds, least.get(layout, math.inf))
     left = [candidate for candidate in candidates if candidate.seconds == least[layout_of(candidate.plan)]]
     because: list[str] = []
+    by_time = False
     for about, key, text, within in PREFERENCES:
         limit = (1 + within) * min(candidate.seconds for candidate in left)
-        first = min(key(candidate.plan) for candidate in left if candidate.seconds <= limit)
-        kept = [one for one in left if key(one.plan) == first and one.seconds <= limit]
-        if len(kept) < len(left):
+        near = [candidate for candidate in left if candidate.seconds <= limit]
+        first = min(key(candidate.plan) for candidate in near)
+        kept = [candidate for candidate in near if key(candidate.plan) == first]
+        if len(kept) < len(near):
             because.append(f"{about} ({text(kept[0].plan)})")
+        by_time |= len(kept) == len(near) < len(left)
         left = kept
-    if len(left) > 1 or (len(candidates) > 1 and not because):
+    if by_time or len(left) > 1 or (len(candidates) > 1 and not because):
         because.append("the least time")
     return Choice(min(left, key=lambda candidate: candidate[1:]), because)
 

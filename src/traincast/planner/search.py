@@ -108,7 +108,8 @@ def search(
         Virtual stages of a device (interleaved 1F1B), the same for every candidate.
     framework : str or Framework, optional
         What is searched: what a framework can run. If left out, the paper's space for models without a
-        vocabulary, transformers' for QLoRA, else Megatron-Core's, or any where it lacks layers or strategies.
+        vocabulary, MaxText's on TPUs, transformers' for QLoRA, else Megatron-Core's, or any where it lacks
+        layers or strategies.
     locks : mapping of str to value, optional
         Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
     objective : {"time", "throughput", "cost", "memory"}
@@ -191,7 +192,8 @@ def search_request(
     errors.catch(check_ranking, top, objective)
     errors.catch(check_recommendation, fit_probability, within, objective)
     locked = errors.catch(check_locks, locks, vp)
-    space = errors.catch(choose_framework, model, errors.catch(check_strategies, strategy), framework)
+    strategies = errors.catch(check_strategies, strategy)
+    space = errors.catch(choose_framework, model, system, strategies, framework)
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model)
     assumed = errors.catch(check_assumptions, assumptions, usual)
     if errors.errors or model is None or system is None or sizes is None or gbs is None:

@@ -101,11 +101,14 @@ def check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, An
 
 
 def choose_framework(
-    model: Model | None, strategies: tuple[str, ...] | None, framework: str | Framework | None
+    model: Model | None,
+    system: System | None,
+    strategies: tuple[str, ...] | None,
+    framework: str | Framework | None,
 ) -> Framework:
     """Return the framework that is searched, restricted to the given strategies."""
     if framework is None:
-        chosen = FRAMEWORKS["any"] if model is None else default_framework(model, strategies)
+        chosen = FRAMEWORKS["any"] if model is None else default_framework(model, system, strategies or ())
     else:
         if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
             raise InputError("search", wrong)

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +14,7 @@ from traincast.core.columns import distinct_values
 from traincast.core.errors import NothingFits
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, Ints
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import seconds
@@ -59,7 +59,8 @@ from traincast.step.validity import reasons
 if TYPE_CHECKING:
     import polars as pl
 
-FEW_CANDIDATES: Final = 1 << 19  # up to so many are evaluated for a Pareto front, which is faster then
+FEW_CANDIDATES: Final = 1 << 19  # up to so many are evaluated to be drawn, and for a Pareto front
+SAMPLED: Final = 1 << 12  # layouts of a larger one that are drawn
 PLANS_COMPARED: Final = 3  # in an explanation, at least: the recommended one and its runner-up
 
 
@@ -87,16 +88,16 @@ class Found:
         return tuple(self.work.outcomes(self.gpus))
 
     @cached_property
-    def times(self) -> LeastTimes:
-        """All layouts that fit, with the least time of those that have mattered so far."""
-        return self.layouts.times if isinstance(self.layouts, AllLayouts) else LeastTimes.of(self.outcomes)
-
-    @cached_property
     def layouts(self) -> Layouts:
         """Layouts as questions ask for them: all are evaluated where few would not do."""
         every = self.exhaustive or self.objective == "memory" or self.work.evaluated
         few = None if every else self.work.few
         return AllLayouts(self.outcomes, self.exhaustive) if few is None else few
+
+    def on(self, system: System) -> "Found":
+        """Return the result of the same search on a machine that differs in figures alone."""
+        work = replace(self.work, system=system, gpus=(self.gpus,), _evaluations=None)
+        return replace(self, system=system, work=work)
 
     @property
     def share_timed(self) -> float:
@@ -188,7 +189,7 @@ class Found:
             (best,) = self._ranked(1)
             return Recommendation(best, best, "")
         fits = self._fits_probability if self.assumptions.errors_known else None
-        limits = self._memory_limit, lambda: float(self.times.memory.min())
+        limits = self._memory_limit, lambda: min(self.layouts.least_memory(lambda _: 0.0).values())
         return recommend(self.near, limits, fits, self.fit_probability, self.within)
 
     def _fits_probability(self, nbytes: float) -> float:
@@ -298,9 +299,25 @@ class Found:
     @cached_property
     def pareto_plans(self) -> list[Plan]:
         """The plans that no other beats in both time and memory, fastest first."""
-        few = self.candidates > FEW_CANDIDATES
-        times, rows = self.layouts.front() if few else (self.times, self.times.front())
+        times, rows = self.front
         return times.plans(rows)
+
+    @property
+    def front(self) -> tuple[LeastTimes, Ints]:
+        """Pareto front of time and memory as rows, fastest first, and the times whose rows they are."""
+        return self._drawn.front()
+
+    @cached_property
+    def sample(self) -> LeastTimes:
+        """Layouts to be drawn: all that fit of a small search, about `SAMPLED` of a large one."""
+        return self._drawn.sample(SAMPLED)
+
+    @cached_property
+    def _drawn(self) -> Layouts:
+        """Layouts as a front and drawings ask for them: all are evaluated of a small search."""
+        if self.candidates > FEW_CANDIDATES or isinstance(self.layouts, AllLayouts):
+            return self.layouts
+        return AllLayouts(self.outcomes, self.exhaustive)
 
     def explain(self) -> Explanation:
         """Explain what limits the best plan, why others are slower, and what would make misses fit."""

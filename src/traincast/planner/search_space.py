@@ -689,7 +689,8 @@ def _branch_inside(
         branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
     if batch.vp is None:
         v = np.arange(1, most_chunks(model) + 1)
-        tried = _interleaves(model, columns["pp"][:, None], v)
+        pp = distinct_values(columns["pp"])
+        tried = _interleaves(model, pp[:, None], v)[np.searchsorted(pp, columns["pp"])]
         branch("vp", v, tried | (v == 1) | (v == dict(batch.locks).get("vp")))
     else:
         columns["vp"] = np.full(len(columns["tp"]), batch.vp)

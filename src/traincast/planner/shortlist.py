@@ -7,9 +7,10 @@ are evaluated (memory, then times) in the order of these bounds, up to a horizon
 beyond the horizon can change is that of all layouts; else the horizon is moved.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -18,13 +19,13 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, minimum, numbered, where
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
 from traincast.core.system import CAPACITY
+from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import (
     AROUND_LAYERS,
     CANDIDATES_PER_BLOCK,
     Evaluation,
-    costs_of,
     evaluate_all,
     groups,
     take_costs,
@@ -46,12 +47,15 @@ from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import stages
 from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
+from traincast.times.operation_time import LeastTimer, Passes, PassSeconds, exposed_share
 
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
 FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows
 FIRST_OF_GROUP: Final = 8  # of each of several groups
-COARSE: Final = 8  # times as many rows have bounds of their own, the others those of ladders
-MORE_ROWS: Final = 8  # times as many in each round, at most
+COARSE: Final = 8  # times as many rows have bounds of their own, the others those of ladders;
+COARSE_ROWS: Final = 1 << 17  # but no more rows than these, or than are evaluated
+FEW: Final = 1 / 8  # of the rows of a first round: a round of no more is joined with the next
+MORE_ROWS: Final = 16  # times as many in each round, at most
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
 BY_DISPATCHER: Final = (
     ("host", "sync_seconds", "wide_sync_seconds"),
@@ -84,9 +88,12 @@ class _AlikeBatches:
     outline: Outline
     batches: dict[str, list[int]]  # by recomputation
     given: dict[str, Any]  # choices of one of them
-    costs: dict[str, Costs]  # least ones of distinct layers, by recomputation
+    recomputes: list[str]  # without recomputation first
+    costs: Costs  # least ones of distinct layers, the last infinite; shape (recomputes, layers + 1)
     place: Ints  # of each of the outline's layers among these layers, -1 where it is not wanted
-    bounds: dict[str, Floats]  # of the outline's rows as far as known, by recomputation [s]
+    places: Ints  # the same of each kind of layers and micro-batch, as the outline's `layer_at`
+    # of the outline's rows as far as known, by recomputations: shape (these, rows) [s]
+    bounds: dict[tuple[str, ...], Floats] = field(default_factory=dict)
 
     @property
     def indices(self) -> list[int]:
@@ -141,13 +148,9 @@ class Bounds:
             for outline, rows, of_shape in zip(outlines, used, same.values(), strict=True)
         ]
         layers, places = distinct_layers(tables)
-        passed = {("none", overlaps): None for _, overlaps in same}
-        for (_, overlaps), of_shape in same.items():
-            passed |= {(_recompute(self.searched.batches[index]), overlaps): None for index in of_shape}
-        every = costs_of(layers, self._model, list(passed), self.searched.system, self._least, self._near)
-        costs: dict[bool, dict[str, Costs]] = defaultdict(dict)
-        for (recompute, overlaps), of_parts in every.items():
-            costs[overlaps][recompute] = {part: _passes(cost) for part, cost in of_parts.items()}
+        recomputes = ["none", *(_recompute(self.searched.batches[i]) for i in chain(*same.values()))]
+        recomputes = list(dict.fromkeys(recomputes))
+        costs = self._least_costs(layers, recomputes, dict.fromkeys(overlaps for _, overlaps in same))
         shapes = zip(outlines, same.items(), used, places, strict=True)
         for outline, ((_, overlaps), of_shape), rows, place in shapes:
             by_recompute: dict[str, list[int]] = {}
@@ -156,7 +159,56 @@ class Bounds:
             given = self.searched.batches[of_shape[0]].given
             of_layers = np.full(np.size(outline.space.layers.mbs), -1)
             of_layers[rows] = place
-            yield _AlikeBatches(outline, by_recompute, given, costs[overlaps], of_layers, {})
+            of_kinds = np.where(outline.layer_at < 0, -1, of_layers[outline.layer_at])
+            least = costs[overlaps]
+            yield _AlikeBatches(outline, by_recompute, given, recomputes, least, of_layers, of_kinds)
+
+    def _least_costs(
+        self, layers: Plans, recomputes: Sequence[str], overlapping: Iterable[bool]
+    ) -> dict[bool, Costs]:
+        """Return the time of both passes of layers on one machine as that of the first.
+
+        It is the least of any placement. Costs are by whether exchanges with experts are overlapped; their
+        columns, with what bounds need, have shape (recomputes, places + 1) (`experts_apart`).
+        """
+        shape = np.broadcast(layers.mbs, layers.ep, layers.etp).shape
+        size = max(CANDIDATES_PER_BLOCK // math.prod(shape[:-1]), 1)
+        found: dict[bool, dict[str, Floats]] = {overlaps: {} for overlaps in overlapping}
+        for low in range(0, shape[-1], size):
+            block = ..., slice(low, low + size)
+            of_block = layers.take(block).given(ep_overlap=True)  # exchanges with experts count in full
+            timer = LeastTimer(of_block, self.searched.system, self._least, self._near)
+            counted, once = Counted(), dict[str, tuple[list[Passes], PassSeconds]]()
+            for row, recompute in enumerate(recomputes):
+                timer = timer.of(of_block.given(recompute=recompute))
+                for part, operations in parts(self._model, timer.plan, self._least, counted).items():
+                    if part not in once:
+                        passes = timer.time_passes(operations)
+                        once[part] = passes, timer.both_passes(operations, passes)
+                    passes, both = once[part]
+                    again = timer.recomputation(operations, passes)
+                    for overlaps, of_parts in found.items():
+                        if part not in of_parts:
+                            of_parts[part] = np.zeros((2, len(recomputes), *shape))
+                        seconds, dispatch = of_parts[part][:, row]
+                        seconds[block] = self._exposed(both, again, timer.plan, overlaps)
+                        dispatch[block] = both.dispatch + again.dispatch / of_block.recompute_every
+        places = 2, len(recomputes), math.prod(shape)
+        return {
+            overlaps: {part: _both_passes(of.reshape(places)) for part, of in of_parts.items()}
+            for overlaps, of_parts in found.items()
+        }
+
+    def _exposed(self, both: PassSeconds, again: PassSeconds, plans: Plans, overlaps: bool) -> Column:
+        """Return the time of passes and recomputation but for exchanges that other work hides [s]."""
+        overlap, sent = self._least.overlap, both.exchange + again.exchange
+        share: Column = 0.0
+        if nonzero(sent) and overlaps:
+            share = exposed_share(sent, both.work + again.work, self._least)
+        elif nonzero(sent):
+            share = plans.of_dispatcher(overlap.ep_exposed, overlap.wide_ep_exposed)
+        recomputed = (again.work + share * again.exchange) / plans.recompute_every
+        return both.work + share * both.exchange + recomputed
 
     def _layers(self, layers: Plans, batch: CandidateBatch) -> Plans:
         """Return layers with the choices of a batch, overlapped wherever they may be."""
@@ -175,41 +227,43 @@ class Bounds:
         bubble is at least as long as with the smallest.
         """
         outline = alike.outline
-        space, kind = outline.space, outline.layer_kind[ladders]
+        space, (used, kind) = outline.space, numbered(outline.layer_kind[ladders])
         plans = space.layouts.given(**alike.given).take(ladders)
         largest = outline.choice[outline.kind[ladders], rungs.high[ladders] - 1]
+        up_to = slice(largest.max(initial=-1) + 1)
+        places, batches = alike.places[used, up_to], outline.batches[up_to]
 
         def least(column: Column) -> Column:
             if not isinstance(column, np.ndarray):
                 return column
-            of_layers = np.where(alike.place < 0, np.inf, column[alike.place]) / space.layers.mbs
-            of_kinds = np.where(outline.layer_at < 0, np.inf, of_layers[outline.layer_at])
-            of_first: Column = plans.mbs * np.minimum.accumulate(of_kinds, axis=1)[kind, largest]
+            of_kinds = np.minimum.accumulate(column[0, places] / batches, axis=1)
+            of_first: Column = plans.mbs * of_kinds[kind, largest]
             return of_first
 
         costs = {
             part: replace(cost, forward=least(cost.forward), dispatch=least(cost.dispatch))
-            for part, cost in alike.costs["none"].items()
+            for part, cost in alike.costs.items()
         }
         devices = stages(space.model, plans)
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self._without_waits)
         return np.broadcast_to(bounds, len(ladders))
 
-    def of_rows(self, alike: _AlikeBatches, rows: Ints, recompute: str) -> Floats:
-        """Return the bounds of rows of an outline [s]."""
+    def of_rows(self, alike: _AlikeBatches, rows: Ints, recomputes: tuple[str, ...]) -> Floats:
+        """Return the bounds of rows of an outline with each recomputation, shape (recomputes, rows) [s]."""
         outline = alike.outline
-        if recompute not in alike.bounds:
-            alike.bounds[recompute] = np.full(outline.rows, np.nan)
-        bounds = alike.bounds[recompute]
-        unknown = rows[np.isnan(bounds[rows])]
+        if recomputes not in alike.bounds:
+            alike.bounds[recomputes] = np.full((len(recomputes), outline.rows), np.nan)
+        bounds = alike.bounds[recomputes]
+        unknown = rows[np.isnan(bounds[0, rows])]
+        of_recomputes = np.array([[alike.recomputes.index(name)] for name in recomputes])
         for low in range(0, len(unknown), CANDIDATES_PER_BLOCK):
             block = unknown[low : low + CANDIDATES_PER_BLOCK]
             space = outline.at(block)
             plans = space.layouts.given(**alike.given)
-            costs = take_costs(alike.costs[recompute], alike.place[space.layer_row])
+            costs = take_costs(alike.costs, (of_recomputes, alike.place[space.layer_row]))
             devices = stages(space.model, plans)
-            bounds[block] = least_step_seconds(costs, plans, devices, space.gbs, self.assumed)
-        return bounds[rows]
+            bounds[:, block] = least_step_seconds(costs, plans, devices, space.gbs, self.assumed)
+        return bounds[:, rows]
 
 
 def _of_search(space: Space) -> Column:
@@ -244,7 +298,7 @@ class _Wanted:
         (low, high), first = self.rungs, self.alike.outline.first[:-1]
         rows = ragged(first + low, high - low, self.ladders[which])
         self.rows = np.sort(np.concatenate((self.rows, rows)))
-        self.of_rows = bounds.of_rows(self.alike, self.rows, "none")
+        (self.of_rows,) = bounds.of_rows(self.alike, self.rows, ("none",))
         self.ladders, self.of_ladders = self.ladders[~which], self.of_ladders[~which]
 
 
@@ -367,16 +421,19 @@ class Shortlist:
         times, opened = self._evaluated.times, dict[int, Ints]()
         if self._foresight and times.timed.any():
             needed = np.maximum(needed, (1 + self._foresight) * times.seconds[times.timed].min())
-        horizon = np.maximum(self.horizon, self._nearest(self._first, needed))
-        for wanted in self._wanted:
-            opened |= self._opened(wanted, horizon)
+        horizon, few = self.horizon, FEW * min(self._first, FIRST_ROWS[0])
+        # counted without recomputation, of which few rows may fit
+        while np.any(horizon < needed) and sum(map(len, opened.values())) <= few:
+            horizon = np.maximum(self.horizon, self._nearest(self._first, needed))
+            for wanted in self._wanted:
+                opened |= self._opened(wanted, horizon)
+            self._first *= MORE_ROWS
         self._evaluated.add(opened)
-        self._first *= MORE_ROWS
         self.horizon = horizon
 
     def _nearest(self, number: int, needed: Floats) -> Floats:
         """Return what is needed of each group, or its lowest bounds but so many where these are less [s]."""
-        needed = self._lowest(COARSE * number, needed)
+        needed = self._lowest(max(number, min(COARSE * number, COARSE_ROWS)), needed)
         for wanted in self._wanted:
             near = wanted.of_ladders <= needed[wanted.group[wanted.ladders]]
             if near.any():
@@ -388,6 +445,8 @@ class Shortlist:
         known = zip(*(wanted.known() for wanted in self._wanted), strict=True)
         bounds, group, rows = map(np.concatenate, known)
         near = np.flatnonzero(bounds <= needed[group])
+        if len(needed) == 1 and len(near) > number:  # as many rows at least as these ladders and rows
+            near = near[bounds[near] <= np.partition(bounds[near], number)[number]]
         order = near[np.lexsort((bounds[near], group[near]))]
         before = np.cumsum(np.append(0, rows[order]))
         ends = np.searchsorted(group[order], np.arange(len(needed) + 1))
@@ -405,11 +464,12 @@ class Shortlist:
         within = wanted.of_rows <= horizon
         rows, horizon = wanted.rows[within], horizon[within]
         ladder, rung = alike.outline.ladders(rows)
-        for recompute, batches in alike.batches.items() if len(rows) else ():
-            kept = {index: self._kept[index].have(ladder, rung) for index in batches}
-            some = np.logical_or.reduce(list(kept.values()))
-            some[some] = self._evaluated.bounds.of_rows(alike, rows[some], recompute) <= horizon[some]
-            opened |= {index: rows[of & some] for index, of in kept.items() if np.any(of & some)}
+        if len(rows):
+            bounds = self._evaluated.bounds.of_rows(alike, rows, tuple(alike.batches))
+            for batches, of_batches in zip(alike.batches.values(), bounds <= horizon, strict=True):
+                for index in batches:
+                    if np.any(near := of_batches & self._kept[index].have(ladder, rung)):
+                        opened[index] = rows[near]
         return opened
 
 
@@ -418,13 +478,8 @@ def _recompute(batch: CandidateBatch) -> str:
     return str(batch.given.get("recompute", DEFAULTS["recompute"]))
 
 
-def _passes(cost: PartCosts) -> PartCosts:
-    """Return the time of both passes on one machine as that of the first, without what bounds do not need.
-
-    The columns are by places (`experts_apart`).
-    """
-    both, dispatch = (
-        column[0].ravel() if isinstance(column, np.ndarray) else column
-        for column in (cost.forward + cost.backward, cost.dispatch)
-    )
-    return PartCosts(both, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, dispatch=dispatch)
+def _both_passes(columns: Floats) -> PartCosts:
+    """Return the time of both passes, and of the host to issue them, as that of the first."""
+    infinite = np.full((columns.shape[1], 1), np.inf)
+    seconds, dispatch = (np.hstack((column, infinite)) if column.any() else 0.0 for column in columns)
+    return PartCosts(seconds, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, dispatch=dispatch)

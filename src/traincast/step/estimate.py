@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar, overload
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, Typ
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import PACKED_STACK, usual_stack, with_fitted_values
+from traincast.catalog.software_stacks import PACKED_STACK, TPU_STACK, usual_stack, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
 from traincast.core.model import Model
@@ -418,12 +418,15 @@ SharedLayers: TypeAlias = dict[Any, tuple[dict[str, Timed], dict[str, Footprint]
 # Knobs and choices that times and footprints of parts do not depend on: ranks of experts cross stages
 AROUND_EXPERTS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
 AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
+_kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are those of the next machine as well
 
 
-def usual_assumptions(model: Model | None) -> str:
+def usual_assumptions(model: Model | None, system: System | None = None) -> str:
     """Return the name of the default assumptions: the paper's without a vocabulary, else a stack."""
     if model is None or (model.vocab is None and model.diffusion is None):
         return PAPER.name
+    if system is not None and system.is_tpu:
+        return TPU_STACK
     return PACKED_STACK if model.is_packed else usual_stack(model)
 
 
@@ -469,7 +472,7 @@ def estimate(
     assumptions : str or Assumptions, optional
         Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
         `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary,
-        ``"huggingface-eager"`` for QLoRA, and ``"calibrated"`` for others.
+        ``"maxtext-2025"`` on TPUs, ``"huggingface-eager"`` for QLoRA, and ``"calibrated"`` for others.
 
     Returns
     -------
@@ -495,7 +498,7 @@ def estimate(
     errors.catch(require_type, "plan", plan, "a Plan or Plans", Plan, Plans)
     model_read, system_read = errors.catch(as_model, model), errors.catch(as_system, system)
     gbs_read = errors.catch(check_gbs, gbs, model_read)
-    stack = errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
+    stack = errors.catch(check_assumptions, assumptions, usual_assumptions(model_read, system_read))
     if isinstance(plan, Plan):
         errors.catch(check_size, system_read, plan.gpus)
         errors.catch(_check_one_machine, plan, system_read)
@@ -572,7 +575,7 @@ def _step_of(
     known: SharedLayers = {} if shared is None else shared
     key = None if shared is None else _of_layers(columns, model)
     if key not in known:
-        counted = parts(model, columns, assumed)
+        counted = (parts if shared is None else _kept_parts)(model, columns, assumed)
         timer = OperationTimer(columns, system, assumed)
         known[key] = (
             {part: timer.time_part(of_part) for part, of_part in counted.items()},

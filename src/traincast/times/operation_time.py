@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import add
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -38,9 +39,14 @@ class PassSeconds:
     hidden: Column = 0.0
 
     @property
+    def work(self) -> Column:
+        """Time on the accelerator but for communication with experts [s]."""
+        return self.compute + self.memory + self.comm
+
+    @property
     def total(self) -> Column:
         """Time on the accelerator [s]."""
-        return self.compute + self.memory + self.comm + self.exchange
+        return self.work + self.exchange
 
     def times(self, n: Column) -> "PassSeconds":
         """Return the time of n such passes."""
@@ -156,17 +162,19 @@ class OperationTimer:
         self, op: Operation, forward: PassSeconds, backward: PassSeconds, weight: Column
     ) -> TimedOperation:
         """Return the time of an operation from that of its passes."""
-        recompute = forward
-        if (
-            op.module == "norms"
-            and "full" not in self.plan.recomputed
-            and not self.assumed.memory.saves_gathered
-        ):
-            recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
-        recomputed = recompute.times(float(op.recompute)) if op.recompute and not op.output_unused else None
+        recomputed = self._recomputed(op, forward)
         if op.is_reference:
             forward = forward.times(2)
         return TimedOperation(op, forward, backward, weight, recomputed)
+
+    def _recomputed(self, op: Operation, forward: PassSeconds) -> PassSeconds | None:
+        """Return the time to recompute an operation before backward, if it is."""
+        if not op.recompute or op.output_unused:
+            return None
+        recomputed = "full" in self.plan.recomputed
+        if op.module == "norms" and not recomputed and not self.assumed.memory.saves_gathered:
+            forward = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
+        return forward if op.recompute == 1 else forward.times(float(op.recompute))
 
     def time_pass(self, work: PassCount) -> PassSeconds:
         """Return the time of one pass: max(t_c, t_m) and exposed communication (arXiv 2410.00273, times)."""
@@ -250,6 +258,16 @@ class LeastTimer(OperationTimer):
             self._least |= {key: (calls[key], least) for key, least in zip(calls, times, strict=True)}
         return super().time_passes(part)
 
+    def both_passes(self, part: tuple[Operation, ...], passes: Sequence[Passes]) -> PassSeconds:
+        """Return the time of both passes of a part, from those of its operations."""
+        referred = (of.forward for op, of in zip(part, passes, strict=True) if op.is_reference)
+        return _sum_of((*referred, *(seconds for of in passes for seconds in of[:2])))
+
+    def recomputation(self, part: tuple[Operation, ...], passes: Sequence[Passes]) -> PassSeconds:
+        """Return the time to recompute a part before backward, from the passes of its operations."""
+        again = (self._recomputed(op, of.forward) for op, of in zip(part, passes, strict=True))
+        return _sum_of([seconds for seconds in again if seconds is not None])
+
     def _key(self, call: Collective) -> tuple[Any, ...]:
         """Return what tells collectives apart, as long as their columns are kept."""
         return call.kind, call.over, id(call.nbytes), id(call.copies), call.groups
@@ -285,27 +303,38 @@ def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed:
     return OperationTimer(plan, system, assumed).time_part(part)
 
 
+def _sum_of(passes: Sequence[PassSeconds]) -> PassSeconds:
+    """Return the time of several passes; what is the same for all degrees of experts is added up first."""
+    by_size = sorted(passes, key=lambda seconds: np.size(seconds.compute))
+    return reduce(add, by_size, PassSeconds(0.0, 0.0, 0.0))
+
+
 def _matrix_flops(work: PassCount) -> Column:
     """Count the arithmetic of products in any precision [FLOP]."""
     return work.flops("matrix") + work.flops("low")
+
+
+def exposed_share(sent: Column, work: Column, assumed: Assumptions) -> Column:
+    """Return the share of exchange x with experts exposed beside work w: max(x - w, ep_overlapped x) / x."""
+    exposed = maximum(sent - work, assumed.overlap.ep_overlapped * sent)
+    return where(sent > 0, exposed / where(sent > 0, sent, 1.0), 1.0)
 
 
 def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     """Return a part whose exchange with experts is overlapped with another micro-batch's work.
 
     Forward of one micro-batch and backward of another are interleaved operation by operation: DualPipe (arXiv
-    2412.19437, section 3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core. Of exchange x and other
-    work w of both passes together max(x - w, ep_overlapped x) is exposed.
+    2412.19437, section 3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core.
     """
     passes = [
         seconds for op in timed for seconds in (op.forward, op.backward, op.recompute) if seconds is not None
     ]
     sent = total(seconds.exchange for seconds in passes)
-    work = total(seconds.compute + seconds.memory + seconds.comm for seconds in passes)
-    exposed = maximum(sent - work, assumed.overlap.ep_overlapped * sent)
-    share = where(sent > 0, exposed / where(sent > 0, sent, 1.0), 1.0)
+    share = exposed_share(sent, total(seconds.work for seconds in passes), assumed)
 
     def divided(seconds: PassSeconds) -> PassSeconds:
+        if not nonzero(seconds.exchange):
+            return seconds
         return replace(seconds, exchange=share * seconds.exchange, hidden=(1 - share) * seconds.exchange)
 
     return tuple(

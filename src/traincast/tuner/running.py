@@ -35,16 +35,6 @@ TAIL_BYTES: Final = 1 << 20  # of output that is searched for what went wrong
 MIDDLE_HALF: Final = 1.349  # width of the middle half of a normal distribution, over its deviation
 MOST_ERROR: Final = 0.5  # of a trial's time
 LAST_LINES: Final = 3  # of output that a failure shows
-UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-
-
-def parse_duration(text: str, name: str) -> float:
-    """Read a duration such as ``"2h"``, ``"90m"`` or ``"600"`` [s]."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    value = float(match[1]) * UNITS.get(match[2], 0.0) if match else 0.0
-    if not 0 < value < float("inf"):
-        raise InputError(name, [f"{text!r}: must be a duration above 0, such as 600s, 90m or 2h"])
-    return value
 
 
 @dataclass(frozen=True)

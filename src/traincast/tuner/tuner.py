@@ -167,7 +167,7 @@ class Tuner:
         transformer, machine = errors.catch(as_model, model), errors.catch(as_system, system)
         batch = errors.catch(check_gbs, gbs, transformer)
         space = None if framework is None else errors.catch(framework_named, framework)
-        usual = usual_assumptions(transformer)
+        usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer)
         assumed = errors.catch(check_assumptions, assumptions, usual)

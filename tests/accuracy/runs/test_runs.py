@@ -62,6 +62,8 @@ def test_machines_and_stacks_are_of_the_catalogue():
         ({"stack": "Megatron Bridge", "source": "26.02 container"}, "megatron-bridge-26.02"),
         ({"stack": "llm-foundry"}, "composer-fsdp-2023"),
         ({"stack": "Megatron-Bridge", "source": "26.08 container"}, "megatron-bridge-2026"),
+        ({"stack": "Megatron-Bridge 26.08", "model": "Nemotron_3_Nano"}, "megatron-bridge-26.02"),  # a hybrid
+        ({"stack": "Megatron-Bridge 26.08", "model": "Nemotron-340B"}, "megatron-bridge-2026"),
         (
             {"stack": "Megatron-Bridge", "source": "26.02", "notes": "cuda graphs full_iteration:[]"},
             "megatron-bridge-2026",
@@ -457,12 +459,27 @@ def test_unstated_recomputation_is_the_least_that_fits():
     assert "recompute" in reading.assumed
 
 
-def test_recipes_of_megatron_bridge_offload_before_they_recompute_whole_layers():
-    """70B on 64 GB300, two sequences a micro-batch, not sharded: too much for memory. A Grace CPU is near."""
-    near = read(BY_ID["mbridge-109"])
-    assert (near.plan.recompute, near.plan.offload) == ("none", "activations")
-    far = read(changed("mbridge-109", gpu="b200", gpus_per_node="8", precision="mxfp8"))
-    assert (far.plan.recompute, far.plan.offload) == ("selective", "none"), "over PCIe"
+@pytest.mark.parametrize("row_id", ["mbridge-043", "mbridge-176"])
+def test_recipes_of_megatron_bridge_offload_as_few_layers_as_fit(row_id):
+    """What recipes have is found where rows leave it open: 20 of 80 layers of Llama 3 70B on GB300."""
+    stated = read(BY_ID[row_id])
+    open_row = changed(row_id, recompute="", recompute_detail="", notes="NeMo container")
+    assert "CPU activation offload" in BY_ID[row_id]["notes"]
+    assert read(open_row).plan == stated.plan
+    assert (stated.plan.offload, stated.plan.offload_every) == ("activations", 4)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {},  # 70.6 G weights and their gradients are 282 GB of 288, on every GPU
+        {"pp": "4", "dp": "16"},  # Megatron-Core refuses offload with a pipeline: transformer_config.py
+    ],
+)
+def test_a_row_that_nothing_makes_fit_is_skipped(cells):
+    with pytest.raises(Unreadable, match=r"needs 3\d\d of 268 GiB, with all"):
+        read(changed("mbridge-109", **cells))
+    assert read(changed("mbridge-109", **cells, recompute="none")).plan.offload == "none"  # stated: as it is
 
 
 def test_graphs_of_whole_iterations_are_assumed_where_recipes_set_them():

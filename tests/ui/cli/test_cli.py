@@ -484,7 +484,7 @@ ALL_WRONG = {
             "'15Q'",
             "price = -1",
         ),
-        *("restart_seconds = nan", "--imbalance: 'x'", "top = 0", "assumptions 'foo'"),
+        *("--restart: 'nan'", "--imbalance: 'x'", "top = 0", "assumptions 'foo'"),
     ),
     "plan llama-3-8b --system eos --gpus 8192 --tokens-per-batch 1000 --price nan --imbalance 2": (
         *("eos has 4,608", "1 sequence is 8,192 tokens", "price = nan", "has no experts"),

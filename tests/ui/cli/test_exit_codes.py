@@ -314,6 +314,6 @@ def test_fine_tuning_answers(run):
     question = "memory llama-3-8b --system rtx-4090 --seq 2048 --json"
     tuned, full = run(f"{question} --train qlora"), run(question)
     assert (tuned.code, full.code) == (0, 1)
-    assert json.loads(tuned.out)["trained"] == "LoRA of rank 16 (all) on a base in nf4"
+    assert json.loads(tuned.out)["trained"] == "LoRA of rank 16 on all layers, base in nf4"
     plan = "plan llama-3-8b --system rtx-4090 --gpus 1 --global-batch 8 --seq 2048"
     assert (run(f"{plan} --train qlora").code, run(plan).code) == (0, 1)

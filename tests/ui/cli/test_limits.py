@@ -60,7 +60,7 @@ def test_a_layer_that_cannot_be_cut_so_far(run):
     """2 x 2 weights and 2 tokens are at most 8 devices."""
     code, out, _ = run("--accelerator", "h100-sxm-80", "--layer", "2x2", "--batch", "2", "--gpus", "16")
     assert code == 0
-    assert "cannot be cut so" in out
+    assert "cannot be sharded so" in out
     _, out, _ = run(
         "--accelerator", "h100-sxm-80", "--layer", "2x2", "--batch", "2", "--gpus", "16", "--json"
     )

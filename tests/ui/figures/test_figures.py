@@ -17,6 +17,7 @@ from traincast.planner.study.sweep import define
 from traincast.step.placement import placements
 from traincast.ui import figures
 from traincast.ui.figures import paper, style
+from traincast.ui.figures.plan import _changed_seconds
 from traincast.ui.figures.study import groups_of_lines
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
@@ -462,6 +463,20 @@ def test_tornado_changes_each_figure(found, every):
             changes = fixed / found.best[1].step_seconds - 1, reoptimised / found.least_seconds - 1
             assert [bar.get_width() for bar in bars] == pytest.approx([100 * x for x in changes], abs=1e-9)
             assert reoptimised <= fixed * (1 + 1e-12), "re-optimised is never slower"
+
+
+def test_a_search_that_evaluates_few_is_optimised_again_as_one_that_evaluates_all():
+    """Each figure 10 % less and more, capacity included: the least times are those of searches of all."""
+    question = {"gpus": 16, "gbs": 32}
+    few, every = (tc.search("llama-3-8b", "dgx-h100", **question, exhaustive=all_) for all_ in (False, True))
+    paths = ["accelerator.matrix_flops", "accelerator.hbm_bytes", "network.1.bandwidth"]
+    few, every = (_changed_seconds(found, paths)[1] for found in (few, every))
+    assert few.tolist() == every.tolist()
+    machine = tc.load_system("dgx-h100")
+    for i, path in enumerate(paths):
+        for j, ratio in enumerate((0.9, 1.1)):
+            system = machine.with_figures({path: ratio * float(machine.figures()[path])})
+            assert few[i, j] == tc.search("llama-3-8b", system, **question).least_seconds
 
 
 def test_tornado_leaves_out_figures_without_effect(found):

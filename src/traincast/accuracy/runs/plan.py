@@ -10,9 +10,10 @@ with a tolerance.
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
-from traincast.accuracy.runs.cells import SOFTWARE, Cells, patterns
+from traincast.accuracy.runs.cells import SOFTWARE, Cells, Unreadable, patterns
 from traincast.core.errors import InputError
 from traincast.core.knobs import choice_problems
 from traincast.core.model import Model
@@ -31,7 +32,7 @@ SWITCHES: Final = ("tp_overlap", "ep_overlap")  # as columns
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
 MEMORY_SLACK: Final = 1.1  # tolerance over the memory of the accelerator, the accuracy of the estimate
 MAX_MBS: Final = 1024  # [sequences]
-COHERENT_LINK: Final = 200e9  # between host and accelerator: NVLink-C2C has 450, PCIe 6.0 128 [byte/s]
+OFFLOAD_EVERY: Final = (8, 4, 2, 1)  # layers of which one is offloaded: recipes offload 5 of 80 to 92 of 126
 MAX_LAYOUT_LENGTH: Final = 100_000  # characters of a layout in letters, written out
 
 
@@ -279,7 +280,7 @@ def _extra_in_the_middle(layers: int, chunks: int) -> str:
 
 
 def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int) -> Plan:
-    """Return the plan, with `mbs` and `recompute` filled in (and noted) where `arguments` lack them."""
+    """Return the plan, with `mbs` and `recompute` filled in (and noted); raise `Unreadable` if none fits."""
     if cells.states("no_accumulation") and arguments["pp"] == 1:
         # a row may state the batch per chip, which tp chips share
         arguments["mbs"] = max(gbs // arguments["dp"], 1)
@@ -288,15 +289,20 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
             cells.assume(name)
     sizes = [arguments["mbs"]] if "mbs" in arguments else list(_micro_batches(cells, arguments, gbs))
     kinds = [{"recompute": arguments["recompute"]}] if "recompute" in arguments else None
-    kinds = kinds or list(_recompute_kinds(cells, model, system))
+    kinds = kinds or list(_recompute_kinds(cells, model, pipelined=arguments["pp"] > 1))
     # no recompute with large micro-batches first, then more recompute with the smallest
     choices = [(kinds[0], size) for size in sizes] + [(kind, sizes[-1]) for kind in kinds[1:]]
+    capacity = system.accelerator.hbm_bytes
     for kind, mbs in choices:
         # only full recompute may skip layers
         every = {} if kind["recompute"] == "full" else {"recompute_every": 1}
         plan = Plan(**arguments | {"mbs": mbs} | kind | every)
-        if len(choices) == 1 or _fits(plan, model, system, gbs, cells.text(SOFTWARE)):
-            break
+        needed = _memory(plan, model, system, gbs, cells.text(SOFTWARE)) if len(choices) > 1 else 0.0
+        if needed <= MEMORY_SLACK * capacity:
+            return plan
+    if len(kinds) > 1 and cells.states("recomputes_modules") and needed < inf:
+        memory = f"{needed / 2**30:.0f} of {capacity / 2**30:.0f} GiB"
+        raise Unreadable(f"needs {memory}, with all that its software recomputes or offloads")
     return plan
 
 
@@ -318,11 +324,11 @@ def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterato
             power >>= 1
 
 
-def _recompute_kinds(cells: Cells, model: Model, system: System) -> Iterator[dict[str, str]]:
+def _recompute_kinds(cells: Cells, model: Model, pipelined: bool) -> Iterator[dict[str, Any]]:
     """Yield what a row without a statement may recompute, the cheapest first.
 
-    Recipes of frameworks that recompute modules offload activations before they recompute whole layers, where
-    the host is as near as other accelerators (NVLink-C2C), and never do the latter.
+    Recipes of frameworks that recompute modules never recompute whole layers. Without a pipeline, with which
+    Megatron-Core refuses it, they offload the activations of as few layers as fit.
     """
     modules = ["none", "selective"]
     if model.experts is not None:
@@ -332,14 +338,15 @@ def _recompute_kinds(cells: Cells, model: Model, system: System) -> Iterator[dic
     yield from ({"recompute": kind} for kind in modules)
     if not cells.states("recomputes_modules"):
         yield {"recompute": "full"}
-    elif system.accelerator.host_link >= COHERENT_LINK:
-        yield {"recompute": "none", "offload": "activations"}
+    elif not pipelined:
+        offloaded = {"recompute": "none", "offload": "activations"}
+        yield from (offloaded | {"offload_every": every} for every in OFFLOAD_EVERY)
 
 
-def _fits(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> bool:
-    """Return whether a plan fits the accelerator's memory; a plan that breaks a rule does not."""
+def _memory(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> float:
+    """Return the memory of a plan, infinite where it breaks a rule [byte]."""
     try:  # some runs joined several machines
-        memory = estimate(model, replace(system, gpus=None), plan, gbs=gbs, assumptions=stack).memory_bytes
+        est = estimate(model, replace(system, gpus=None), plan, gbs=gbs, assumptions=stack)
     except InputError:
-        return False
-    return bool(memory <= MEMORY_SLACK * system.accelerator.hbm_bytes)
+        return inf
+    return float(est.memory_bytes)

@@ -143,7 +143,7 @@ def _searched(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, 
     """Return framework, strategies and choices of the plans that are searched."""
     choices, framework = document.get("choices") or {}, document.get("framework")
     strategies = errors.catch(check_strategies, document.get("strategies"))
-    errors.catch(choose_framework, None, strategies, framework)
+    errors.catch(choose_framework, None, None, strategies, framework)
     if not isinstance(choices, Mapping):
         errors.add([f"choices = {choices!r}: must be a mapping of choices to values"])
         choices = {}

@@ -65,14 +65,14 @@ class Study:
     locks: Mapping[str, Any] = field(default_factory=dict, hash=False)  # values of choices of every plan
     apart: bool = True  # whether each strategy is optimised on its own
 
-    def space(self, model: Model) -> Framework:
-        """Return what is searched for a model."""
-        return choose_framework(model, self.strategies, self.framework)
+    def space(self, model: Model, system: System) -> Framework:
+        """Return what is searched for a model on a system."""
+        return choose_framework(model, system, self.strategies, self.framework)
 
     @cached_property
     def has_choices(self) -> bool:
         """Whether plans differ in more than numbers."""
-        return any(self.space(model).choices for model in self.models)
+        return any(self.space(*case).choices for case in product(self.models, self.systems))
 
     @property
     def points(self) -> int:
@@ -95,7 +95,7 @@ class Study:
         series = [
             (*case, strategy)
             for case in cases
-            for strategy in (self.space(case[0]).strategies if self.apart else (EVERY,))
+            for strategy in (self.space(*case[:2]).strategies if self.apart else (EVERY,))
         ]
         return [chunk for number, case in enumerate(series) for chunk in self._series(number, *case)]
 
@@ -116,7 +116,7 @@ class Study:
             vp = {"vp": int(shape_fields["plan.vp"])} if "plan.vp" in shape_fields else {}
             shaped, machine = with_fields(model, shape_fields), with_shape(system, shape_fields)
             tiers = len(machine.tiers)
-            batches = self.space(model).batches(shaped, {**self.locks, **vp}, self.assumptions, tiers)
+            batches = self.space(model, system).batches(shaped, {**self.locks, **vp}, self.assumptions, tiers)
             for low, size in product(
                 range(0, len(points), MACHINES_PER_CHUNK), range(0, len(self.gpus), JOB_SIZES_PER_CHUNK)
             ):
@@ -308,7 +308,8 @@ def define(
     machines = [system for item in listed(systems) if (system := errors.catch(as_system, item)) is not None]
     sizes, names = errors.catch(check_sizes, gpus), errors.catch(check_strategies, strategies)
     errors.catch(check_ranking, top)
-    spaces = [errors.catch(choose_framework, model, names, framework) for model in loaded]
+    cases = list(product(loaded, machines))
+    spaces = [errors.catch(choose_framework, *case, names, framework) for case in cases]
     batches = [errors.catch(check_gbs, batch, model) for model, batch in product(loaded, listed(gbs))]
     axes = errors.catch(_read_axes, vary, machines)
     given = [model.name for model in loaded] + [system.name for system in machines]
@@ -323,7 +324,7 @@ def define(
             gpus=tuple(sorted(set(errors.require(sizes)))),
             strategies=searched[0].strategies if alike else names,
             batches=tuple(dict.fromkeys(batch for batch in batches if batch is not None)),
-            assumptions=_assumed(assumptions, zip(loaded, searched, strict=True)),
+            assumptions=_assumed(assumptions, zip((model for model, _ in cases), searched, strict=True)),
             top=top,
             vary=errors.require(axes),
             framework=searched[0].name if alike else framework,
@@ -341,7 +342,9 @@ def _check_size(study: Study) -> None:
         "models": len(study.models),
         "systems": len(study.systems),
         "gpus": len(study.gpus),
-        "strategies": max(len(study.space(model).strategies) for model in study.models),
+        "strategies": max(
+            len(study.space(*case).strategies) for case in product(study.models, study.systems)
+        ),
         "global batches": len(study.batches),
         "top": study.top,
     } | {"and ".join(axis): len(next(iter(axis.values()))) for axis in study.vary}

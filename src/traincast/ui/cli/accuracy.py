@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_output
+from traincast.core.units import parse_duration
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
@@ -27,7 +28,7 @@ _MACHINE_FILE = (
     "File of the machine, .yaml, for --system; tables of the timings are written next to it. With --step "
     "the table of runs, .csv; else it is written next to the machine's file."
 )
-_BUDGET = "Time budget for everything [s]; else 120, and 180 with --step."
+_BUDGET = "Time budget for everything (10min); else 120s, and 180s with --step."
 _RANKS = (
     "Processes on this computer; else one for each GPU, or 2 on a CPU. Not with torchrun, srun or mpirun."
 )
@@ -44,7 +45,7 @@ _CALIBRATED = "With --step: where the machine calibrated to half of the shapes i
 def measure(
     *,
     output: Annotated[Path | None, output_option(_MACHINE_FILE)] = None,
-    budget: Annotated[float | None, option(_BUDGET)] = None,
+    budget: Annotated[str | None, option(_BUDGET)] = None,
     ranks: Annotated[int | None, option(_RANKS)] = None,
     threads: Annotated[
         int | None, option("Threads of a rank on a CPU; else the cores divided by the ranks.")
@@ -56,22 +57,23 @@ def measure(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Measure this machine with the installed PyTorch: products, attention, memory, launches, collectives.
+    """Measure this machine with the installed PyTorch: GEMMs, attention, memory, launches, collectives.
 
     Example: traincast measure --budget 120 --output this-machine.yaml
     """
     from traincast.accuracy.measure.measure import DEFAULT_BUDGET_SECONDS
     from traincast.accuracy.measure.measure import measure as measure_machine
 
+    errors = ErrorCollector("measure")
+    limit = None if budget is None else errors.catch(parse_duration, budget, "--budget")
     if step:
         from traincast.accuracy.measure.training import compare
         from traincast.accuracy.measure.training.timed_steps import parse_shapes
 
-        errors = ErrorCollector("measure")
         file = errors.catch(_machine_file, system) or Path("machine.yaml")
         table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
         shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
-        seconds = compare.DEFAULT_BUDGET_SECONDS if budget is None else budget
+        seconds = limit or compare.DEFAULT_BUDGET_SECONDS
         job = compare.TrainingJob(table, seconds, ranks, threads, shapes_wanted)
         errors.catch(job.check, calibrated, force)
         errors.raise_any()
@@ -81,12 +83,11 @@ def measure(
     wrong = [f"{name}: goes with --step" for name, value in step_options.items() if value is not None]
     if output is None:
         wrong.insert(0, "--output: give the file that the machine is written to, such as this-machine.yaml")
-    if wrong or output is None:
-        raise InputError("measure", wrong)
-    seconds = DEFAULT_BUDGET_SECONDS if budget is None else budget
+    errors.add(wrong)
+    path, seconds = errors.require(output), limit or DEFAULT_BUDGET_SECONDS
     with progress("measuring") as report_progress:
         measured = measure_machine(
-            output, budget=seconds, ranks=ranks, threads=threads, force=force, progress=report_progress
+            path, budget=seconds, ranks=ranks, threads=threads, force=force, progress=report_progress
         )
     if measured is None:  # not the first rank, which alone reports
         return
@@ -168,7 +169,7 @@ FileList = list[Path] | None
 several = partial(option, consume_multiple=1)
 _BASE_SYSTEM = "The system of the catalogue, or the file, that is most like yours."
 _LOGS = "Logs of frameworks or MLPerf, a Trainer's state, exported step times, profiles."
-_PRODUCTS = "Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s."
+_PRODUCTS = "Tables of timed GEMMs, CSV files with m, n, k and a time or TFLOP/s."
 _GIVEN = "Values that logs and tables do not hold, such as model=llama-3-8b seq=4096."
 
 
@@ -188,7 +189,7 @@ def calibrate(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Calibrate a system to your own measurements: a few runs, logs, nccl-tests, products. Three runs help.
+    """Calibrate a system to your own measurements: a few runs, logs, nccl-tests, GEMMs. Three runs help.
 
     Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """

@@ -12,10 +12,12 @@ from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
+    LENGTH,
     Assumed,
     ModelName,
     PlanArguments,
     SystemName,
+    read_length,
     require_fit,
     warn_of_misfit,
 )
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from traincast.analysis.flops_by_part import FlopsByPart
     from traincast.ui.text.tables import Parts
 
+_FIGURES = "Draw figures into this folder as well, as --format says."
+FiguresFolder = Annotated[Path | None, output_option(_FIGURES, metavar="FOLDER")]
 FigureFormat = Annotated[Literal["svg", "pdf", "png"], output_option("Format of figures.", name="--format")]
 _STEP_SECONDS = "Measured time of a step [s], for FLOP/s and MFU; the predicted one without it."
 _TOKENS = "In its place the measured throughput of the whole job [tokens/s]."
@@ -142,7 +146,7 @@ def flops(
     model: ModelName,
     /,
     *,
-    seq: Annotated[int | None, question_option("Sequence length [tokens]; else the model's own.")] = None,
+    seq: Annotated[int | None, question_option(LENGTH, converter=read_length)] = None,
     json: Json = False,
 ) -> None:
     """Count the FLOPs of a model by part and convention, its parameters, and the intensity of its matmuls.
@@ -202,7 +206,6 @@ _LAYER_BATCH = "Batch of the layer in tokens; k, M and G count in 1024."
 _PEAK8 = "Dense peak at 8 bits of that accelerator, such as '1979 TFLOP/s', in place of the catalogue's."
 _MEMORY = "Memory bandwidth of that accelerator, such as '3352 GB/s', in place of the catalogue's."
 _SUSTAINED = "Share of the peaks of arithmetic and memory that is sustained, such as 80%."
-FIGURES_HELP = "Draw figures into this folder as well, as --format says."
 _GROWTH = "Exponent of training compute by which batches of training runs grow; else 1/6."
 
 
@@ -225,7 +228,7 @@ def limits(
     sustained: Annotated[str, option(_SUSTAINED, metavar="SHARE")] = "80%",
     flops8: Annotated[str | None, option(_PEAK8)] = None,
     memory: Annotated[str | None, option(_MEMORY)] = None,
-    figures: Annotated[Path | None, output_option(FIGURES_HELP)] = None,
+    figures: FiguresFolder = None,
     form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:
@@ -324,7 +327,7 @@ def scaling(
     comm_share: Annotated[float | None, option(_COMM_SHARE)] = None,
     target: Annotated[float | None, option(_TARGET)] = None,
     assumptions: Assumed = None,
-    figures: Annotated[Path | None, output_option(FIGURES_HELP)] = None,
+    figures: FiguresFolder = None,
     form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:
@@ -369,15 +372,12 @@ def _efficiency_curve(text: str) -> dict[int, float]:
         raise InputError("--efficiency", [f"{text!r}: write for instance 64=0.9,512=0.8"]) from None
 
 
-_PAPER_FIGURES = "Draw the paper's figures into this folder as well, as --format says."
-
-
 @command("Companion models", "errata", "gallery")
 def reproduce(
     paper: Annotated[str, option("arXiv number of the paper: 2410.00273.")],
     /,
     *,
-    figures: Annotated[Path | None, output_option(_PAPER_FIGURES)] = None,
+    figures: FiguresFolder = None,
     form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:

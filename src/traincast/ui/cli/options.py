@@ -14,7 +14,7 @@ from traincast.core.errors import (
     whole_number_problems,
 )
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
-from traincast.core.units import parse_count, parse_option
+from traincast.core.units import parse_count, parse_duration, parse_option
 from traincast.ui.cli.app import (
     GLOBAL_BATCH_SIZE,
     KNOB_GROUP,
@@ -54,7 +54,7 @@ _BATCH = option(
     name=["--global-batch", "--gbs", *GLOBAL_BATCH_SIZE],
 )
 _TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
-_LOAD = "Expert load: fullest rank / mean, or tokens of each."
+_LOAD = "Expert load, max / mean, or tokens of each expert."
 _TRAIN = (
     "full, lora or qlora with settings or PEFT's config: lora:r=16,targets=q+v,base=nf4,dropout, qlora:FILE; "
     "dpo+ adds DPO's reference model."
@@ -65,15 +65,13 @@ LENGTHS: Final = (
 IMAGES: Final = "Images of a sequence for the vision tower; else 1."
 _IMAGE_SIZE = "Side of an image [pixels]; else the tower's or 1024."
 _FROZEN = "Freeze the vision tower; its projectors are trained."
-_INPUT_RATE = (
-    "Input pipeline of a GPU ('3 sequence/s', '20 ktoken/s', '50 MB/s' of token ids); else unlimited."
-)
-_STORAGE = "To storage, of a GPU (250 MB/s); else the system's."
-_RESTART = "Time from a failure to training again [s] (goodput)."
-_LENGTH = "Sequence length [tokens] (8k); else the model's own."
+_INPUT_RATE = "Data loading of a GPU (20 ktoken/s); else unlimited."
+_STORAGE = "From a GPU to storage (250 MB/s); else the system's."
+_RESTART = "Time to restart after a failure (10min), in goodput."
+LENGTH: Final = "Sequence length [tokens] (8k); else the model's own."
 
 
-def _length(_: Any, tokens: "Sequence[Token]") -> int:
+def read_length(_: Any, tokens: "Sequence[Token]") -> int:
     """Read a sequence length, of which k counts 1,024."""
     try:
         return parse_count(tokens[0].value, "--seq", 1024)
@@ -85,7 +83,7 @@ def _length(_: Any, tokens: "Sequence[Token]") -> int:
 class RunOptions:
     """Options of the training run and of its metrics."""
 
-    seq: Annotated[int | None, option(_LENGTH, converter=_length)] = None
+    seq: Annotated[int | None, option(LENGTH, converter=read_length)] = None
     global_batch: Annotated[int | None, _BATCH] = None
     tokens_per_batch: Annotated[str | None, option(_TOKENS)] = None
     imbalance: Annotated[str | None, option(_LOAD)] = None
@@ -96,7 +94,7 @@ class RunOptions:
     lengths: Annotated[str | None, option(LENGTHS)] = None
     tokens: Annotated[str | None, option("Tokens of the run (15T); else the model's own.")] = None
     price: Annotated[float | None, option("Price of a GPU-hour [$]; else the system's.")] = None
-    restart: Annotated[float | None, option(_RESTART)] = None
+    restart: Annotated[str | None, option(_RESTART)] = None
     input_rate: Annotated[str | None, option(_INPUT_RATE)] = None
     storage_bandwidth: Annotated[str | None, option(_STORAGE)] = None
 
@@ -122,7 +120,7 @@ class RunOptions:
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system
         tokens = errors.catch(self._tokens)
-        errors.catch(check_given, **self.metrics_arguments())
+        errors.catch(check_given, price=self.price, restart_seconds=errors.catch(self._restart))
         if model is not None and tokens:
             model = replace(model, training_sequences=tokens / model.seq)
         return model, system, errors.catch(self._batch, model, usual)
@@ -135,7 +133,7 @@ class RunOptions:
 
     def metrics_arguments(self) -> dict[str, Any]:
         """Return the arguments of `traincast.metrics` besides the estimate."""
-        return {"price": self.price, "restart_seconds": self.restart}
+        return {"price": self.price, "restart_seconds": self._restart()}
 
     def asked(self) -> list[str]:
         """Return the metrics whose own option is given."""
@@ -169,6 +167,9 @@ class RunOptions:
 
     def _tokens(self) -> int | None:
         return None if self.tokens is None else parse_count(self.tokens, "--tokens", 1000)
+
+    def _restart(self) -> float | None:
+        return None if self.restart is None else parse_duration(self.restart, "--restart", zero=True)
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
         """Return the global batch [sequences]: requested, the model's own, or the usual one."""
@@ -246,7 +247,7 @@ class PlanQuestion:
     """Options of a question about one plan."""
 
     system: SystemName
-    gpus: Annotated[int | None, question_option("GPUs in the job, of which --dp follows.")] = None
+    gpus: Annotated[int | None, question_option("GPUs in the job, from which --dp follows.")] = None
     knobs: Annotated[PlanKnobs, Parameter(name="*", group=PLAN_GROUP)] = NO_KNOBS  # type: ignore[valid-type]
     run: RunArguments = NO_RUN_OPTIONS
     assumptions: Assumed = None
@@ -274,7 +275,7 @@ class PlanQuestion:
         batch = None if usual is None or plan is None else usual * plan.dp
         model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
         if framework is None or model_read is None:
-            stack = usual_assumptions(model_read)
+            stack = usual_assumptions(model_read, machine)
         else:
             stack = framework.usual_assumptions(model_read)
         assumed = errors.catch(check_assumptions, self.assumptions, stack)

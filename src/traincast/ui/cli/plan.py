@@ -11,6 +11,7 @@ from traincast.core.errors import ErrorCollector, NothingFits, require_known
 from traincast.core.units import parse_share
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import (
+    GLOBAL_BATCH_SIZE,
     Force,
     HtmlFile,
     Json,
@@ -41,6 +42,7 @@ from traincast.ui.cli.options import (
     RunOptions,
     SystemName,
     locked_values,
+    read_length,
     require_fit,
 )
 from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
-_FRAMEWORK = "Its plans: {frameworks}; else megatron or any, huggingface for QLoRA, paper without vocab."
+_FRAMEWORK = (
+    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface for QLoRA, paper without vocab."
+)
 _STRATEGY = "Sharding of layers: {strategies}."
 _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
 _WITHIN = "How much slower than the fastest it may be; else 2%."
@@ -221,7 +225,7 @@ def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) 
 
 _FORMAT = "Format to write; docs/export.md lists the formats."
 _EXPORT_OUTPUT = "File, or a folder that can be launched (deepspeed, accelerate); else standard output."
-_SEARCH_GPUS = "GPUs of a search whose best plan is written; without it the knobs give the plan."
+_SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
 _LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catalogue, or a file."
 _LAUNCH_BATCH = "Global batch [sequences], where the file does not say."
@@ -229,7 +233,7 @@ _LAUNCH_FORMAT = "Format of the file, instead of detecting it from its content."
 _LAUNCH_SET = "Values of variables that a script takes from outside: TP=8 PP=2; positional ones by number."
 _LAUNCH_RECIPE = "The run that is meant, where the file describes several: its name, or a part of it."
 _LAUNCH_VOCABULARY = "Size of the vocabulary [tokens], where the file does not say."
-_LAUNCH_LENGTH = "Sequence length [tokens], in place of the file's."
+_LAUNCH_LENGTH = "Sequence length [tokens] (8k), in place of the file's."
 _ACCEPT = "Answer even if settings that matter for time or memory are not read; they are listed."
 _BESIDE = "Configuration of Accelerate or DeepSpeed that belongs to the file, where it names none."
 _ACTOR = "Of reinforcement learning (verl, OpenRLHF, slime), read the actor's training step."
@@ -339,9 +343,9 @@ def check(
     ] = None,
     gpus: Annotated[int | None, question_option("GPUs in the job, where the file does not say.")] = None,
     global_batch: Annotated[
-        int | None, question_option(_LAUNCH_BATCH, name=["--global-batch", "--gbs"])
+        int | None, question_option(_LAUNCH_BATCH, name=["--global-batch", "--gbs", *GLOBAL_BATCH_SIZE])
     ] = None,
-    seq: Annotated[int | None, question_option(_LAUNCH_LENGTH)] = None,
+    seq: Annotated[int | None, question_option(_LAUNCH_LENGTH, converter=read_length)] = None,
     vocab: Annotated[int | None, question_option(_LAUNCH_VOCABULARY)] = None,
     variables: Annotated[list[str] | None, option(_LAUNCH_SET, name="--set", consume_multiple=1)] = None,
     recipe: Annotated[str | None, option(_LAUNCH_RECIPE)] = None,

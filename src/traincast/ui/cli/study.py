@@ -12,7 +12,7 @@ from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.ui import outputs, text
-from traincast.ui.cli.analysis import FIGURES_HELP, FigureFormat, save_figures
+from traincast.ui.cli.analysis import FigureFormat, FiguresFolder, save_figures
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option
 from traincast.ui.cli.output import (
     check_figure,
@@ -129,7 +129,7 @@ def design(
     dask: Dask = None,
     mpi: Mpi = False,
     html: HtmlFile = None,
-    figures: Annotated[Path | None, output_option(FIGURES_HELP)] = None,
+    figures: FiguresFolder = None,
     form: FigureFormat = "svg",
     force: Annotated[bool, output_option(_FORCE)] = False,
     json: Json = False,

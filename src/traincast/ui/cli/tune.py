@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits, raise_problems, require_known
 from traincast.core.output_files import check_folder
+from traincast.core.units import parse_duration
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import (
@@ -42,9 +43,9 @@ _LOG = "Log of a trial ({trial}); else the command's output."
 _MANUAL = "Write launches to run by hand; the next call reads."
 _BATCH = "With --manual: trials at a time."
 _TRIALS = "Trials at most; else 8."
-_BUDGET = "No trial begins after this time: 2h, 90m, 600s."
+_BUDGET = "No trial begins after this time, such as 2h."
 _STEPS = "Steps of a trial; the first three are warm-up."
-_TIMEOUT = "Time after which a trial is ended, such as 20m."
+_TIMEOUT = "Time after which a trial is ended, such as 20min."
 _RESULT = "Results without a log: 2=3.41 [s], 3=oom, 4=failed."
 _REPLAY = "Count the trials that published runs would need."
 _FOLDER = "Folder of launches, journal, report; continued."
@@ -74,7 +75,7 @@ def tune(
     timeout: Annotated[str | None, option(_TIMEOUT)] = None,
     result: Annotated[list[str] | None, option(_RESULT, consume_multiple=1)] = None,
     replay: Annotated[bool, option(_REPLAY)] = False,
-    output: Annotated[Path | None, output_option(_FOLDER)] = None,
+    output: Annotated[Path | None, output_option(_FOLDER, metavar="FOLDER")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -100,8 +101,6 @@ def tune(
         missing.append(f"--batch = {batch}: must be a whole number of at least 1, and goes with --manual")
     if missing or model is None or system is None or gpus is None or output is None:
         raise InputError("tune", missing)
-    from traincast.tuner.running import parse_duration
-
     errors = ErrorCollector("tune")
     errors.catch(check_folder, output)
     transformer, _, gbs = options.read(errors, model, system)
@@ -148,6 +147,7 @@ def _runner(
     `job` is model, system, GPUs and global batch; `limits` are those of all trials and of one [s].
     """
     from traincast.accuracy.measure.measure import TORCH_MISSING
+    from traincast.catalog.load import load_system
     from traincast.launch.formats import FORMATS
     from traincast.planner.framework_spaces import default_framework
     from traincast.tuner.launches import STEPS, OwnTraining
@@ -168,7 +168,9 @@ def _runner(
         more = {"to": training, "plans": training.plans(gpus)}
         more["assumptions"] = settings["assumptions"] or "pytorch"
     elif settings["framework"] is None:
-        more["framework"] = FORMATS[to].framework if to else default_framework(model, None).name
+        more["framework"] = (
+            FORMATS[to].framework if to else default_framework(model, load_system(system)).name
+        )
     if force:
         (folder / JOURNAL).unlink(missing_ok=True)
     budget, timeout = limits

@@ -1,7 +1,6 @@
 """Answers to the page's requests: from a state (and perhaps a plan) to a mapping for JSON."""
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,7 +29,7 @@ from traincast.ui.explorer.question import (
 from traincast.ui.explorer.snippets import copy_texts
 from traincast.ui.text.plans import Ranking, recommendation
 
-MOST_LAYOUTS: Final = 500_000  # all evaluated to rank plans; of more, as few as decide
+MOST_LAYOUTS: Final = 500_000  # all evaluated; of more, as few as decide
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
 MAX_GPUS: Final = 1 << 17  # of a system without a fixed size
 SCALING_FIELDS: Final = (
@@ -43,7 +42,7 @@ Request = Mapping[str, Any]
 def search(request: Request, progress: Progress) -> dict[str, Any]:
     """Return the best plans and the rejected candidates."""
     begin = time.perf_counter()
-    case, result = _search_result(canonical_text(request), progress, MOST_LAYOUTS)
+    case, result = _search_result(canonical_text(request), progress)
     return {
         "state": case.normal,
         "model": model_info(case.model),
@@ -127,7 +126,7 @@ def copy(request: Request) -> dict[str, Any]:
 
 def table(request: Request, progress: Progress) -> list[dict[str, Any]]:
     """Return the best plans as flat rows."""
-    _, result = _search_result(canonical_text(request), progress, MOST_LAYOUTS)
+    _, result = _search_result(canonical_text(request), progress)
     return result.table()
 
 
@@ -145,12 +144,10 @@ LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
 
 
 @lru_cache(maxsize=2)
-def _search_result(
-    text: str, progress: Progress, every_up_to: float = math.inf
-) -> tuple[ExplorerCase, Found]:
+def _search_result(text: str, progress: Progress) -> tuple[ExplorerCase, Found]:
     """Return the case and the search result of a state, cached since explanations follow design spaces."""
     case = check_state(read_state(json.loads(text)))
-    (result,) = case.question.answer(progress, every_up_to)
+    (result,) = case.question.answer(progress, MOST_LAYOUTS)
     return case, result
 
 

@@ -30,17 +30,18 @@ def sample(result: Found) -> dict[str, Any]:
     It takes ranks in geometric steps, so that the cloud keeps its shape while a slider moves: by time, or by
     the bound on it where a layout was not timed.
     """
-    order = np.argsort(result.times.seconds, kind="stable")
+    times = result.sample
+    order = np.argsort(times.seconds, kind="stable")
     if len(order):
         ranks = np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)
         order = order[np.unique(ranks) - 1]
-    seconds = result.times.exact(np.sort(order))
-    return _points(result.times, np.sort(order)[np.argsort(seconds, kind="stable")])
+    seconds = times.exact(np.sort(order))
+    return _points(times, np.sort(order)[np.argsort(seconds, kind="stable")])
 
 
 def front(result: Found) -> dict[str, Any]:
     """Return the Pareto front of time and memory, fastest first."""
-    return _points(result.times, result.times.front())
+    return _points(*result.front)
 
 
 def _points(times: LeastTimes, points: Ints) -> dict[str, Any]:

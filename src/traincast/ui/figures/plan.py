@@ -10,14 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from traincast.core.columns import distinct_values
 from traincast.core.errors import InputError
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import CAPACITY, Accelerator, System
 from traincast.core.units import count_of, seconds
 from traincast.planner.evaluation import evaluate, rank_layouts
-from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.layouts import space_of
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
 from traincast.planner.plan_sentences import label as component_name
 from traincast.planner.search_result import Found
@@ -197,13 +196,13 @@ def _draw_roofs(ax: Axes, chip: Accelerator, intensity: Floats, achieved: Floats
 
 @style.styled
 def pareto(result: Found) -> Figure:
-    """Draw time against memory of all layouts that fit, with the Pareto front and the recommended plan.
+    """Draw time against memory of layouts that fit, with the Pareto front and the recommended plan.
 
-    A point is a layout with its best placement.
+    A point is a layout with its best placement; of large searches a sample is drawn.
     """
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.0, height=3.2)
     capacity = float(style.in_unit("memory_bytes", result.system.accelerator.hbm_bytes))
-    times = result.times
+    times = result.sample
     memory = style.in_unit("memory_bytes", times.memory)
     ax.plot(memory, times.all(), **POINT, alpha=0.5, markeredgewidth=0, rasterized=True)
     ax.axvline(capacity, color=style.BLACK, linestyle="--", linewidth=0.9, label="capacity")
@@ -276,29 +275,31 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
     machines = result.system.with_figures(columns)
     plan = result.plans[0][0].columns()
     fixed = estimate(result.model, machines, plan, gbs=result.gbs, assumptions=result.assumptions)
-    reoptimised = [_best_seconds(result, machines, batch) for batch in result.work.batches]
     fixed_seconds = np.where(fixed.fits, fixed.step_seconds, np.inf)
-    return np.stack((fixed_seconds, np.min(reoptimised, axis=0))).reshape(2, len(paths), 2)
+    reoptimised = np.full(2 * len(paths), np.inf)
+    capacities = columns.get(CAPACITY, np.full(2 * len(paths), result.system.accelerator.hbm_bytes))
+    for capacity in np.unique(capacities):
+        machine = np.flatnonzero(capacities == capacity)
+        changed = {path: values[machine] for path, values in columns.items()}
+        system = result.system.with_figures({CAPACITY: float(capacity)})
+        reoptimised[machine] = _best_seconds(result.on(system), result.system.with_figures(changed))
+    return np.stack((fixed_seconds, reoptimised)).reshape(2, len(paths), 2)
 
 
-def _best_seconds(result: Found, machines: System, batch: CandidateBatch) -> Floats:
-    """Return the least step time of a batch's plans on each machine [s], infinite where nothing fits.
+def _best_seconds(result: Found, machines: System) -> Floats:
+    """Return the least step time on each of machines of the same capacity [s], infinite where nothing fits.
 
-    No time changes by a larger ratio than a figure does: layouts that are slower by more on a machine of the
-    same capacity are not the fastest.
+    No time changes by a larger ratio than a figure does: layouts that are slower by more are not the fastest.
     """
-    space, machine = space_of(result, result.system, batch, result.gpus), range(machines.machines())
-    capacities = result.system.with_figures({CAPACITY: machines.accelerator.hbm_bytes})
-    before = evaluate(space, capacities, result.assumptions)
-    after = evaluate(space, machines, result.assumptions)
-    layouts = []
-    for outcome in (before.outcomes(i)[0] for i in machine):
-        least = outcome.least_seconds
-        layouts.append(outcome.fitting[least <= least.min(initial=np.inf) / (1 - RELATIVE_CHANGE)])
-    best = rank_layouts([after.outcomes(i)[0] for i in machine], layouts, 1)
-    found = np.full(len(machine), np.inf)
-    found[best.outcome] = best.seconds
-    return found
+    times, rows = result.layouts.answer(lambda times: times.near(1 / (1 - RELATIVE_CHANGE) - 1))
+    machine = range(machines.machines())
+    least = np.full(len(machine), np.inf)
+    for index in distinct_values(times.outcome[rows]):
+        layouts = np.sort(times.layout[rows[times.outcome[rows] == index]])
+        after = evaluate(times.outcomes[index].space, machines, result.assumptions)
+        best = rank_layouts([after.outcomes(i)[0] for i in machine], [layouts] * len(machine), 1)
+        least[best.outcome] = np.minimum(least[best.outcome], best.seconds)
+    return least
 
 
 def _figure_title(system: System, path: str) -> str:

@@ -84,7 +84,7 @@ def _causes(result: Advice) -> Parts:
         return
     if est.interval is not None and est.interval[0] <= measured <= est.interval[1]:
         low, high = map(seconds, est.interval)
-        yield f"within the limits of 90% of measured steps ({low} to {high}): as fast as can be expected"
+        yield f"within the 90% interval ({low} to {high}): as fast as can be expected"
     if not result.causes:
         return
     yield heading("What alone would make it as slow, the smallest change first")
@@ -94,7 +94,7 @@ def _causes(result: Advice) -> Parts:
         if cause.factor is not None and cause.predicted_seconds is not None:
             times = (seconds(cause.predicted_seconds), f"{number_text(cause.factor, 3)} ×")
         rows.append((cause.cause, *times, cause.sign))
-    yield table(("", "predicted", "needed", "its sign"), rows, left=(0, 3), wrap=(3,))
+    yield table(("", "predicted", "needed", "in a profile"), rows, left=(0, 3), wrap=(3,))
 
 
 def _methods(result: Advice) -> Parts:
@@ -136,9 +136,9 @@ def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
     if not est.assumptions.kernels.tile:
         return
     if not products:
-        yield "no product wastes more than 2% on tiles and waves"
+        yield "no GEMM loses more than 2% to tile and wave quantisation"
         return
-    yield heading(f"Products that waste tiles or waves on {est.system.accelerator.name}")
+    yield heading(f"GEMMs that lose most to tile and wave quantisation on {est.system.accelerator.name}")
     rows = [
         (
             *(product.operation, product.direction),
@@ -147,10 +147,10 @@ def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
         )
         for product in products[:MAX_PRODUCTS_LISTED]
     ]
-    names = ("product", "", "m × k × n", "tiles", "waves", "of all products")
+    names = ("GEMM", "", "m × k × n", "tiles", "waves", "of all GEMMs")
     yield table(names, rows, left=(0, 1), wrap=(1,))
     lost = percent(sum(product.share for product in products))
-    yield f"all {len(products)} together: {lost} of the arithmetic of products"
+    yield f"all {len(products)} together: {lost} of the time of GEMMs"
 
 
 def _batches(options: list[BatchSizeOption]) -> Parts:
@@ -275,7 +275,7 @@ def _cluster_table(result: "Limits") -> Table:
     columns = (*degree_columns, clusters.seconds, clusters.utilisation)
     for gpus, *degrees, time, used, flop, memory, network in zip(*columns, *clusters.spent, strict=True):
         if np.isnan(time):
-            rows.append([f"{gpus:,.0f}", "cannot be cut so"])
+            rows.append([f"{gpus:,.0f}", "cannot be sharded so"])
         else:
             shares = (f"{used:.1%}", *(f"{share:.0%}" for share in (flop, memory, network)))
             rows.append([*(f"{degree:,.0f}" for degree in (gpus, *degrees)), seconds(time), *shares])

@@ -20,7 +20,7 @@ def launch(checked: Checked) -> Parts:
     """Show what was read of the launch, its estimate, the best plan, and which settings to change."""
     est, reading = checked.est, checked.reading
     yield from header(est)
-    yield from paragraphs(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
+    yield from paragraphs(f"{reading.form.title}, {len(reading.used)} settings read from {reading.path}")
     unread = [
         f"{each.setting}{f' {each.value}' if each.value != 'on' else ''} ({each.why})"
         for each in reading.unread

@@ -190,14 +190,10 @@ def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = Tr
     if usual_batch:
         default = "this one is taken unless --global-batch says otherwise"
         lines.append(f"{model.name} has no global batch of its own: {default}")
-    if est.assumptions.name == PAPER.name == usual_assumptions(model):
+    if est.assumptions.name == PAPER.name == usual_assumptions(model, est.system):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
-    if est.system.accelerator.name.startswith("TPU") and est.assumptions.name == usual_assumptions(model):
-        lines.append(
-            "TPUs run JAX: plan --framework jax searches what MaxText runs, and assumes maxtext-2025"
-        )
     if timed and est.assumptions.errors_known:
-        lines.append("times are calibrated to published runs; 90% of other runs lie within the limits")
+        lines.append("times are calibrated to published runs; 90% of others lie in the interval")
     elif timed and not est.assumptions.kernels.sustained_rates:
         lines.append("times are those of an idealised machine, not calibrated to a real one")
     return lines
@@ -407,7 +403,7 @@ def breakdowns(est: Estimate) -> Parts:
 def _outside(est: Estimate) -> Parts:
     """Show in which respects a plan lies outside of measured runs."""
     if est.outside:
-        yield from paragraphs(f"The limits are wider outside of measured runs: {'; '.join(est.outside)}.")
+        yield from paragraphs(f"The interval is wider outside of measured runs: {'; '.join(est.outside)}.")
 
 
 def _bound_sentences(est: Estimate) -> list[str]:

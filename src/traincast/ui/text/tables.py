@@ -32,7 +32,8 @@ def show(*parts: Iterable[RenderableType]) -> None:
     out = Console(width=width(), highlight=False, markup=False, emoji=False)
     for part in parts:
         for item in part:
-            out.print(_printable(item))
+            # text has its lines already
+            out.print(_printable(item), soft_wrap=isinstance(item, str | Text))
 
 
 def _printable(item: RenderableType) -> RenderableType:
@@ -62,9 +63,10 @@ def paragraphs(*lines: str) -> Iterator[str]:
     """
     for line in printable("\n".join(lines)).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
-        indents: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
+        shape: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
+        shape |= {"break_on_hyphens": False, "break_long_words": False}  # paths and names can be copied
         whole = KEPT.sub(NO_BREAK, line.strip())
-        yield textwrap.fill(whole, width(), **indents, break_on_hyphens=False).replace(NO_BREAK, " ")
+        yield textwrap.fill(whole, width(), **shape).replace(NO_BREAK, " ")
 
 
 def table(
