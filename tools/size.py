@@ -12,12 +12,12 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 4790,
-    "catalog": 9920,
+    "catalog": 10100,
     "operations": 2890,
     "times": 2450,
     "step": 3640,
     "planner": 9170,
-    "launch": 11370,
+    "launch": 11380,
     "analysis": 3410,
     "accuracy": 9640,
     "tuner": 1750,

@@ -127,6 +127,13 @@ def test_a_search_without_plans_and_an_unknown_format_are_refused():
         tc.export(tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8).columns(), gbs=8))
 
 
+@pytest.mark.parametrize("to", sorted(FORMATS))
+def test_a_plan_of_tpus_is_not_written_for_gpus(to):
+    est = tc.estimate("llama-3-8b", "tpu-v5p-pod", tc.Plan(dp=8, zero=3), gbs=8)
+    with pytest.raises(tc.InputError, match=r"system = tpu-v5p-pod: .* is written for GPUs"):
+        tc.export(est, to=to)
+
+
 def test_the_command_writes_a_file_once(tmp_path, capsys):
     """A file is never written over, and what is not expressed goes to standard error."""
     from traincast.ui.cli.main import main

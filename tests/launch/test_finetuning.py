@@ -393,9 +393,19 @@ def test_switches_of_a_command_line_may_have_a_value(switch, precision, tmp_path
     assert launch_of(reading)[1].precision == precision
 
 
+@pytest.mark.parametrize(("kind", "precision"), [("lora", "bf16"), ("full", "fp32")])
+def test_frozen_weights_of_no_stated_precision_are_bf16(kind, precision, tmp_path):
+    """LLaMA-Factory ff6d4d1: model/patcher.py loads bf16, model/adapter.py casts what is trained to fp32."""
+    text = "llamafactory-cli train --model_name_or_path meta-llama/Meta-Llama-3-8B --cutoff_len 2048"
+    reading = reading_of(f"{text} --finetuning_type {kind}", tmp_path)
+    assert launch_of(reading)[1].precision == precision
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "model"),
     [
+        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
+        ("NousResearch/Llama-3.2-1B", "llama-3.2-1b"),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama-3-70b"),
         ("unsloth/Meta-Llama-3.1-8B-bnb-4bit", "llama-3-8b"),
         ("/tmp/Llama-2-7b-chat-hf/", "llama-2-7b"),
@@ -425,7 +435,7 @@ def test_points_of_numbers_tell_models_apart(name, model):
 
 
 @pytest.mark.parametrize(
-    "name", ["mistralai/Mistral-7B-v0.3", "Qwen/Qwen3-4B", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"]
+    "name", ["mistralai/Mistral-7B-v0.3", "Qwen/Qwen1.5-4B", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"]
 )
 def test_other_checkpoints_are_asked_for(name):
     """The first has another vocabulary, the others are not in the catalogue."""

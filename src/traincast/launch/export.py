@@ -63,7 +63,8 @@ def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[st
     ------
     InputError
         If there is no such format, the estimate is not of one plan, the plan breaks rules of the framework,
-        or the format describes models and cannot express the model's adapters or kinds of layers.
+        the system has TPUs, or the format describes models and cannot express the model's adapters or kinds
+        of layers.
     NothingFits
         If the search found no plan.
     """
@@ -100,6 +101,8 @@ def launch(
     errors = ErrorCollector(form.name)
     errors.catch(require_expressible, form, model)
     errors.add(form.space.broken(model, plan, gbs))
+    if system.is_tpu and form.framework != "jax":
+        errors.add([f"system = {system.name}: {form.title} is written for GPUs; no format is for TPUs yet"])
     errors.raise_any()
     stack = None if stack is None else stack_of_plan(stack, plan)
     facts = launch_facts(model, plan, gbs, system) | {"stack": stack}

@@ -77,6 +77,7 @@ class Program:
     usual: Values  # of settings that a file does not have
     adapted: Values  # the setting with which adapters are trained, and its value
     weights: str = ""  # settings of the precision in which weights are loaded; if empty, that of products
+    frozen: str = "fp32"  # precision of weights that adapters leave as they are, where none is stated
     has_meshes: bool = False  # whether it takes degrees of parallelism itself
     fsdp_by_options: bool = False  # whether an option of FSDP turns it on
     starts: bool = False  # whether it starts the processes
@@ -367,7 +368,8 @@ class Program:
         if not self.weights:
             return self._mixed(settings) or "fp32"
         stated = (settings[name] for name in self.weights.split() if settings.get(name) is not None)
-        return DTYPES.get(str(next(stated, "")).lower().removeprefix("torch."), "fp32")
+        usual = self.frozen if self._has_adapters(settings) else "fp32"
+        return DTYPES.get(str(next(stated, "")).lower().removeprefix("torch."), usual)
 
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
