@@ -12,6 +12,8 @@ from traincast.launch.canonical import model_facts
 from traincast.launch.checkpoints import catalogue_name, model_called
 from traincast.launch.formats import FORMATS
 from traincast.launch.read import complete_launch, read
+from traincast.launch.settings import Settings
+from traincast.launch.torchtune import BUILDERS, MODEL, named_model
 
 NAMES = ("tp", "cp", "zero", "replicas", "mbs", "precision", "recompute", "optimizer_kind", "offload")
 # Public files, read by hand: what decides of them, written again; the model; what is trained (as of
@@ -217,6 +219,21 @@ def test_adapters_of_every_builder_are_read(tmp_path):
     assert (reading.facts["adapters"].rank, reading.facts["adapters"].base) == (8, "nf4")
 
 
+@pytest.mark.parametrize(
+    ("builder", "model"),
+    [
+        *((name, model) for model, name in BUILDERS.items()),
+        ("qwen3.lora_qwen3_0_6b_base", "qwen3-0.6b"),
+        ("qwen2_5.lora_qwen2_5_1_5b_base", "qwen2.5-1.5b"),
+        ("llama3_1.llama3_1_8b", "llama-3-8b"),
+        ("llama3_3.lora_llama3_3_70b", "llama-3-70b"),
+    ],
+)
+def test_a_builder_is_recognised_by_its_name(builder, model):
+    """torchtune/models: the names of its builders; an underscore is a point in some of their sizes."""
+    assert named_model(Settings({MODEL: f"torchtune.models.{builder}"})) == model
+
+
 AXOLOTL = (
     "base_model: meta-llama/Meta-Llama-3-8B\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n"
     "gradient_checkpointing: true\n"
@@ -265,6 +282,10 @@ def test_what_is_not_supported_is_refused_in_a_sentence(text, message, tmp_path)
         ("optimizer: lomo", "another optimizer"),
         ("chunked_cross_entropy: true", "kernels that fuse"),
         ("plugins: [axolotl.integrations.kernels.KernelsPlugin]", "further kernels"),
+        (
+            "plugins: [axolotl.integrations.liger.LigerPlugin, axolotl.integrations.kernels.KernelsPlugin]",
+            "further kernels",
+        ),
         ("torch_compile: true", "torch.compile"),
         ("gradient_checkpointing: offload", "offloaded to the host"),
         ("lora_modules_to_save: [embed_tokens]", "further modules are trained"),
@@ -285,6 +306,12 @@ def test_what_matters_and_is_not_read_stops_the_answer(setting, why, tmp_path):
     [
         ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", True, False),
         ("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rms_norm: true", False, True),
+        (
+            "plugins:\n- axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+            "\n- axolotl.integrations.liger.LigerPlugin",
+            True,
+            False,
+        ),
         ("liger_fused_linear_cross_entropy: true", True, False),
         ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\nrl: dpo", False, False),
     ],

@@ -101,7 +101,7 @@ def launch(
     errors = ErrorCollector(form.name)
     errors.catch(require_expressible, form, model)
     errors.add(form.space.broken(model, plan, gbs))
-    if system.is_tpu and form.framework != "jax":
+    if system.is_tpu:
         errors.add([f"system = {system.name}: {form.title} is written for GPUs; no format is for TPUs yet"])
     errors.raise_any()
     stack = None if stack is None else stack_of_plan(stack, plan)

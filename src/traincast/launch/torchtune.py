@@ -24,11 +24,20 @@ BUILDERS: Final = {  # model of the catalogue -> its builder: torchtune/models
     **{f"llama-3-{size}": f"llama3.llama3_{size}" for size in ("8b", "70b")},
     **{f"gemma-{size}": f"gemma.gemma_{size}" for size in ("2b", "7b")},
     **{f"gemma-2-{size}": f"gemma2.gemma2_{size}" for size in ("9b", "27b")},
-    **{f"qwen2.5-{size}": f"qwen2_5.qwen2_5_{size}_instruct" for size in ("7b", "72b")},
+    **{f"llama-3.2-{size}": f"llama3_2.llama3_2_{size}" for size in ("1b", "3b")},
+    **{f"qwen2.5-{size}": f"qwen2_5.qwen2_5_{size}_instruct" for size in ("7b", "14b", "32b", "72b")},
+    **{f"qwen3-{size}": f"qwen3.qwen3_{size}_instruct" for size in ("4b", "8b", "14b")},
     "llama-3.1-405b": "llama3_1.llama3_1_405b",
     "mistral-7b": "mistral.mistral_7b",
-    "qwen3-8b": "qwen3.qwen3_8b_instruct",
+    "qwen2.5-0.5b": "qwen2_5.qwen2_5_0_5b",
+    "qwen2.5-1.5b": "qwen2_5.qwen2_5_1_5b_instruct",
+    "qwen2.5-3b": "qwen2_5.qwen2_5_3b",
+    "qwen3-0.6b": "qwen3.qwen3_0_6b_instruct",
+    "qwen3-1.7b": "qwen3.qwen3_1_7b_instruct",
     "qwen3-32b": "qwen3.qwen3_32b",
+}
+BUILT: Final = {  # builder -> its model, whatever the weights are tuned for
+    name.rpartition(".")[2].removesuffix("_instruct"): model for model, name in BUILDERS.items()
 }
 ATTENTION: Final[Mapping[str, str]] = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "proj": "output_proj"}
 MLP: Final = ("gate", "up", "fc2")
@@ -49,6 +58,9 @@ def named_model(settings: Settings) -> str:
     """Return the model that a builder makes: a name of the catalogue."""
     component = str(settings.get(MODEL, ""))
     builder = BUILDER.fullmatch(component.rpartition(".")[2])
+    built = BUILT.get(builder[2].removesuffix("_instruct").removesuffix("_base")) if builder else None
+    if built is not None:
+        return built
     match = NAME.fullmatch(builder[2]) if builder else None
     if match is None:
         raise unknown_model(MODEL, component)

@@ -28,7 +28,7 @@ class UnreadEffect:
 
     why: str  # the effect
     settings: tuple[str, ...]  # names; * stands for anything
-    neutral: tuple[str, ...] = ()  # values besides off for which the prediction holds
+    neutral: tuple[str, ...] = ()  # values, or members of lists, besides off for which the prediction holds
     at: tuple[str, ...] = ()  # the only values that matter; if empty, all that are neither off nor neutral
     needs: str = ""  # a setting without which they have no effect
     unless: tuple[str, ...] = ()  # settings that replace them: with one of these they have no effect
@@ -49,7 +49,10 @@ class UnreadEffect:
             return False
         if self.at:
             return any(same_value(value, option) for option in self.at)
-        return not is_off(value) and not any(same_value(value, option) for option in self.neutral)
+        values = value if value and isinstance(value, list | tuple) else [value]
+        return any(
+            not is_off(one) and not any(same_value(one, option) for option in self.neutral) for one in values
+        )
 
 
 @dataclass(frozen=True)
