@@ -11,7 +11,7 @@ from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
-from traincast.step.memory import Footprint, devices_memory, memory_as_reported, states
+from traincast.step.memory import Footprint, Stored, devices_memory, memory_as_reported, states
 from traincast.step.pipeline_stages import stages
 
 CALIBRATED = calibrated()
@@ -262,9 +262,8 @@ def test_bytes_of_a_parameter(precision):
         MOMENTS.items(), ("16-bit", "fp32"), range(4), (1, 4)
     ):
         plan = Plans(dp=8.0, cp=2.0, replicas=float(replicas), zero=zero, precision=precision)
-        parts = states(
-            held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0}, CALIBRATED
-        )
+        given = replace(plan, optimizer_kind=optimizer, grad_dtype=grad)
+        parts = states(held, given, Stored.on({"part": 2.0}, held), CALIBRATED)
         n = 16 / replicas
         gradient = 4 if grad == "fp32" or precision == "fp32" else 2
         table = {"weights": (weight, 3), "gradients": (gradient, 2), "optimizer": (master + moments, 1)}
@@ -272,12 +271,20 @@ def test_bytes_of_a_parameter(precision):
             assert parts[what] == pytest.approx(2e9 * each / (n if zero >= from_stage else 1), rel=2e-3)
 
 
+def states_of_part(plan, **weights):
+    """States of one part of the model [byte]."""
+    footprint = {
+        "part": Footprint(**{"weights": 0.0, "expert_weights": 0.0} | weights, saved=0.0, live=0.0, peak=0.0)
+    }
+    return states(footprint, plan, Stored.on({"part": 1.0}, footprint), CALIBRATED)
+
+
 def held_by(zero=1, precision="bf16", parts=None, assumed=None, stack=CALIBRATED, offload="none"):
     """States of 1e9 parameters on each of 8 ranks [byte a parameter]."""
     assumed = stack.with_values(assumed or {})
     plan = Plans(dp=8.0, zero=zero, precision=precision, offload=offload).ready(assumed)
-    part = Footprint(1e9, 0.0, 0.0, 0.0, 0.0)
-    result = states({"dense": part, "head": part}, plan, parts or {"dense": 1.0}, assumed)
+    footprints = dict.fromkeys(("dense", "head"), Footprint(1e9, 0.0, 0.0, 0.0, 0.0))
+    result = states(footprints, plan, Stored.on(parts or {"dense": 1.0}, footprints), assumed)
     return {name: value / 1e9 for name, value in result.items()}
 
 
@@ -356,16 +363,14 @@ def test_weights_in_low_precision():
 )
 def test_published_bytes_of_a_parameter(precision, optimizer, grad, expected):
     plan = Plans(zero=0, precision=precision, optimizer_kind=optimizer, grad_dtype=grad)
-    result = states({"part": Footprint(11e9, 0.0, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
+    result = states_of_part(plan, weights=11e9)
     assert sum(result.values()) == 11e9 * expected
 
 
 @pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_zero_as_published(zero, gigabytes):
     """7.5 B parameters on 64 ranks (arXiv 1910.02054, figure 1)."""
-    result = states(
-        {"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0}, CALIBRATED
-    )
+    result = states_of_part(Plans(dp=64.0, zero=zero), weights=7.5e9)
     assert sum(result.values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
@@ -377,7 +382,7 @@ def test_states_of_experts_are_cut_over_those_that_hold_the_same(knobs, holders,
     """64 ranks of a stage (tp 4, dp 16); an expert is on 64/(ep etp) of them, and replicas (HSDP) keep a copy
     each."""
     plan = Plans(tp=4.0, dp=16.0, zero=1, replicas=float(replicas), grad_dtype="fp32", **knobs)
-    result = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
+    result = states_of_part(plan, expert_weights=1e9)
     assert result == {"weights": 2e9, "gradients": 4e9, "optimizer": 12e9 / max(holders / replicas, 1)}
 
 

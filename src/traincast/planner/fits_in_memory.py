@@ -41,6 +41,7 @@ from traincast.step.memory import (
     BesideActivations,
     Footprint,
     Left,
+    Stored,
     beside_activations,
     held,
     largest_microbatch,
@@ -352,6 +353,7 @@ class Census:
             held_by, every = devices.take(ladder), every[ladder]
         mbs = space.layouts.take(every).mbs
         taken: dict[Any, Held] = {}
+        stored: dict[Any, list[Stored]] = {}
         left: dict[Any, list[Left]] = {}
         found: dict[Any, Largest] = {}
         beside: dict[Any, list[BesideActivations]] = {}
@@ -359,7 +361,7 @@ class Census:
             key = one.by_held, one.by_working
             if one.by_held not in taken:
                 plans = one.plans.take(every).given(replicas=replicas)
-                taken[one.by_held] = self._held(plans, hull, every, held_by)
+                taken[one.by_held] = self._held(plans, hull, every, held_by, stored)
             if one.by_working not in left:
                 left[one.by_working] = self._left(one, hull, ladders, devices, beside)
             if key not in found:
@@ -380,20 +382,31 @@ class Census:
             room = np.minimum(room, free)
         # the smallest micro-batch of most ladders does not fit
         rows = np.flatnonzero(room >= -self._rounding)
-        surely = maybe = np.full(len(rows), np.inf)
+        around = np.array([[-self._rounding], [self._rounding]])
+        ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
         for free, of_device in zip(of_devices, left, strict=True):
-            free, of_rows = take_rows(free, rows), of_device.take(rows if ladder is None else ladder[rows])
-            surely = np.minimum(surely, largest_microbatch(free - self._rounding, of_rows))
-            maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_rows))
-        low, high = np.zeros((2, len(room)), np.int64)
-        for largest, ratio in ((low, surely), (high, maybe)):
-            largest[rows] = self._up_to[np.clip(ratio * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
-        return Largest(low, high, room)
+            growing = of_device.growing.take(rows if ladder is None else ladder[rows])
+            ratios = np.minimum(ratios, largest_microbatch(take_rows(free, rows) + around, growing))
+        fitting = np.zeros((2, len(room)), np.int64)
+        fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
+        return Largest(fitting[0], fitting[1], room)
 
-    def _held(self, plans: Plans, shape: CandidateBatch, ladders: Ints, devices: Stages) -> Held:
-        """Return all that devices hold, and gradients alone, of layouts of some ladders [byte]."""
-        footprints = self._parts(plans, shape, ladders)
-        of_devices = (held(footprints, plans, counts, self._assumed) for counts in devices.stored_parts)
+    def _held(
+        self,
+        plans: Plans,
+        shape: CandidateBatch,
+        ladders: Ints,
+        devices: Stages,
+        stored: dict[Any, list[Stored]],
+    ) -> Held:
+        """Return all that devices hold, and gradients alone, of layouts of some ladders [byte].
+
+        `stored` keeps what batches share.
+        """
+        footprints, key = self._parts(plans, shape, ladders), _key(plans, AROUND_FOOTPRINT)
+        if key not in stored:
+            stored[key] = [Stored.on(parts, footprints) for parts in devices.stored_parts]
+        of_devices = (held(footprints, plans, one, self._assumed) for one in stored[key])
         return [taken_by_states(one, self._assumed) for one in of_devices]
 
     def _left(

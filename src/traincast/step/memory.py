@@ -86,7 +86,7 @@ def devices_memory(
     """Return the memory by component of each device in `stages` [byte]."""
     return [
         _on_device(
-            held(footprints, plan, stages.stored_parts[i], assumed),
+            held(footprints, plan, Stored.on(stages.stored_parts[i], footprints), assumed),
             working(footprints, plan, stages, i, on_device),
             plan.microbatches(gbs),
             assumed,
@@ -95,17 +95,33 @@ def devices_memory(
     ]
 
 
+class Stored(NamedTuple):
+    """Weights that a device stores, before ZeRO shards them."""
+
+    parts: Counts  # how many of each part
+    weights: Column  # parameters, those of experts apart
+    expert_weights: Column
+    frozen: Column  # frozen weights, those of experts apart [byte]
+    expert_frozen: Column
+
+    @classmethod
+    def on(cls, parts: Counts, footprints: Mapping[str, Footprint]) -> "Stored":
+        """Return the weights of a device's parts."""
+        figures = ("weights", "expert_weights", "frozen", "expert_frozen")
+        return cls(parts, *(_sum(footprints, parts, figure) for figure in figures))
+
+
 def held(
-    footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
+    footprints: Mapping[str, Footprint], plan: Plans, stored: Stored, assumed: Assumptions
 ) -> dict[str, Column]:
     """Return the memory of weights and what belongs to them, whatever the micro-batch and recomputation."""
-    parts = states(footprints, plan, counts, assumed)
+    parts = states(footprints, plan, stored, assumed)
     if assumed.memory.gradients_last == "layer":
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["gradients"] = each * _largest(footprints, present_parts(counts), "weights")
-    parts["gathered"] = _gathered(footprints, plan, counts, assumed)
+        parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
+    parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
     if plan.zero and assumed.memory.reduces_apart:
-        unit = maximum(*_units(footprints, counts, assumed, "weights", "expert_weights"))
+        unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
         reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["reserved"] = reduced * is_group(plan.dp * plan.cp)
     return parts
@@ -202,14 +218,20 @@ def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> tuple[C
 
 
 @dataclass(frozen=True, slots=True)
-class Left(TakesRows):
+class GrowingMemory(TakesRows):
+    """What a micro-batch needs on a device in proportion to its size [byte]."""
+
+    activations: Column
+    all_activations: Column  # with every micro-batch of the step in flight
+    passing: Column  # logits or what a layer at work needs beside activations, the larger
+
+
+class Left(NamedTuple):
     """Memory that micro-batches leave for what a device holds, and what larger ones take of it [byte]."""
 
     most: Column
     shared: Column  # of what they need themselves, what gradients do not need
-    activations: Column
-    all_activations: Column  # with every micro-batch of the step in flight
-    passing: Column  # logits or what a layer at work needs beside activations, the larger
+    growing: GrowingMemory
 
 
 def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> Left:
@@ -224,23 +246,22 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
         shared = where(nm > 1, 0.0, activations + beside.logits)
     passing = beside.logits + temporary
     most = usable - activations - passing - beside.matrix - assumed.memory.library_bytes
-    return Left(most, shared, activations, activations / beside.in_flight * nm, passing)
+    return Left(most, shared, GrowingMemory(activations, activations / beside.in_flight * nm, passing))
 
 
-def largest_microbatch(room: Column, left: Left) -> Column:
+def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
     """Return how many times larger a micro-batch fits on a device, above 1 where it does itself.
 
     Activations grow with the micro-batch until all of the step are in flight, which they take together from
     then on; logits and what layers at work need grow on. Both are proportional to the micro-batch, but for
     offloaded activations and dequantised weights.
 
-    `room` is the memory that the micro-batch leaves free, negative where it does not fit [byte]; `left` says
-    what the device holds.
+    `room` is the memory that the micro-batch leaves free, negative where it does not fit [byte].
     """
-    growing = left.activations + left.passing
-    most = room + growing
-    saturated = (most - left.all_activations) / maximum(left.passing, NOTHING)
-    return maximum(most / maximum(growing, NOTHING), saturated)
+    each = growing.activations + growing.passing
+    most = room + each
+    saturated = (most - growing.all_activations) / maximum(growing.passing, NOTHING)
+    return maximum(most / maximum(each, NOTHING), saturated)
 
 
 def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
@@ -252,28 +273,32 @@ def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
 
 
 def states(
-    footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
+    footprints: Mapping[str, Footprint], plan: Plans, stored: Stored, assumed: Assumptions
 ) -> dict[str, Column]:
     """Return weights, gradients and optimizer states as ZeRO shards them (arXiv 1910.02054) [byte]."""
     recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.memory.element_bytes / 2
     n, n_experts = plan.shards, plan.expert_shards
+    whole = stored.weights + stored.expert_weights
+    shard = stored.weights / n + stored.expert_weights / n_experts
 
-    def size(each: float, sharded: bool, parts: Counts = counts) -> Column:
-        dense, experts = _sum(footprints, parts, "weights"), _sum(footprints, parts, "expert_weights")
-        return each * element_scale * (dense / n + experts / n_experts if sharded else dense + experts)
+    def size(each: float, sharded: bool) -> Column:
+        return each * element_scale * (shard if sharded else whole)
 
-    frozen, expert_frozen = (_sum(footprints, counts, figure) for figure in ("frozen", "expert_frozen"))
     weights = size(
         2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
     )
-    weights = weights + (frozen / n + expert_frozen / n_experts if plan.zero >= 3 else frozen + expert_frozen)
+    if nonzero(stored.frozen) or nonzero(stored.expert_frozen):
+        apart = (n, n_experts) if plan.zero >= 3 else (1, 1)
+        weights = weights + (stored.frozen / apart[0] + stored.expert_frozen / apart[1])
     # of what is multiplied in low precision, which the vocabulary's matrices are not
     if recipe.copies and assumed.memory.saves_casts:
-        layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
+        layers = {part: count for part, count in stored.parts.items() if part not in VOCABULARY}
         # by rows and by columns, in the place of 16 bits
         both_layouts = recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
         copies = 2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies
-        weights = weights + size(copies, plan.zero >= 3, layers)
+        dense, experts = (_sum(footprints, layers, name) for name in ("weights", "expert_weights"))
+        cast = dense / n + experts / n_experts if plan.zero >= 3 else dense + experts
+        weights = weights + copies * element_scale * cast
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     gradients = size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2)
     if assumed.memory.offloads_gradients and plan.zero >= 2 and "optimizer" in offloaded:
