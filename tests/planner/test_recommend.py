@@ -1,6 +1,7 @@
 """Recommended plans: probability of fitting, preferences between plans of equal time, and families."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -305,6 +306,19 @@ def test_a_plan_in_words():
     assert in_words(plan, 8) == (
         "16-way tensor parallel over 2 nodes, 2-way context parallel (ring) over 2 nodes, 1 replica, "
         "distributed optimizer, micro-batches of 2 sequences, fp8-block"
+    )
+    plan = Plan(tp=2, dp=32, ep=16, sp=False, fast_tp=2, fast_dp=4, tp_overlap=True, ep_overlap=True)
+    assert in_words(plan, 8) == (
+        "2-way tensor parallel inside a node without sequence parallelism, 16-way expert parallel over "
+        "2 nodes, 32 replicas, distributed optimizer, micro-batches of 1 sequence, TP and EP communication "
+        "overlapped"
+    )
+    plan = Plan(pp=2, dp=8, ep=8, fast_dp=8, dp_overlap=False, order="tp-cp-pp-dp", attention="unfused")
+    numerics = {"precision": "mxfp8", "optimizer_kind": "muon", "grad_dtype": "fp32"}
+    assert in_words(replace(plan, **numerics), 8) == (
+        "2 pipeline stages, 8-way expert parallel inside a node, 8 replicas, distributed optimizer, "
+        "micro-batches of 1 sequence, DP communication not overlapped, ranks in order tp-cp-pp-dp, "
+        "unfused attention, mxfp8, muon, fp32 gradients"
     )
     assert "inside a fast domain of 72" in in_words(Plan(tp=8, fast_tp=8), 72)
     assert "inside a fast domain of 8,960" in in_words(Plan(tp=8, fast_tp=8), 8960)

@@ -10,6 +10,7 @@ from traincast.core.plan import Plan
 from traincast.core.units import count_of, gib, number_text, seconds, signed
 from traincast.planner.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
+from traincast.times.process_groups import Placement
 
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
 MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit
@@ -20,6 +21,14 @@ SHARDED: Final = {  # by stage of ZeRO, over data-parallel ranks
     1: "distributed optimizer",
     2: "gradients and optimizer sharded (ZeRO-2)",
     3: "weights, gradients and optimizer sharded (FSDP)",
+}
+OTHERWISE: Final = {  # choice -> how a value other than the default is said, after the degrees
+    "dp_overlap": "DP communication not overlapped",
+    "order": "ranks in order {}",
+    "attention": "{} attention",
+    "precision": "{}",
+    "optimizer_kind": "{}",
+    "grad_dtype": "{} gradients",
 }
 COMPONENT_NAMES: Final = {
     "exposed_memory": "exposed memory traffic",
@@ -52,22 +61,24 @@ def in_words(plan: Plan, domain: int) -> str:
 
 
 def _parts(plan: Plan, domain: str, domains: str) -> Iterator[str]:
-    def where(axis: str) -> str:
-        degree, inside = getattr(plan, axis), getattr(plan, f"fast_{axis}") or 1
+    def where(degree: int, fast: int | None) -> str:
+        inside = fast or 1
         return f"inside a {domain}" if inside == degree else f"over {degree // inside} {domains}"
 
     if plan.tp_kind == "summa":
         yield f"SUMMA tensor parallel on a grid of {plan.tp2} × {plan.tp}"
     elif plan.tp > 1:
-        yield f"{plan.tp}-way tensor parallel {where('tp')}"
+        without = "" if plan.sp else " without sequence parallelism"
+        yield f"{plan.tp}-way tensor parallel {where(plan.tp, plan.fast_tp)}{without}"
     if plan.cp > 1:
-        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {where('cp')}"
+        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {where(plan.cp, plan.fast_cp)}"
     if plan.pp > 1:
         chunks = f" of {count_of(plan.vp, 'chunk')}" if plan.vp > 1 else ""
         schedule = "" if plan.schedule == DEFAULTS["schedule"] else f" ({plan.schedule})"
         yield f"{plan.pp} pipeline stages{chunks}{schedule}"
     if plan.ep > 1:
-        yield f"{plan.ep}-way expert parallel"
+        fast = int(Placement(plan.columns(), ()).group("ep").near[0])
+        yield f"{plan.ep}-way expert parallel {where(plan.ep, fast)}"
     yield count_of(plan.dp, "replica")
     if plan.dp * plan.cp > 1:
         within = f" within each of {plan.replicas} groups" if plan.replicas > 1 else ""
@@ -78,8 +89,11 @@ def _parts(plan: Plan, domain: str, domains: str) -> Iterator[str]:
         yield f"{plan.recompute} recomputation" if whole else f"recomputation of {plan.recompute}"
     if plan.offload != "none":
         yield f"{plan.offload} in the host's memory"
-    if plan.precision != DEFAULTS["precision"]:
-        yield plan.precision
+    if overlapped := [axis.upper() for axis in ("tp", "ep") if getattr(plan, f"{axis}_overlap")]:
+        yield f"{' and '.join(overlapped)} communication overlapped"
+    for choice, words in OTHERWISE.items():
+        if (value := getattr(plan, choice)) != DEFAULTS[choice]:
+            yield words.format(value)
 
 
 def differences(plan: Plan, other: Plan) -> str:
