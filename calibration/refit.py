@@ -35,8 +35,7 @@ from traincast.accuracy.fit.parameters import Parameter, prior_precision
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
-from traincast.catalog.software_stacks import DEFAULT_STACK_OF_EXPERTS, FUSED_DISPATCHER
-from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
@@ -65,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.dry_run:
         return
     if not (options.keep_values or options.no_values):
-        for path in write_catalogue(with_wide(map(with_source, fitted.constants))):
+        for path in write_catalogue(map(with_source, fitted.constants)):
             report(f"wrote {path.relative_to(ROOT)}")
     if errors:
         write(runs, errors)
@@ -136,19 +135,6 @@ def with_source(constant: FittedConstant) -> FittedConstant:
     if constant.determined:
         source = f"fitted to {constant.runs} published runs, {today}"
     return replace(constant, source=source)
-
-
-def with_wide(constants: Iterable[FittedConstant]) -> Iterable[FittedConstant]:
-    """Yield constants, and those of the fused dispatcher as what the default stack has across domains."""
-    for constant in constants:
-        yield constant
-        part, _, name = constant.parameter.field.partition(".")
-        wide = f"{part}.wide_{name}"
-        if FUSED_DISPATCHER in constant.of and wide in ASSUMPTIONS:
-            of = (DEFAULT_STACK_OF_EXPERTS,)
-            parameter = replace(constant.parameter, path=f"stack.{wide}", of=of)
-            source = f"{constant.parameter.field} of {FUSED_DISPATCHER}"
-            yield replace(constant, of=of, parameter=parameter, source=source)
 
 
 def write_catalogue(constants: Iterable[FittedConstant], folder: Path = PACKAGE / "catalog") -> list[Path]:

@@ -13,6 +13,7 @@ from traincast.catalog.load import figures, system_document
 from traincast.catalog.schema import fields as entries
 from traincast.catalog.software_stacks import (
     DEFAULT_STACK,
+    FUSED_DISPATCHER,
     calibrated,
     calibrated_file,
     load_stack,
@@ -238,27 +239,20 @@ def test_an_unknown_assumption_is_refused():
         CALIBRATED.with_values({"overlap.tp_expose": 0.5})
 
 
-@pytest.mark.parametrize(
-    ("degrees", "like"),
-    [
-        ({"dp": 32, "ep": 8}, "megatron-core-2025"),  # a node of 8
-        ({"tp": 8, "dp": 4, "ep": 8}, "megatron-core-2025"),  # the group is that of the tensor ranks
-        ({"dp": 32, "ep": 32}, "megatron-core-deepep"),
-        ({"tp": 4, "dp": 8, "ep": 8, "etp": 4}, "megatron-core-deepep"),
-    ],
-)
-def test_the_default_dispatcher_of_experts_is_fused_where_their_group_spans_nodes(degrees, like):
+@pytest.mark.parametrize("degrees", [{"dp": 32, "ep": 8}, {"dp": 32, "ep": 32}])  # on a node of 8, on four
+def test_the_default_dispatcher_of_experts_is_fused_and_no_slower_than_all_to_all(degrees):
     plan = tc.Plan(**degrees)
-    est, as_stack = (
-        tc.estimate("qwen3-30b-a3b", "dgx-h100", plan, gbs=256, assumptions=name) for name in (None, like)
+    est, all_to_all = (
+        tc.estimate("qwen3-30b-a3b", "dgx-h100", plan, gbs=256, assumptions=name)
+        for name in (None, "megatron-core-2025")
     )
-    assert est.assumptions.name == "megatron-core-flex"
-    assert est.breakdown == as_stack.breakdown
-    assert est.memory == as_stack.memory
-    assert est.fits_probability == as_stack.fits_probability
-    flag = "flex" if like == "megatron-core-deepep" else "alltoall"
-    script = tc.export(est, to="megatron").text
-    assert f"--moe-token-dispatcher-type {flag}" in script
+    assert est.assumptions.name == FUSED_DISPATCHER
+    assert est.step_seconds < all_to_all.step_seconds
+    for estimate, flag in ((est, "flex"), (all_to_all, "alltoall")):
+        assert f"--moe-token-dispatcher-type {flag}" in tc.export(estimate, to="megatron").text
+    in_a_rack = tc.estimate("qwen3-30b-a3b", "gb200-nvl72", plan, gbs=256)  # NVLink spans its nodes
+    for estimate, backend in ((est, "deepep"), (in_a_rack, "hybridep")):
+        assert f"--moe-flex-dispatcher-backend {backend}" in tc.export(estimate, to="megatron").text
 
 
 def test_a_dense_model_has_the_usual_stack():

@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import stack_of_plan
 from traincast.launch.canonical import PLACEMENT_KNOBS, launch_facts
 from traincast.launch.export import FORMATS
 from traincast.launch.given import Given
@@ -136,7 +135,7 @@ def test_what_is_left_out_can_be_given_to_check(to, tmp_path):
         back = tc.estimate(read_model, MACHINE, plan, gbs=gbs, assumptions=est.assumptions)
         predicted = [(float(e.step_seconds), float(e.memory_bytes)) for e in (est, back)]
         assert predicted[1] == pytest.approx(predicted[0], rel=1e-9), (est.model.name, est.plan, knobs)
-        stack = stack_of_plan(est.assumptions.name, est.plan)
+        stack = est.assumptions.name
         assert form.stack(reading.settings) in (stack, ON_DEEPSPEED.get(stack))
 
 

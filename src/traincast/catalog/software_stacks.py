@@ -14,14 +14,13 @@ from traincast.core.system import System
 if TYPE_CHECKING:
     from traincast.catalog.schema.software_stack import AssumptionsFile, StackFile
     from traincast.core.model import Model
-    from traincast.core.plan import Plan
 
 CALIBRATED_FILE: Final = Path(__file__).with_name("calibrated.yaml")
 DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for
 PACKED_STACK: Final = "huggingface-eager"  #: where a frozen model's weights are packed (QLoRA)
 TPU_STACK: Final = "maxtext-2025"  # on TPUs, which run JAX
-DEFAULT_STACK_OF_EXPERTS: Final = "megatron-core-flex"  # and for models with experts
-FUSED_DISPATCHER: Final = "megatron-core-deepep"  # what the latter is where experts span fast domains
+# and for models with experts: the fused dispatcher of tokens is predicted faster wherever experts are
+FUSED_DISPATCHER: Final = "megatron-core-deepep"
 
 
 def stack_names() -> tuple[str, ...]:
@@ -74,19 +73,12 @@ def calibrated_file() -> "AssumptionsFile":
 
 def usual_stack(model: "Model") -> str:
     """Return the stack that "calibrated" stands for with a model."""
-    return DEFAULT_STACK if model.experts is None else DEFAULT_STACK_OF_EXPERTS
+    return DEFAULT_STACK if model.experts is None else FUSED_DISPATCHER
 
 
 def fitted_stack(name: str) -> str:
     """Return the stack whose runs the constants and errors of named assumptions are fitted to."""
-    return DEFAULT_STACK if name in (CALIBRATED, DEFAULT_STACK_OF_EXPERTS) else name
-
-
-def stack_of_plan(name: str, plan: "Plan") -> str:
-    """Return the stack of a plan: that with the dispatcher of tokens it has, where its group decides."""
-    if name != DEFAULT_STACK_OF_EXPERTS:
-        return name
-    return FUSED_DISPATCHER if plan.columns().experts_across_domains else DEFAULT_STACK
+    return DEFAULT_STACK if name == CALIBRATED else name
 
 
 def resolve(assumptions: str | Assumptions) -> Assumptions:

@@ -99,7 +99,6 @@ class MemoryTraffic:
     accumulation_passes: float = _is(1, "over a weight gradient added to those of earlier micro-batches")
     optimizer_passes: float = _is(0, "over the data of the optimizer in a step; 0 leaves its time out")
     expert_passes: float = _is(1, "of token permutation and expert activations")
-    wide_expert_passes: float = _is(0, "the same where an expert group spans fast domains; 0: no difference")
     expert_bias_passes: float = _is(
         1, "the same with biases of experts: added one by one, router weights in fp32, activation not fused"
     )
@@ -158,7 +157,6 @@ class Collectives:
     skew_seconds: float = _is(0, "wait of a tp collective for the slowest rank, per doubling of ranks", "s")
     gathers_operands: bool = _is(False, "tokens are cast to the product's precision before the tp all-gather")
     node_copies: bool = _is(False, "a token for several experts of a domain crosses the network once")
-    wide_node_copies: bool = _is(False, "the same only where a group of experts spans fast domains")
     rail_forwarding: float = _is(1, "share of traffic between rails forwarded inside the domain (NCCL's PXN)")
     transfers_scattered: float = _is(
         0,
@@ -175,7 +173,6 @@ class Overlap:
     tp_exposed: float = _is(1, "exposed share of tensor-parallel communication")
     tp_overlapped: float = _is(1, "the same if a plan overlaps it with products")
     ep_exposed: float = _is(1, "exposed share of expert-parallel communication")
-    wide_ep_exposed: float = _is(0, "the same where an expert group spans fast domains; 0: no difference")
     ep_overlapped: float = _is(
         1, "the same if a plan overlaps it with the work of another micro-batch, where that is long enough"
     )
@@ -297,7 +294,6 @@ class Host:
         0, "more operations issued in each direction where Megatron-LM's fused softmax does not apply"
     )
     sync_seconds: float = _is(0, "wait of a layer with experts until the host knows its experts' tokens", "s")
-    wide_sync_seconds: float = _is(0, "the same where an expert group spans domains; 0: no difference", "s")
     expert_dispatch_seconds: float = _is(
         0,
         "launch overhead of a layer with dropless experts in both directions, beside that of its operations; "

@@ -269,16 +269,6 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         return self.holders / self.replicas
 
     @property
-    def experts_across_domains(self) -> Column:
-        """Whether a group of experts spans fast domains."""
-        return (self.fast_tp * self.fast_cp * self.fast_dp) % (self.ep * self.etp) != 0
-
-    def of_dispatcher(self, inside: float, across: float) -> Column:
-        """Return a value for groups of experts inside a fast domain and for others; 0 for no difference."""
-        wide = self.experts_across_domains
-        return inside * (1 - wide) + across * wide if across else inside
-
-    @property
     def expert_holders(self) -> Column:
         """Ranks with the same experts: expert parallelism divides all ranks of a stage (parallel folding)."""
         return self.tp * self.cp * self.dp / (self.ep * self.etp)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from traincast.catalog.software_stacks import stack_of_plan
 from traincast.core.errors import ErrorCollector, InputError, require_known
 from traincast.core.model import Model
 from traincast.core.plan import Plan
@@ -104,9 +103,9 @@ def launch(
     if system.is_tpu:
         errors.add([f"system = {system.name}: {form.title} is written for GPUs; no format is for TPUs yet"])
     errors.raise_any()
-    stack = None if stack is None else stack_of_plan(stack, plan)
     facts = launch_facts(model, plan, gbs, system) | {"stack": stack}
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
+    facts |= {"nvlink_spans_nodes": system.fast_domain > MAX_GPUS_PER_NODE}
     draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
     read_back = form.read(form.write(draft))
     unexpressed = not_expressed(form, read_back, facts, model)

@@ -59,12 +59,6 @@ RUN_SETTINGS: Final[Values] = {
     "eval_iters": 0,
     "log_interval": 1,
 }
-ALL_TO_ALL: Final[Values] = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
-FUSED: Final[Values] = {
-    **ALL_TO_ALL,
-    "moe_token_dispatcher_type": "flex",
-    "moe_flex_dispatcher_backend": "deepep",
-}
 
 
 def megatron(writing: Writing) -> str:
@@ -110,7 +104,11 @@ def _dispatcher(writing: Writing) -> Values:
     """Return the settings of the dispatcher of tokens that the prediction assumes."""
     if "experts.experts" not in writing.facts:
         return {}
-    return FUSED if writing.facts.get("stack") == FUSED_DISPATCHER else ALL_TO_ALL
+    grouped = {"moe_grouped_gemm": True}
+    if writing.facts.get("stack") != FUSED_DISPATCHER:
+        return {"moe_token_dispatcher_type": "alltoall", **grouped}
+    backend = "hybridep" if writing.facts["nvlink_spans_nodes"] else "deepep"
+    return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": backend, **grouped}
 
 
 def bridge(writing: Writing) -> str:

@@ -87,7 +87,7 @@ def _permutation(
     exchange = Collective("all-to-all", nbytes, "ep", copies=config.routed, groups=limit)
     gather = Collective("all-gather", nbytes * plan.etp, "etp")
     scatter = Collective("reduce-scatter", nbytes * plan.etp, "etp")
-    elements = _expert_passes(sharding) * rows * width
+    elements = sharding.assumptions.traffic.expert_passes * rows * width
     there, back = (gather, scatter) if to_experts else (scatter, gather)
     moved = elementwise.moved(name, sharding.E, moves[0] * elements, moves[1] * elements, module="experts")
     return replace(
@@ -110,7 +110,7 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, routed, wide / sharding.plan.etp)
-    moved = sharding.E * _expert_passes(sharding)
+    moved = sharding.E * sharding.assumptions.traffic.expert_passes
     activated = elementwise.activation(f"experts.{model.mlp}", moved, inner, model.up_projections)
     inputs = model.up_projections * sharding.E * inner
     saved = sharding.plan.recipe.gates * inputs + sharding.gate_bytes(inner)
@@ -120,12 +120,6 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     yield replace(down, experts=True, recomputed_with="activation", role="down projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc2_bias", sharding, routed, e)
-
-
-def _expert_passes(sharding: Sharding) -> Column:
-    """Return the passes over the data of permutation and expert activations, relative to fused kernels."""
-    traffic = sharding.assumptions.traffic
-    return sharding.plan.of_dispatcher(traffic.expert_passes, traffic.wide_expert_passes)
 
 
 def _expert_bias(name: str, sharding: Sharding, routed: Routed, width: Column) -> Operation:

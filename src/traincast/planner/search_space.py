@@ -55,7 +55,7 @@ CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
 _LISTENER: Final = ContextVar[Callable[[int, int], None] | None]("listener", default=None)
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
-OF_EXPERTS: Final = ("ep", "etp", "load", "fast_tp")  # by `fast_tp` a bound places experts in a domain
+OF_EXPERTS: Final = ("ep", "etp", "load")
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, minimum, numbered, where
+from traincast.core.columns import distinct_values, numbered
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
@@ -56,12 +55,6 @@ COARSE: Final = 8  # times as many rows have bounds of their own, the others tho
 COARSE_ROWS: Final = 1 << 17  # but no more rows than these, or than are evaluated
 FEW: Final = 1 / 8  # of the rows of a first round: a round of no more is joined with the next
 MORE_ROWS: Final = 16  # times as many in each round, at most
-# Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
-BY_DISPATCHER: Final = (
-    ("host", "sync_seconds", "wide_sync_seconds"),
-    ("overlap", "ep_exposed", "wide_ep_exposed"),
-    ("traffic", "expert_passes", "wide_expert_passes"),
-)
 MOST_LAYOUTS: Final = 1 << 40  # of a batch
 LAYER_CHOICES: Final = tuple(
     name for name in CHOICES if name not in (*AROUND_LAYERS, "order") or name == "tp_overlap"
@@ -69,16 +62,6 @@ LAYER_CHOICES: Final = tuple(
 
 _Answer = TypeVar("_Answer")
 _Shape = tuple[CandidateBatch, bool]  # shape of batches, and whether they overlap exchanges with experts
-
-
-def least_of_dispatchers(assumed: Assumptions) -> Assumptions:
-    """Return assumptions in which groups of experts inside a fast domain are no slower than others."""
-    for group, inside, across in BY_DISPATCHER:
-        values = getattr(assumed, group)
-        if getattr(values, across):
-            least = minimum(getattr(values, inside), getattr(values, across))
-            assumed = replace(assumed, **{group: replace(values, **{inside: least})})
-    return assumed
 
 
 @dataclass(eq=False)
@@ -110,7 +93,6 @@ class Bounds:
 
     def __init__(self, searched: Searched, kept: Mapping[int, Rungs], progress: Progress | None = None):
         self.searched, self.assumed, self._kept = searched, searched.assumed, kept
-        self._least = least_of_dispatchers(self.assumed)
         host = replace(self.assumed.host, microbatch_seconds=0.0)  # which larger micro-batches pay less often
         self._without_waits = replace(self.assumed, host=host)
         self._domain = searched.system.fast_domain
@@ -177,11 +159,11 @@ class Bounds:
         for low in range(0, shape[-1], size):
             block = ..., slice(low, low + size)
             of_block = layers.take(block).given(ep_overlap=True)  # exchanges with experts count in full
-            timer = LeastTimer(of_block, self.searched.system, self._least, self._near)
+            timer = LeastTimer(of_block, self.searched.system, self.assumed, self._near)
             counted, once = Counted(), dict[str, tuple[list[Passes], PassSeconds]]()
             for row, recompute in enumerate(recomputes):
                 timer = timer.of(of_block.given(recompute=recompute))
-                for part, operations in parts(self._model, timer.plan, self._least, counted).items():
+                for part, operations in parts(self._model, timer.plan, self.assumed, counted).items():
                     if part not in once:
                         passes = timer.time_passes(operations)
                         once[part] = passes, timer.both_passes(operations, passes)
@@ -201,12 +183,12 @@ class Bounds:
 
     def _exposed(self, both: PassSeconds, again: PassSeconds, plans: Plans, overlaps: bool) -> Column:
         """Return the time of passes and recomputation but for exchanges that other work hides [s]."""
-        overlap, sent = self._least.overlap, both.exchange + again.exchange
+        sent = both.exchange + again.exchange
         share: Column = 0.0
         if nonzero(sent) and overlaps:
-            share = exposed_share(sent, both.work + again.work, self._least)
+            share = exposed_share(sent, both.work + again.work, self.assumed)
         elif nonzero(sent):
-            share = plans.of_dispatcher(overlap.ep_exposed, overlap.wide_ep_exposed)
+            share = self.assumed.overlap.ep_exposed
         recomputed = (again.work + share * again.exchange) / plans.recompute_every
         return both.work + share * both.exchange + recomputed
 
@@ -214,8 +196,6 @@ class Bounds:
         """Return layers with the choices of a batch, overlapped wherever they may be."""
         given = batch.given | {"order": ORDER, "pp": 1.0, "dp": 1.0}
         layers = replace(layers, **given).ready(self.assumed)
-        experts = layers.ep * layers.etp  # inside a fast domain where they can be
-        layers = replace(layers, fast_tp=where(experts <= self._domain, experts, 1.0))
         if batch.overlaps_in_domain:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers

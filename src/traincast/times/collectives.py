@@ -166,11 +166,7 @@ def all_to_all(
     `V`: size of a rank's tensor, its own part included [byte]; 0 for a group of one.
     """
     n, near = members
-    distinct_copies: Column | None
-    if assumed.collectives.wide_node_copies:
-        distinct_copies = 1 + (copies - 1) * is_group(n / near[0])
-    else:
-        distinct_copies = copies if assumed.collectives.node_copies else None
+    distinct_copies = copies if assumed.collectives.node_copies else None
     if assumed.collectives.protocols:
         return nccl.all_to_all(V, members, system.tiers, assumed.collectives, distinct_copies, groups)
     up: Column = 0.0

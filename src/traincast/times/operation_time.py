@@ -149,9 +149,8 @@ class OperationTimer:
         third of them forward, while the accelerator works.
         """
         host, (forward, backward, weight) = self.assumed.host, passes
-        if nonzero(host.sync_seconds) or host.wide_sync_seconds:
-            wait = self.plan.of_dispatcher(host.sync_seconds, host.wide_sync_seconds)
-            forward = replace(forward, compute=forward.compute + wait)
+        if nonzero(host.sync_seconds):
+            forward = replace(forward, compute=forward.compute + host.sync_seconds)
         if nonzero(host.expert_dispatch_seconds):
             third = host.expert_dispatch_seconds / 3
             forward = replace(forward, dispatch=forward.dispatch + third)
@@ -197,8 +196,7 @@ class OperationTimer:
             )
         exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
         if not plan.ep_overlap and nonzero(exchange):
-            inside, across = assumed.overlap.ep_exposed, assumed.overlap.wide_ep_exposed
-            exchange = plan.of_dispatcher(inside, across) * exchange
+            exchange = assumed.overlap.ep_exposed * exchange
         return PassSeconds(compute, memory, comm, exchange, self._dispatch(work))
 
     def _panelled(self, comm: Column, panels: Column, busy: Column) -> Column:
