@@ -2,8 +2,9 @@
 
 import json
 import math
+import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -350,7 +351,7 @@ def test_text_names_the_best_plan():
     assert str(said.miss[0]) not in "\n".join(lines[-6:])  # it does not fit, and is slower
     assert text == "\n".join(lines)
     for title, pair in {
-        "Runner-up": said.plans[1],
+        "Best alternative": said.plans[1],
         "Nearest to fitting that would be faster": said.faster,
         "Fastest if memory were unlimited": said.unlimited,
     }.items():
@@ -423,24 +424,44 @@ def test_text_where_nothing_fits():
 
 @pytest.mark.parametrize("strategy", ["1d", "context"])
 def test_components_named_as_cause_are_those_that_differ_most(strategy):
-    """The line below the runner-up says by how much each component differs, largest first."""
+    """The line below the best alternative says by how much each component differs, largest first."""
     found = tc.search(MODEL, system(HALF), gpus=GPUS, gbs=GBS, strategy=strategy)
     (_, best), (_, second) = (found.answer(family.plan) for family in found.families[:2])
     largest = max((second.breakdown[name] - best.breakdown[name] for name in best.breakdown), key=abs)
     lines = found.explain().lines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("Runner-up"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("Best alternative"))
     assert abs(largest) > 0
-    assert lines[at + 1].split(",")[0].endswith(f" {largest:+.3g} s")
+    assert re.split("[,;]", lines[at + 1])[0].endswith(f" {largest:+.3g} s")
+
+
+def test_the_best_alternative_is_the_second_of_the_list():
+    """A faster one loses by a preference, or as it is less likely to fit; both are said."""
+    search = partial(tc.search, "llama-3-8b", "dgx-h100", gpus=8, gbs=64)
+    found = search()
+    (first, best), (second, other) = (found.answer(family.plan) for family in found.families[:2])
+    assert found.explain().alternative == (second, other)
+    assert other.step_seconds < best.step_seconds
+    assert other.memory_bytes < best.memory_bytes
+    line, _, why = found.explain().next_best()
+    assert line.startswith(f"Best alternative: {other.step_seconds:.4g} s (-")
+    assert [(plan.cp, plan.pp) for plan in (first, second)] == [(1, 4), (2, 2)]
+    assert why == (
+        "    It is faster and leaner, but plan 1 has the fewest parallel axes besides dp (pp against cp, pp)."
+    )
+    unlikely = search(locks={"recompute": "none", "mbs": 1})
+    assert unlikely.explain().alternative[1].fits_probability < 0.9
+    assert unlikely.explain().next_best()[-1].endswith("faster, but is less likely to fit.")
+    assert len(search(objective="memory").explain().next_best()) == 2  # time does not rank
 
 
 def test_plans_that_cost_the_same():
-    """Without tensor parallelism SUMMA's panels cost nothing: one panel and two tie, and are no runner-up."""
+    """Without tensor parallelism SUMMA's panels cost nothing: one panel and two tie, and are one plan."""
     found = tc.search(MODEL, system(HALF), gpus=GPUS, gbs=GBS, strategy="summa")
     (first, best), (second, other) = found.plans[:2]
     assert replace(first, panels=2) == second
     assert best.step_seconds == other.step_seconds
     assert compare(found.plans[1], found.plans[0])[1] == "the same components"
-    assert found.explain().runner_up[0].to_dict() | {"panels": 1} != first.to_dict() | {"panels": 1}
+    assert found.explain().alternative[0].to_dict() | {"panels": 1} != first.to_dict() | {"panels": 1}
 
 
 def finite(value):

@@ -14,13 +14,14 @@ from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import PEAKS, System
-from traincast.core.units import count_of, gib, percent, signed
+from traincast.core.units import count_of, gib, percent, probability_text, signed
 from traincast.planner.evaluation import layouts_memory
 from traincast.planner.fits_in_memory import ROUNDING, Figure
 from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
+from traincast.planner.recommend import preferred
 from traincast.planner.search_space import Space
 from traincast.step.estimate import Answer, Estimate, estimate_columns
 from traincast.step.placement import divisors
@@ -192,14 +193,10 @@ class Explanation(Result):
         return [*held_lines, *(f"Accuracy with {recipe}: {cost}." for recipe, cost in self.accuracy.items())]
 
     @property
-    def runner_up(self) -> Answer | None:
-        """The next plan with other knobs and no faster: 1-D, and context of degree 1, are the same plan."""
-        (first, best), *others = self.plans
-        knobs = first.columns().numbers()
-        for plan, est in others:
-            if plan.columns().numbers() != knobs and est.step_seconds >= best.step_seconds:
-                return plan, est
-        return None
+    def alternative(self) -> Answer | None:
+        """The next plan with other knobs."""
+        first, *others = self.plans
+        return next((pair for pair in others if _knobs(pair[0]) != _knobs(first[0])), None)
 
     def binding(self) -> list[str]:
         """Lines on what the step is spent on, what better hardware would change, and a limit on replicas."""
@@ -230,11 +227,20 @@ class Explanation(Result):
             )
 
     def next_best(self) -> list[str]:
-        """Lines on the runner-up, if any, and why it loses."""
-        if self.runner_up is None:
+        """Lines on the best alternative, if any: how it differs, and why it is not recommended if faster."""
+        if self.alternative is None:
             return []
-        plan, causes = compare(self.runner_up, self.plans[0])
-        return [f"Runner-up: {plan}", f"    {causes}"]
+        (plan, est), (first, best) = self.alternative, self.plans[0]
+        line, causes = compare(self.alternative, self.plans[0])
+        change, odds = float(est.memory_bytes - best.memory_bytes), est.fits_probability
+        memory = f"{gib(abs(change))} {'more' if change > 0 else 'less'}" if change else "as much memory"
+        fits = "" if odds is None else f", fits with {probability_text(odds)}"
+        lines = [f"Best alternative: {line}", f"    {causes}; {memory}{fits}"]
+        if self.search.within is not None and est.step_seconds < best.step_seconds:
+            unlikely = odds is not None and odds < self.search.fit_probability
+            why = "is less likely to fit" if unlikely else f"plan 1 has {preferred(first, plan)}"
+            lines.append(f"    It is faster{' and leaner' if change < 0 else ''}, but {why}.")
+        return lines
 
     def _degrees(self, kind: str, rows: list[BestOfDegree]) -> list[str]:
         if not rows:
@@ -345,6 +351,12 @@ class Explanation(Result):
 def _estimate(answer: Answer | None) -> Estimate | None:
     """Return the estimate of an answer, if there is one."""
     return None if answer is None else answer[1]
+
+
+def _knobs(plan: Plan) -> dict[str, Any]:
+    """Return what tells plans apart: 1-D, and context of degree 1, are the same plan."""
+    knobs = plan.columns().numbers() | plan.choices()
+    return knobs | {"cp_kind": "none"} if plan.cp == 1 else knobs
 
 
 def _tensor_degree(space: Space) -> Column:

@@ -101,6 +101,12 @@ PREFERENCES: Final = (
 )
 
 
+def preferred(plan: Plan, other: Plan) -> str:
+    """Say what a plan is preferred to another for: the first of `PREFERENCES` in which they differ."""
+    differ = (row for row in PREFERENCES if row.key(plan) != row.key(other))
+    return next((f"{about} ({text(plan)} against {text(other)})" for about, _, text, _ in differ), "")
+
+
 class Choice(NamedTuple):
     """The preferred one of several candidates, and what it has over the others."""
 

@@ -121,7 +121,7 @@ def _pareto_table(result: Found) -> Table:
 
 
 def _comparisons(explanation: Explanation) -> dict[str, Any]:
-    """Return the runner-up and the fastest plan of each degree against the recommended one."""
+    """Return the best alternative and the fastest plan of each degree against the recommended one."""
     best = explanation.plans[0]
 
     def row(degree: int, answer: Answer | None, least: float) -> tuple[object, ...]:
@@ -150,9 +150,8 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         for kind, degrees in kinds.items()
         if degrees
     ]
-    other = explanation.runner_up
-    runner_up = None if other is None else dict(zip(("change", "causes"), compare(other, best), strict=True))
-    return {"runner_up": runner_up, "held_constant": explanation.held_constant(), "degrees": tables}
+    sentences = [*explanation.next_best(), *explanation.held_constant()]
+    return {"comparisons": sentences, "degrees": tables}
 
 
 def _misses(explanation: Explanation) -> dict[str, Any]:
