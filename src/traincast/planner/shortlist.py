@@ -49,7 +49,8 @@ from traincast.step.step_time import least_step_seconds
 from traincast.times.operation_time import LeastTimer, Passes, PassSeconds, exposed_share
 
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
-FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows
+FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows,
+ROWS_OF_BATCH: Final = 12  # or so many for each batch, of which every round has a fixed cost
 FIRST_OF_GROUP: Final = 8  # of each of several groups
 COARSE: Final = 8  # times as many rows have bounds of their own, the others those of ladders;
 COARSE_ROWS: Final = 1 << 17  # but no more rows than these, or than are evaluated
@@ -365,7 +366,8 @@ class Shortlist:
         ]
         self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
         every = sum(int((of.high - of.low).sum()) for of in rungs)
-        rows = int(np.clip(FIRST_SHARE * every, *FIRST_ROWS))
+        few, many = FIRST_ROWS[0], max(FIRST_ROWS[1], ROWS_OF_BATCH * len(kept))
+        rows = int(np.clip(FIRST_SHARE * every, few, many))
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
         self._wanted, coarse = list[_Wanted](), every > COARSE * self._first
         for alike, of, wanted in zip(bounds.alike, rungs, ladders, strict=True):
