@@ -20,6 +20,7 @@ from traincast.planner.recommend import (
     Candidate,
     _fastest_sentence,
     choose,
+    distinct,
     families,
     layout_of,
     recommend,
@@ -267,6 +268,19 @@ def test_a_family_is_represented_by_a_plan_that_fits_as_wanted():
     assert [family.plan for family in rows] == [first.plan, other[1].plan]
     assert rows[1].alike == tuple(other)
     assert families([first, *other], first, memory_limit=1.5, within=0.02)[1].plan == other[0].plan
+
+
+def test_stages_of_zero_that_shard_nothing_are_one_plan():
+    """Of those that fit the lowest stands for them; with a second replica they are different plans."""
+    one_gpu = tc.search("llama-3.2-1b", "dgx-h100", gpus=1, gbs=8, framework="deepspeed")
+    assert {plan.zero for plan, _ in one_gpu.plans} == {0, 1, 2, 3}
+    assert [family.plan.zero for family in one_gpu.families] == [0]
+    assert one_gpu.recommended[0].zero == one_gpu.fastest[0].zero == 0
+    stages = [candidate(zero=zero, dp=1, fast_dp=1) for zero in (2, 0, 3)]
+    assert distinct(stages) == [stages[1]]
+    for one in ({"seconds": 1.1}, {"dp": 2}, {"mbs": 2}):
+        other = candidate(**{"zero": 3, "dp": 1, "fast_dp": 1} | one)
+        assert distinct([stages[0], other]) == [stages[0], other]
 
 
 def test_recommend_asks_for_candidates_near_the_fastest_that_fits_as_wanted():

@@ -24,6 +24,7 @@ VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order
 # Modules by the work that recomputing them repeats: elementwise, one product, core attention, many products.
 RECOMPUTED_WORK: Final = ("norms", "activation", "latent", "attention", "per-op", "mlp", "experts", "full")
 _family_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in (*VARIED, *PLACEMENTS)))
+_run_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name != "zero"))
 layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
@@ -107,6 +108,17 @@ def preferred(plan: Plan, other: Plan) -> str:
     return next((f"{about} ({text(plan)} against {text(other)})" for about, _, text, _ in differ), "")
 
 
+def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates that are different runs: the lowest stage of ZeRO where nothing is sharded."""
+    runs: dict[Any, Candidate] = {}
+    for one in candidates:
+        sharded = one.plan.dp * one.plan.cp > one.plan.replicas
+        run = _run_of(one.plan), one.seconds, one.plan.zero if sharded else None
+        if run not in runs or one.plan.zero < runs[run].plan.zero:
+            runs[run] = one
+    return list(runs.values())
+
+
 class Choice(NamedTuple):
     """The preferred one of several candidates, and what it has over the others."""
 
@@ -175,9 +187,9 @@ def recommend(
     within : float
         Share of the fastest time within which plans count as equally fast.
     """
-    fastest = near(0.0, math.inf)[0]
-    pool = near(within, limits[0])
-    likely = choose(pool or near(within, limits[1]()))
+    fastest = distinct(near(0.0, math.inf))[0]
+    pool = distinct(near(within, limits[0]))
+    likely = choose(pool or distinct(near(within, limits[1]())))
     chosen = likely.candidate
     reason = [
         *_fit_sentences(chosen, probability, wanted, bool(pool)),
@@ -267,7 +279,7 @@ def families(
     Alike are those whose time differs by at most `WITHIN`.
     """
     groups: dict[Any, list[Candidate]] = {_family_of(first.plan): []}
-    for candidate in candidates:
+    for candidate in distinct(candidates):
         groups.setdefault(_family_of(candidate.plan), []).append(candidate)
     rows: list[tuple[Candidate, Family]] = []
     for members in groups.values():

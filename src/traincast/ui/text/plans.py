@@ -333,7 +333,7 @@ def _cell(family: Family, name: str) -> str:
     """Return a knob of the plan of a line, and in brackets what others alike have."""
     plan, others = family.plan, family.others(name) if name in VARIED else []
     if not others:
-        return _short_words(knob_text(plan, name))
+        return str(plan.zero) if name == "zero" else _short_words(knob_text(plan, name))
     texts = [_short_words(_value_text(name, value)) for value in others]
     if isinstance(others[0], int):  # numbers ascend
         texts = ["-".join(dict.fromkeys((texts[0], texts[-1])))]
