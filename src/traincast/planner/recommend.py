@@ -253,14 +253,14 @@ class Family:
     alike: tuple[Candidate, ...]  # that plan may be among them
 
     def others(self, knob: str) -> list[Any]:
-        """Return the other values of one of `VARIED`, ascending."""
-        own = getattr(self.plan, knob)
-        ordered = sorted((candidate.plan for candidate in self.alike), key=_order_of(knob))
-        values = dict.fromkeys(getattr(plan, knob) for plan in ordered)
-        return [value for value in values if value != own]
+        """Return the values that one of `VARIED` alone can have instead, ascending."""
+        same = attrgetter(*(name for name in VARIED if name != knob))
+        plans = [one.plan for one in self.alike if same(one.plan) == same(self.plan)]
+        values = dict.fromkeys(getattr(plan, knob) for plan in sorted(plans, key=_order_of(knob)))
+        return [value for value in values if value != getattr(self.plan, knob)]
 
     def varied(self) -> dict[str, list[Any]]:
-        """Return the knobs in which plans alike differ, with their other values."""
+        """Return the knobs of which another value alone is about as fast, with these values."""
         others = {knob: self.others(knob) for knob in VARIED}
         return {knob: values for knob, values in others.items() if values}
 

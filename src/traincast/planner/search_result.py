@@ -425,7 +425,7 @@ class FamilyOfPlans(Result):
     plan: Annotated[DescribedPlan, INLINE]
     others: Annotated[
         dict[str, list[Any]],
-        Doc("other values of these knobs in plans of the family whose time is within 2%", kind="object"),
+        Doc("other values of each knob alone, whose time is within 2%", kind="object"),
     ]
 
 

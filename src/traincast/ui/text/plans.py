@@ -312,7 +312,7 @@ class Ranking:
         if self.is_placed:
             yield f"fast: ranks of a group in one fast domain of {system.fast_domain:,}, where several are"
         if any(family.others(name) for family in self.families for name in VARIED if name in columns):
-            yield f"(…): values of plans otherwise alike, within {WITHIN:.0%} of the line's time"
+            yield f"(…): other values of this knob alone, within {WITHIN:.0%} of the line's time"
         plans = [family.plan for family in self.families]
         sets = {plan.recompute: _short_words(plan.recompute) for plan in plans if "+" in plan.recompute}
         for value, short in sets.items():
@@ -330,7 +330,7 @@ def _spread_text(estimates: Sequence[Estimate]) -> str:
 
 
 def _cell(family: Family, name: str) -> str:
-    """Return a knob of the plan of a line, and in brackets what others alike have."""
+    """Return a knob of the plan of a line, and in brackets what else it can be."""
     plan, others = family.plan, family.others(name) if name in VARIED else []
     if not others:
         return str(plan.zero) if name == "zero" else _short_words(knob_text(plan, name))
