@@ -454,6 +454,18 @@ def test_the_best_alternative_is_the_second_of_the_list():
     assert len(search(objective="memory").explain().next_best()) == 2  # time does not rank
 
 
+def test_accuracy_of_the_recommended_recipes_is_said_where_several_were_searched():
+    search = partial(tc.search, "llama-3-8b", "dgx-h100", gpus=8, gbs=64)
+    found = search(locks={"precision": ["bf16", "fp8-current"], "optimizer_kind": ["adam", "adam-8bit"]})
+    plan, _ = found.recommended
+    assert (plan.precision, plan.optimizer_kind) == ("fp8-current", "adam")
+    (line,) = found.explain().chosen_accuracy()
+    assert line.startswith("Accuracy with precision=fp8-current: ")
+    assert "arXiv" in line
+    assert line in found.explain().lines()
+    assert search(locks={"precision": "fp8-current"}).explain().chosen_accuracy() == []
+
+
 def test_plans_that_cost_the_same():
     """Without tensor parallelism SUMMA's panels cost nothing: one panel and two tie, and are one plan."""
     found = tc.search(MODEL, system(HALF), gpus=GPUS, gbs=GBS, strategy="summa")

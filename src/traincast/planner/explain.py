@@ -1,7 +1,7 @@
 """Explain a search: what limits the recommended plan, how others differ, and what would make misses fit."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, Final, TypeAlias
@@ -17,6 +17,7 @@ from traincast.core.system import PEAKS, System
 from traincast.core.units import count_of, gib, percent, probability_text, signed
 from traincast.planner.evaluation import layouts_memory
 from traincast.planner.fits_in_memory import ROUNDING, Figure
+from traincast.planner.framework_spaces import lock_values
 from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
@@ -190,7 +191,17 @@ class Explanation(Result):
         # where nothing fits, those that would make it fit have lines of their own
         held = ", ".join(str(knob) if self.plans else knob.knob for knob in self.held)
         held_lines = [f"Held constant, not searched: {held}."] if held else []
-        return [*held_lines, *(f"Accuracy with {recipe}: {cost}." for recipe, cost in self.accuracy.items())]
+        return [*held_lines, *self._accuracy_lines(self.accuracy)]
+
+    def chosen_accuracy(self) -> list[str]:
+        """Lines on the accuracy of what the recommended plan has of several recipes searched."""
+        locks = self.search.locks.items() if self.plans else ()
+        several = (name for name, value in locks if len(lock_values(name, value)) > 1)
+        return self._accuracy_lines(f"{name}={getattr(self.plans[0][0], name)}" for name in several)
+
+    def _accuracy_lines(self, recipes: Iterable[str]) -> list[str]:
+        costs = self.accuracy
+        return [f"Accuracy with {recipe}: {costs[recipe]}." for recipe in recipes if recipe in costs]
 
     @property
     def alternative(self) -> Answer | None:

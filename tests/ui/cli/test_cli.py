@@ -99,6 +99,14 @@ def test_output_is_as_it_was_approved(name, run):
     assert timeless(out) == timeless(approved)
 
 
+def test_sets_of_modules_are_explained_where_the_table_has_them(run):
+    question = "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 64 --tp 1 --recompute norms+activation"
+    assert "norms+1" not in run(question)[1]
+    several = run(f"{question},none")[1]
+    assert re.search(r"^ *\d+ .* norms\+1 ", several, re.MULTILINE)
+    assert "norms+1: norms+activation" in several
+
+
 def test_a_calibrated_plan_states_its_interval(run):
     _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 3")
     assert re.search(r"^# +step +GiB fits strategy", out, re.MULTILINE)

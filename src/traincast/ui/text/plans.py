@@ -109,8 +109,8 @@ def search(
             yield from paragraphs(result.recommendation.reason)
         if not why:  # else it stands beside the time
             yield from _outside(result.recommended[1])
-    details = explanation.lines() if why else [*explanation.binding(), *explanation.next_best()]
-    yield from paragraphs(*details)
+    short = *explanation.chosen_accuracy(), *explanation.binding(), *explanation.next_best()
+    yield from paragraphs(*(explanation.lines() if why else short))
     more = {
         "--why: parts of time and memory, every degree of tp and cp, near misses": why,
         "--rejected: candidates that break each rule": rejected,
@@ -313,12 +313,11 @@ class Ranking:
             yield f"fast: ranks of a group in one fast domain of {system.fast_domain:,}, where several are"
         if any(family.others(name) for family in self.families for name in VARIED if name in columns):
             yield f"(…): other values of this knob alone, within {WITHIN:.0%} of the line's time"
-        plans = [family.plan for family in self.families]
-        sets = {plan.recompute: _short_words(plan.recompute) for plan in plans if "+" in plan.recompute}
-        for value, short in sets.items():
-            yield f"{short}: {value}"
+        listed = self.families if "recompute" in columns else []
+        sets = (value for family in listed for value in (family.plan.recompute, *family.others("recompute")))
+        yield from (f"{_short_words(value)}: {value}" for value in dict.fromkeys(sets) if "+" in value)
         if same:
-            values = (f"{name}={knob_text(plans[0], name)}" for name in same)
+            values = (f"{name}={knob_text(self.families[0].plan, name)}" for name in same)
             yield f"in all of them: {', '.join(values)}"
 
 

@@ -59,6 +59,6 @@ export function fold(box) {
 export function says({ feasible, candidates, system, plans }) {
   const fit = `${whole(feasible)} of ${whole(candidates)} candidates fit in ${gib(system.capacity_bytes)}`;
   const listed = `the first is recommended, the other ${plans.length - 1} are the best that differ from it`;
-  const alike = "In brackets: values of plans otherwise alike, within 2% of the line's time";
+  const alike = "In brackets: other values of this knob alone, within 2% of the line's time";
   return `${fit}; ${listed}. ${alike}. Pin two to compare them.`;
 }
