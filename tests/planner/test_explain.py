@@ -512,7 +512,10 @@ def test_a_batch_that_shares_few_divisors_with_the_gpus_is_named():
     # 12 = 4 x 3 and 64: at most 4 replicas of 3 ranks; 60 = 12 x 5 is the next batch that 12 replicas divide
     said = "\n".join(tc.search("llama-3-8b", "dgx-h100", gpus=12, gbs=64).explain().binding())
     assert "dp is at most 4, which divides 12 GPUs and the global batch of 64: a replica" in said
-    assert "A global batch of 60 allows dp=12, 8 GPUs dp=8." in said
+    assert "dp can be 12 with a global batch of 60, or 8 on 8 GPUs." in said
+    for gbs, near in ((127, "128"), (1_000_003, "1,000,000")):  # a prime: one replica
+        lines = tc.search("llama-3-8b", "dgx-h100", gpus=64, gbs=gbs).explain().binding()
+        assert lines[-1].endswith(f"64 ranks or more. dp can be 64 with a global batch of {near}.")
     for gbs in (60, 8):  # every dp is possible, or replicas of two ranks
         more = tc.search("llama-3-8b", "dgx-h100", gpus=16 if gbs == 8 else 12, gbs=gbs).explain().binding()
         assert "dp is at most" not in "\n".join(more)

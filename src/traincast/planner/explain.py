@@ -31,6 +31,7 @@ from traincast.step.validity import rules
 Search: TypeAlias = Any  # a `Found`, whose module imports this one
 MAX_SLOWDOWN_LISTED: Final = 2.0  # of the best time; degrees slowed down by more share one line
 HARDWARE_NUDGE: Final = 1.1  # a hardware figure is tried 10 % better
+NEAR_BATCH: Final = 0.2  # of the global batch: how far one lies that is proposed instead
 JOB_SIZES_TRIED: Final = 64  # numbers of GPUs tried below and above the search's
 MAX_JOB_GPUS: Final = 1 << 17  # largest job tried when searching for a size that fits
 
@@ -224,17 +225,24 @@ class Explanation(Result):
         ]
 
     def _replica_limit(self, plan: Plan) -> Iterator[str]:
-        """Yield a line where batch and GPUs share so few divisors that replicas are wide."""
+        """Yield a line where a near batch, or fewer GPUs, would allow more replicas."""
         gpus, gbs = self.search.gpus, self.search.gbs
         replicas = math.gcd(gpus, gbs)
         ranks = gpus // replicas
-        if plan.dp == replicas and ranks & (ranks - 1):  # powers of two are usual degrees
+        if plan.dp != replicas:
+            return
+        multiples = (max(round(gbs / n), 1) * n for n in divisors(gpus)[::-1].tolist())
+        batch = next(n for n in multiples if abs(n - gbs) <= NEAR_BATCH * gbs)
+        instead = []
+        if (more := math.gcd(gpus, batch)) > replicas:
+            instead.append(f"{more:,} with a global batch of {batch:,}")
+        if ranks & (ranks - 1):  # powers of two are usual degrees
             fewer = next(n for n in range(gpus - 1, 0, -1) if n // math.gcd(n, gbs) in (1, 2, 4, 8))
-            batch = max(round(gbs / gpus), 1) * gpus
+            instead.append(f"{math.gcd(fewer, gbs):,} on {count_of(fewer, 'GPU')}")
+        if instead:
             yield (
                 f"dp is at most {replicas:,}, which divides {gpus:,} GPUs and the global batch of {gbs:,}: a "
-                f"replica takes {ranks:,} ranks or more. A global batch of {batch:,} allows dp={gpus:,}, "
-                f"{count_of(fewer, 'GPU')} dp={math.gcd(fewer, gbs):,}."
+                f"replica takes {ranks:,} ranks or more. dp can be {', or '.join(instead)}."
             )
 
     def next_best(self) -> list[str]:
