@@ -1,6 +1,7 @@
 """Recommended plans: probability of fitting, preferences between plans of equal time, and families."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -232,7 +233,7 @@ def test_every_module_has_a_place_in_the_order_of_recomputed_work():
         ({"offload": "optimizer"}, ["offload"]),
         ({"optimizer_kind": "adam-8bit"}, ["optimizer_kind"]),
         ({"dp": 4, "cp": 2, "cp_kind": "ring", "fast_dp": 4, "fast_cp": 2}, []),
-        ({"dp": 4, "cp": 2, "cp_kind": "ring", "fast_dp": 4, "fast_cp": 1}, ["fast_cp"]),
+        ({"dp": 4, "cp": 2, "cp_kind": "ring", "fast_dp": 4, "fast_cp": 1}, ["CP over the slow network"]),
         ({"replicas": 2}, ["replicas"]),
         ({"order": "tp-cp-pp-dp"}, ["order"]),
     ],
@@ -266,6 +267,13 @@ def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found
     assert len(kinds) == 10
     times = [found.answer(family.plan)[1].step_seconds for family in listed[1:]]
     assert times == sorted(times)
+
+
+def test_the_plans_to_measure_are_named_with_the_knobs_in_which_they_differ(found):
+    said = re.search(r"measure 1 and (\d+), which differ most \((.*)\)\.$", found.confidence)
+    other, knobs = found.families[int(said[1]) - 1].plan.to_dict(), said[2].split(", ")
+    first = found.recommended[0].to_dict()
+    assert set(knobs) == {name for name in first if first[name] != other[name]} - set(PLACEMENTS)
 
 
 def test_a_family_is_represented_by_a_plan_that_fits_as_wanted():

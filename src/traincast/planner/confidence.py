@@ -8,6 +8,7 @@ import numpy as np
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
+from traincast.planner.plan_sentences import changed_knobs
 from traincast.step.estimate import Answer, estimate_columns
 from traincast.step.uncertainty import (
     COMPONENTS,
@@ -46,7 +47,8 @@ def equality_sentence(listed: Sequence[Answer]) -> str:
     within = "equal within what the model can tell"
     if len(equal) == 2:
         return f"Plans 1 and {other} are {within}; measure both."
-    return f"Plans {_ranges(equal + 1)} are {within}; measure 1 and {other}, which differ most."
+    knobs = ", ".join(changed_knobs(listed[0][0], listed[other - 1][0])) or "placement"
+    return f"Plans {_ranges(equal + 1)} are {within}; measure 1 and {other}, which differ most ({knobs})."
 
 
 def _ranges(numbers: Ints) -> str:

@@ -96,10 +96,15 @@ def _parts(plan: Plan, domain: str, domains: str) -> Iterator[str]:
             yield words.format(value)
 
 
+def changed_knobs(plan: Plan, other: Plan) -> list[str]:
+    """Return the knobs, placement aside, in which a plan differs from another."""
+    names = (name for name in (*KNOBS, *CHOICES) if name not in PLACEMENTS)
+    return [name for name in names if getattr(plan, name) != getattr(other, name)]
+
+
 def differences(plan: Plan, other: Plan) -> str:
     """Say in which knobs a plan differs from another, or the whole plan where it differs in many."""
-    names = [name for name in (*KNOBS, *CHOICES) if name not in PLACEMENTS]
-    changed = [name for name in names if getattr(plan, name) != getattr(other, name)]
+    changed = changed_knobs(plan, other)
     if len(changed) > MAX_KNOBS_COMPARED:
         return str(plan)
     values = (f"{name} {getattr(plan, name)} instead of {getattr(other, name)}" for name in changed)

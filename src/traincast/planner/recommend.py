@@ -50,8 +50,8 @@ UNUSUAL: Final[Mapping[str, Callable[[Plan], bool]]] = {
     "optimizer_kind": _differs("optimizer_kind"),  # can change convergence,
     "grad_dtype": _differs("grad_dtype"),  # as can rounding of accumulated gradients
     "tp_kind": _differs("tp_kind"),  # frameworks in use shard in one dimension
-    "fast_tp": lambda plan: (plan.fast_tp or 1) < plan.tp,  # the slow network is exposed in every layer,
-    "fast_cp": lambda plan: (plan.fast_cp or 1) < plan.cp,  # by ring attention or all-to-all
+    "TP over the slow network": lambda plan: (plan.fast_tp or 1) < plan.tp,  # exposed in every layer,
+    "CP over the slow network": lambda plan: (plan.fast_cp or 1) < plan.cp,  # by ring or all-to-all
     "schedule": lambda plan: plan.schedule not in ("gpipe", "1f1b"),  # a backward pass split in two
     "replicas": _differs("replicas"),  # of the sharded state (HSDP)
     "order": _differs("order"),  # launchers number ranks by default
