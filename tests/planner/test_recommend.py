@@ -349,6 +349,8 @@ def test_a_plan_in_words():
         "micro-batches of 1 sequence, DP communication not overlapped, ranks in order tp-cp-pp-dp, "
         "unfused attention, mxfp8, muon, fp32 gradients"
     )
+    assert "ZeRO-2) within each of 4 groups" in in_words(Plan(dp=8, zero=2, replicas=4), 8)
+    assert "8 replicas, nothing sharded over them, micro" in in_words(Plan(dp=8, zero=2, replicas=8), 8)
     assert "inside a fast domain of 72" in in_words(Plan(tp=8, fast_tp=8), 72)
     assert "inside a fast domain of 8,960" in in_words(Plan(tp=8, fast_tp=8), 8960)
 

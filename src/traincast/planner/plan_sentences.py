@@ -80,9 +80,9 @@ def _parts(plan: Plan, domain: str, domains: str) -> Iterator[str]:
         fast = int(Placement(plan.columns(), ()).group("ep").near[0])
         yield f"{plan.ep}-way expert parallel {where(plan.ep, fast)}"
     yield count_of(plan.dp, "replica")
-    if plan.dp * plan.cp > 1:
-        within = f" within each of {plan.replicas} groups" if plan.replicas > 1 else ""
-        yield f"{SHARDED[plan.zero]}{within}"
+    if (holders := plan.dp * plan.cp) > 1:
+        within = f" within each of {plan.replicas} groups" if 1 < plan.replicas < holders else ""
+        yield f"{SHARDED[plan.zero if plan.replicas < holders else 0]}{within}"
     yield f"micro-batches of {count_of(plan.mbs, 'sequence')}"
     if plan.recompute != "none":
         whole = plan.recompute in ("full", "selective")
