@@ -318,7 +318,7 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
         NEOX_EXPERTS, {"gpus": 8}, {"format": "gpt-neox", "topk": 1, "capacity": None, "attention": "flash",
                                     "precision": "bf16", "offload": "optimizer"}),
     "the same, its second run, for which A2A_OVERLAP=1 of the first does not count": (
-        MODEL_ZOO, {"recipe": "2"}, {"gpus": 256, "ep": 32, "ep_overlap": False, "precision": "mxfp8"}),
+        MODEL_ZOO, {"recipe": "2", "system": "dgx-b200"}, {"gpus": 256, "ep": 32, "ep_overlap": False, "precision": "mxfp8"}),
     # Of runtime_configs/benchmarking: PR and SEQ_LEN by default, the rest by model in runtime.conf (e865051).
     "yanring/Megatron-MoE-ModelZoo best_practice/qwen3/run_30b.sh e865051, its third run": (
         "export MODEL=Qwen3-30B-A3B\nEP=8 MBS=4 NNODES=1 bash sbatch_benchmarking.sh",
@@ -378,7 +378,7 @@ def test_published_launches_are_read(source, tmp_path):
     text, given, expected = READINGS[source]
     path = tmp_path / "launch"
     path.write_text(text, encoding="utf-8")
-    read = figures(tc.check(path, "dgx-h100", **given))
+    read = figures(tc.check(path, **{"system": "dgx-h100"} | given))
     billions = expected.get("billions", read["billions"])
     assert read["billions"] == pytest.approx(billions, rel=0.02)
     assert {name: read[name] for name in expected if name != "billions"} == {

@@ -63,7 +63,8 @@ def test_tpus_run_jax_by_default():
     tpus = tc.load_system("tpu-v5p-pod")
     assert default_framework(DENSE, tpus).name == "jax"
     assert default_framework(DENSE, tpus).assumptions == usual_assumptions(DENSE, tpus) == "maxtext-2025"
-    assert default_framework(DENSE, tpus, ("ulysses",)).name == "megatron"  # MaxText has no Ulysses
+    assert default_framework(DENSE, tpus, ("ulysses",)).name == "any"  # MaxText has no Ulysses
+    assert FRAMEWORKS["any"].usual_assumptions(DENSE, tpus) == "maxtext-2025"
     assert default_framework(tc.load_model("gpt3-1t"), tpus).name == "paper"
     assert default_framework(DENSE, H100).name == "megatron"
 
@@ -256,8 +257,6 @@ def test_all_invalid_locks_are_reported_at_once():
         match="known: any, deepspeed, fsdp, huggingface, jax, megatron, nanotron, paper, torchtitan",
     ):
         framework("colossal")
-    with pytest.raises(tc.InputError, match="the locks leave nothing"):
-        tc.search(DENSE, H100, gpus=8, gbs=16, framework="megatron", locks={"ep": 2})
 
 
 def test_deepspeed_runs_no_zero_2_in_a_pipeline():
@@ -285,6 +284,91 @@ def test_nanotron_searches_its_schedules_and_says_what_it_holds_constant():
     assert {outcome.space.batch.given["schedule"] for outcome in found.outcomes} == {"1f1b", "gpipe"}
     held = {knob.knob: (knob.value, knob.other) for knob in found.explain().held}
     assert held["grad_dtype"] == ("usual", "16-bit")
+
+
+@pytest.mark.parametrize(
+    ("name", "locks", "problem"),
+    [
+        ("megatron", {"schedule": "dualpipe"}, "schedule = dualpipe: megatron does not run it; it runs 1f1b"),
+        ("megatron", {"recompute": "mlp+per-op"}, r"recompute = mlp\+per-op: megatron does not run it"),
+        ("nanotron", {"zero": [1, 3]}, "zero = 3: nanotron does not run it; it runs 0, 1"),
+        (
+            "deepspeed",
+            {"cp_kind": "ring"},
+            "cp_kind = ring: deepspeed does not run it; it runs none, ulysses",
+        ),
+        ("torchtitan", {"order": "tp-cp-pp-dp"}, "order = tp-cp-pp-dp: torchtitan does not run it"),
+        ("fsdp", {"pp": 4}, "pp = 4: fsdp runs no pipeline"),
+        ("deepspeed", {"pp": 2, "zero": 2}, "zero = 2: deepspeed runs ZeRO-1 at most in a pipeline"),
+        ("torchtitan", {"zero": 3, "schedule": "zb-v"}, "zero = 3: .* unless zero and pp are both given"),
+        ("fsdp", {"ep": 2}, "ep = 2: fsdp does not shard experts"),
+        ("any", {"schedule": "zb-v", "vp": 3}, "vp = 3: schedule zb-v needs vp = 2"),
+        ("any", {"tp2": 2, "cp": 2}, "tp2 = 2: of strategies summa only, not of 1d, ring, ulysses"),
+    ],
+)
+def test_what_a_named_framework_does_not_run_is_refused_with_the_reason(name, locks, problem):
+    with pytest.raises(tc.InputError, match=problem) as error:
+        tc.search(MOE, H100, gpus=16, gbs=64, framework=name, locks=locks)
+    beyond = name != "any" and "unless" not in problem
+    assert str(error.value).endswith("; framework any has it") == beyond
+
+
+def test_locks_that_no_framework_has_are_refused_without_naming_one():
+    for name in ("any", "megatron", None):
+        for locks, problem in (
+            ({"ep": 2}, "ep = 2: the model has no experts"),
+            ({"cp_kind": "ring", "mbs": 1}, "cp_kind = ring, mbs = 1: .* runs no such plan of strategies 1d"),
+            ({"cp": 2}, "cp = 2: of strategies context, ring, ulysses, hybrid only, not of 1d"),
+        ):
+            asked = {"strategy": "1d", "framework": name, "locks": locks}
+            with pytest.raises(tc.InputError, match=f"search: {problem}$"):
+                tc.search(DENSE, H100, gpus=8, gbs=16, **asked)
+
+
+def test_a_lock_that_the_usual_framework_does_not_run_searches_any():
+    asked = {"gpus": 16, "gbs": 64, "locks": {"schedule": "dualpipe", "pp": 2, "mbs": 1}}
+    assert tc.search(DENSE, H100, **asked).framework.name == "any"
+    assert tc.search(DENSE, H100, **asked | {"locks": {"zero": 3}}).framework.name == "megatron"
+
+
+@pytest.mark.parametrize(
+    ("locks", "problem"),
+    [
+        ({"recompute_every": 2, "recompute": "none"}, "recompute_every > 1: needs recompute full"),
+        ({"offload_every": 2}, "offload_every > 1: needs offload activations"),
+        ({"schedule": "zb-h1", "pp": 1}, "pp = 1: schedule zb-h1 is of a pipeline"),
+        ({"layout": "3,4"}, "layout = 3,4: its numbers add up to 7 layers, not to the 6 of the model"),
+    ],
+)
+def test_locks_that_contradict_each_other_or_the_model_are_refused(locks, problem):
+    with pytest.raises(tc.InputError, match=f"search: {problem}$"):
+        tc.search(DENSE, H100, gpus=8, gbs=16, framework="any", locks=locks)
+
+
+def test_a_lock_that_needs_another_choice_leaves_the_plans_that_have_it():
+    found = tc.search(DENSE, H100, gpus=8, gbs=16, framework="megatron", locks={"recompute_every": 2})
+    assert {columns.recompute for columns in plans_of(found)} == {"full"}
+    found = tc.search(DENSE, H100, gpus=8, gbs=16, locks={"schedule": ["zb-h1", "gpipe"]})
+    degrees = {"zb-h1": set(), "gpipe": set()}
+    for columns in plans_of(found):
+        degrees[columns.schedule] |= set(map(int, columns.pp))
+    assert [min(of_schedule) for of_schedule in degrees.values()] == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["megatron", "deepspeed", "paper", "any"])
+def test_a_layout_given_by_hand_is_searched_with_the_stages_it_has(name):
+    found = tc.search(DENSE, H100, gpus=8, gbs=16, framework=name, locks={"layout": "1,2*2,1"})
+    degrees = {
+        (int(pp), int(vp)) for columns in plans_of(found) for pp, vp in np.broadcast(columns.pp, columns.vp)
+    }
+    interleaved = FRAMEWORKS[name].interleaved
+    assert degrees == ({(4, 1), (2, 2)} if interleaved else {(4, 1)})
+    assert found.best[0].layout == "1,2*2,1"
+
+
+def test_frameworks_for_gpus_are_refused_on_tpus():
+    with pytest.raises(tc.InputError, match=r"megatron: runs on no TPUs \(tpu-v5p-pod\); paper, jax, any do"):
+        tc.search(DENSE, "tpu-v5p-pod", gpus=8, gbs=16, framework="megatron")
 
 
 def test_objectives():
@@ -329,6 +413,7 @@ RULED_OUT = {  # no batch of the framework has such a lock
     ),
     *(("paper", knob) for knob in ("ep", "etp", "ulysses")),
     *((name, "ulysses") for name in ("torchtitan", "nanotron")),
+    *((name, "vp") for name in ("deepspeed", "nanotron")),
     ("nanotron", "replicas"),
 }
 
@@ -338,7 +423,7 @@ RULED_OUT = {  # no batch of the framework has such a lock
 def test_a_lock_holds_in_every_plan_or_nothing_is_left(name, knob):
     locks = {knob: LOCKS[knob]}
     if (name, knob) in RULED_OUT:
-        with pytest.raises(tc.InputError, match="the locks leave nothing"):
+        with pytest.raises(tc.InputError, match=f"search: {knob} = "):
             tc.search(MOE, H100, gpus=16, gbs=64, framework=name, locks=locks)
         return
     found = tc.search(MOE, H100, gpus=16, gbs=64, framework=name, locks=locks)

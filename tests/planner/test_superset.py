@@ -102,7 +102,10 @@ def test_replicas_are_locked_only_where_the_framework_can_shard_within_them():
     asked = {"gpus": 16, "gbs": 16, "locks": {"replicas": 2}}
     found = tc.search("gpt-125m", "dgx-h100", framework="deepspeed", **asked)
     assert {plan.zero for plan, _ in found.plans} == {3}
-    with pytest.raises(tc.InputError, match="the locks leave nothing of what nanotron can run"):
+    with pytest.raises(
+        tc.InputError,
+        match="replicas = 2: nanotron keeps no replicas of what is sharded; framework any has it",
+    ):
         tc.search("gpt-125m", "dgx-h100", framework="nanotron", **asked)
 
 

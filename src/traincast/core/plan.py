@@ -1,5 +1,6 @@
 """Parallel plans: a single one (`Plan`, whole numbers) or many as columns (`Plans`, float64 arrays)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -96,10 +97,7 @@ class Plan(Knobs[int, int | None]):
             "panels > 1: needs tp_kind summa": "panels" in above_one and not summa,
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
-            "recompute_every > 1: needs recompute full": "recompute_every" in above_one
-            and self.recompute != "full",
-            "offload_every > 1: needs offload activations": "offload_every" in above_one
-            and "activations" not in words(str(self.offload)),
+            **dict.fromkeys(nothing_counted(self.choices() | dict.fromkeys(above_one, 2)), True),
             "replicas > 1: needs zero above 0": "replicas" in above_one and self.zero == 0,
         }
         return [message for message, wrong in cases.items() if wrong]
@@ -162,6 +160,15 @@ class Plan(Knobs[int, int | None]):
 Plan.__annotations__ = {
     name: {Number: int, Placement: int | None}.get(kind, kind) for name, kind in Knobs.__annotations__.items()
 }
+
+
+def nothing_counted(values: Mapping[str, Any]) -> list[str]:
+    """Return a line for each of `recompute_every` and `offload_every` above 1 without layers to count."""
+    return [
+        f"{name}_every > 1: needs {name} {needed}"
+        for name, needed in (("recompute", "full"), ("offload", "activations"))
+        if values.get(f"{name}_every", 1) > 1 and needed not in words(str(values.get(name, "none")))
+    ]
 
 
 def _interleaved() -> str:

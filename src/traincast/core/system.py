@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias
 
 from traincast.core.errors import InputError, is_whole, raise_problems
-from traincast.core.precision import Rate
+from traincast.core.precision import Precision, Rate
 from traincast.core.quantities import (
     Bound,
     Column,
@@ -147,6 +147,13 @@ class Accelerator(ColumnsEqual):
                 "precision", [f"{self.name} has no {rate} rate of its matrix units; it has {known}"]
             )
         return peak
+
+    def require(self, recipe: Precision) -> None:
+        """Refuse a recipe that the matrix units have no rate for, or no scales: those came with 4 bits."""
+        self.peak(recipe.rate)
+        if recipe.microscaling and self.fp4_flops is None:
+            others = "accelerators with a 4-bit rate do"
+            raise InputError("precision", [f"{self.name} has no microscaling for {recipe.name}; {others}"])
 
     @property
     def host_link(self) -> Column:

@@ -12,10 +12,21 @@ import numpy as np
 from traincast.catalog.software_stacks import DEFAULT_STACK, PACKED_STACK, TPU_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, require_known, unknown_name_error, whole_number_problems
-from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
+from traincast.core.knobs import (
+    ALLOWED,
+    CHOICES,
+    DEFAULTS,
+    JOINED,
+    KNOBS,
+    MODULES,
+    STRATEGIES,
+    choice_problems,
+    chunks,
+    words,
+)
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
-from traincast.core.plan import AXES, Plan, Plans
+from traincast.core.plan import AXES, Plan, Plans, nothing_counted
 from traincast.core.system import System
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule, rule_problems
@@ -24,12 +35,17 @@ from traincast.times.pipeline.schedules import SCHEDULES
 # Choices that rules or the enumeration depend on.
 SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout")
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
+MEANT_UNPIPELINED: Final = (UNPIPELINED, "gpipe")  # schedules that have plans without a pipeline if locked
 ORDER: Final = DEFAULTS["order"]
 # Choices, and the axes at whose degree 1 every value of them makes the same plan.
 WITHOUT_EFFECT_AT_1: Final = {"sp": ("tp",), "order": ("pp", "dp"), "schedule": ("pp",)}
 UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every", "offload_every"}
 SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked
 LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
+# Choices that a framework has a program for or has none; others are recipes, kernels, or kept anywhere.
+PROGRAMMED: Final = (
+    *STRATEGIES["1d"].choices, "sp", "tp_overlap", "ep_overlap", "recompute", "zero", "schedule", "order"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,9 +111,45 @@ class Framework:
     # Frameworks whose combinations of choices are searched besides its own, placed and ruled as its own are.
     includes: tuple[str, ...] = ()
 
-    def usual_assumptions(self, model: Model) -> str:
-        """Return the name of the preset or software stack that suits it with a model."""
-        return usual_stack(model) if self.assumptions == DEFAULT_STACK else self.assumptions
+    @property
+    def runs_all(self) -> bool:
+        """Whether it is no software but a space of every strategy, to which any choice can be added."""
+        return set(self.runs) == set(STRATEGIES)
+
+    @property
+    def runs_on_tpus(self) -> bool:
+        """Whether it runs on TPUs."""
+        return self.runs_all or self.assumptions == TPU_STACK
+
+    def not_run(self, locks: Mapping[str, Any]) -> list[str]:
+        """Return a line for each value of a locked choice that it does not run."""
+        lines = []
+        for name in () if self.runs_all else filter(locks.__contains__, PROGRAMMED):
+            runs = self._values(name)
+            parts = frozenset().union(*(_parts(name, value) for value in runs))
+            for value in lock_values(name, locks[name]):
+                if not _parts(name, value) <= parts:
+                    listed = f"{self.name} does not run it; it runs {', '.join(map(str, runs))}"
+                    why = next((refusal.why for refusal in refused(self.name, {name: value})), listed)
+                    lines.append(f"{name} = {value}: {why}; framework any has it")
+        return lines
+
+    def _values(self, name: str) -> tuple[Any, ...]:
+        """Return the values of a choice that it runs."""
+        if name in STRATEGIES["1d"].choices:
+            return tuple(dict.fromkeys(STRATEGIES[strategy].choices[name] for strategy in self.runs))
+        if name == "order" and not self.ordered:
+            return ALLOWED[name]
+        values = (*self.choices.get(name, (DEFAULTS[name],)), *self.held.get(name, ()))
+        if name == "recompute" and "selective" in values:  # Megatron's, of any modules
+            values += tuple(word for word in MODULES if word != "per-op")
+        return tuple(dict.fromkeys(values))
+
+    def usual_assumptions(self, model: Model, system: System | None = None) -> str:
+        """Return the name of the preset or software stack that suits it with a model on a system."""
+        if self.assumptions != DEFAULT_STACK:
+            return self.assumptions
+        return usual_stack(model) if system is None or not system.is_tpu else TPU_STACK
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -141,6 +193,10 @@ class Framework:
         """
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
+        layout = fixed.get("layout")
+        if layout and (layers := sum(chunks(layout))) != model.layers:
+            problem = f"its numbers add up to {layers} layers, not to the {model.layers} of the model"
+            raise InputError("search", [f"layout = {layout}: {problem}"])
         searched = dict(self.choices)
         if "recompute" in searched:
             modules = searched["recompute"]
@@ -161,27 +217,41 @@ class Framework:
         strategies = self._strategies(fixed)
         restricted = replace(self, strategies=tuple(strategies))
         stack = {"stack": assumptions.name}
-        batches = []
+        batches, reasons = list[CandidateBatch](), list[str]()
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
             if refused(self.name, chosen | stack):
                 continue
+            if wrong := nothing_counted(chosen):
+                reasons += wrong
+                continue
             above = _distinct_above(chosen, searched)
             batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed, above)
-            if batch is not None:
-                overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
-                batches.append(replace(batch, overlaps_in_domain=overlaps))
+            if isinstance(batch, str):
+                reasons.append(batch)
+                continue
+            overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
+            batches.append(replace(batch, overlaps_in_domain=overlaps))
         batches = _joined([*batches, *self._included(model, locks, assumptions, tiers)])
         if not batches:
             requested = product(*(lock_values(name, value) for name, value in fixed.items()))
             problems = [
-                f"{refusal.choice} = {choices[refusal.choice]}: {refusal.why}; framework any has it"
+                f"{refusal.choice} = {choices[refusal.choice]}: {refusal.why}{self._beyond}"
                 for choices in (dict(zip(fixed, values, strict=True)) for values in requested)
                 for refusal in refused(self.name, choices | stack)
             ]
-            nothing = f"the locks leave nothing of what {self.name} can run; framework any has more"
-            raise InputError("search", problems or [nothing])
+            problems += filter(None, dict.fromkeys(reasons))
+            used = ", ".join(self.strategies)
+            together = ", ".join(f"{name} = {value}" for name, value in locks.items())
+            raise InputError(
+                "search", problems or [f"{together}: {self.name} runs no such plan of strategies {used}"]
+            )
         return batches
+
+    @property
+    def _beyond(self) -> str:
+        """The end of a message on what it does not run."""
+        return "" if self.includes else "; framework any has it"
 
     def searches_replicas(self, model: Model) -> bool:
         """Return whether replicas are searched for a model."""
@@ -209,32 +279,45 @@ class Framework:
         knobs: dict[str, int],
         held_zero: bool,
         above: tuple[str, ...],
-    ) -> CandidateBatch | None:
-        """Return the candidates of one combination of choices; None where locked knobs rule it out.
+    ) -> CandidateBatch | str:
+        """Return the candidates of one combination of choices, or why locked knobs rule it out.
 
-        They have more than one rank on the axes that `above` names.
+        They have more than one rank on the axes that `above` names. The reason is empty where it is not the
+        whole one: with other choices the same locks may leave some.
         """
         schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
         experts = self.experts and model.experts is not None
         hybrid = self.hybrid_zero is not None and zero >= self.hybrid_zero
         hybrid &= self.searches_replicas(model) or "replicas" in knobs
         searched = _searched(strategy, experts, hybrid)
-        if any(value > 1 and name not in searched for name, value in knobs.items()):
-            return None
+        for name, value in knobs.items():
+            if value > 1 and name not in searched:
+                why = self._lacks(model, name)
+                return why and f"{name} = {value}: {why}"
+        if knobs.get("vp", 1) > 1 and not (self.interleaved or self.runs_all):
+            return f"vp = {knobs['vp']}: {self.name} runs no virtual stages{self._beyond}"
         vp = SCHEDULES[schedule].virtual_stages
         if vp is None:
             vp = knobs.get("vp", None if self.interleaved else 1)
         if "vp" in knobs and vp != knobs["vp"]:
-            return None
+            return f"vp = {knobs['vp']}: schedule {schedule} needs vp = {vp}"
         second = STRATEGIES[strategy].second
         if second and strategy != self.strategies[0] and not self.overlapping:
             above = (*above, second)
         if any(knobs.get(axis) == 1 for axis in above):
-            return None
+            return ""
+        if schedule not in MEANT_UNPIPELINED:
+            above = (*above, "pp")
+            if knobs.get("pp") == 1:
+                return f"pp = 1: schedule {schedule} is of a pipeline"
         requested = held_zero and "pp" in knobs
-        if zero > min(self.pipeline_zero, 3 if requested else self.searched_pipeline_zero):
+        highest = min(self.pipeline_zero, 3 if requested else self.searched_pipeline_zero)
+        if zero > highest:
             if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED or "pp" in above:
-                return None
+                if not highest:
+                    return f"pp = {knobs.get('pp', 2)}: {self.name} runs no pipeline{self._beyond}"
+                more = self._beyond if zero > self.pipeline_zero else " unless zero and pp are both given"
+                return f"zero = {zero}: {self.name} runs ZeRO-{highest} at most in a pipeline{more}"
             knobs, vp = knobs | {"pp": 1}, 1
         of_strategy = STRATEGIES[strategy].choices
         return CandidateBatch(
@@ -250,6 +333,20 @@ class Framework:
             locks=tuple(knobs.items()),
             rules=self.rules,
         )
+
+    def _lacks(self, model: Model, knob: str) -> str:
+        """Return why a knob is not searched that was locked above 1; empty where another strategy has it."""
+        if knob == "replicas":
+            least = f" below ZeRO-{self.hybrid_zero}" if self.hybrid_zero else ""
+            return f"{self.name} keeps no replicas of what is sharded{least}{self._beyond}"
+        if knob in ("ep", "etp"):
+            no_experts = f"{self.name} does not shard experts{self._beyond}"
+            return "the model has no experts" if model.experts is None else no_experts
+        having = [name for name in STRATEGIES if knob in _searched(name, experts=False, hybrid=False)]
+        if set(having) & set(self.strategies):
+            return ""
+        beyond = "" if set(having) & set(FRAMEWORKS.get(self.name, self).runs) else self._beyond
+        return f"of strategies {', '.join(having)} only, not of {', '.join(self.strategies)}{beyond}"
 
     def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
         """Return the strategies that agree with locked choices: of those searched, else of all it runs."""
@@ -288,6 +385,11 @@ def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
     knobs = {*STRATEGIES[strategy].axes, *STRATEGIES[strategy].knobs, "mbs", "vp"}
     knobs |= {"ep", "etp"} if experts else set()
     return knobs | ({"replicas"} if hybrid else set())
+
+
+def _parts(choice: str, value: Any) -> frozenset[Any]:
+    """Return the words of a value of a choice that joins them, else the value alone."""
+    return words(value) if choice in JOINED else frozenset({value})
 
 
 def lock_values(choice: str, lock: Any) -> tuple[Any, ...]:
@@ -461,6 +563,8 @@ FRAMEWORKS: Final = {
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
                 "offload": ("optimizer+weights",),
                 "zero": (0,),  # DDP
+                "sp": (False,),
+                "schedule": ("dualpipe-v",),
                 "cp_kind": ("all-gather",),
                 "recompute_every": (2, 3, 4),
                 "layout": (),
@@ -630,8 +734,8 @@ def default_framework(model: Model, system: System | None, strategies: Sequence[
     requested, megatron = set(strategies), FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
         return FRAMEWORKS["paper"]
-    if system is not None and system.is_tpu and requested <= set(FRAMEWORKS["jax"].runs):
-        return FRAMEWORKS["jax"]
+    if system is not None and system.is_tpu:
+        return FRAMEWORKS["jax" if requested <= set(FRAMEWORKS["jax"].runs) else "any"]
     transformers = FRAMEWORKS["huggingface"]
     if model.is_packed and requested <= set(transformers.runs):
         return transformers

@@ -8,7 +8,7 @@ from traincast.core.errors import InputError
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plan
-from traincast.core.precision import ACCURACY, PRECISIONS
+from traincast.core.precision import ACCURACY
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
 from traincast.planner.framework_refusals import refused
@@ -119,7 +119,7 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     generated = {"replicas": _replicas, "layout": _layouts}.get(name)
     tried: Iterable[Any] = values if generated is None else generated(est)
     for value in tried:
-        if value == current or (name == "precision" and not _multiplies(value, est)):
+        if value == current:
             continue
         other = estimate_with(est, **placement, **{name: value})
         if other is None or refused(framework.name, other.plan.choices() | {"stack": est.assumptions.name}):
@@ -146,8 +146,3 @@ def _layouts(est: Estimate) -> Iterator[str]:
         most, left = divmod(layers + 1 + first, chunks)
         if not left:
             yield f"{most - first},{most}*{chunks - 2},{most - 1}"
-
-
-def _multiplies(precision: Any, est: Estimate) -> bool:
-    """Return whether matrix units support the scales of a precision: microscaling came with 4 bits."""
-    return not PRECISIONS[precision].microscaling or est.system.accelerator.fp4_flops is not None

@@ -21,6 +21,7 @@ from traincast.planner.recommend import FIT_PROBABILITY, WITHIN
 from traincast.planner.search_arguments import (
     Objective,
     check_locks,
+    check_precisions,
     check_ranking,
     check_recommendation,
     check_sizes,
@@ -109,7 +110,7 @@ def search(
     framework : str or Framework, optional
         What is searched: what a framework can run. If left out, the paper's space for models without a
         vocabulary, MaxText's on TPUs, transformers' for QLoRA, else Megatron-Core's, or any where it lacks
-        layers or strategies.
+        layers, strategies or locked choices.
     locks : mapping of str to value, optional
         Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
     objective : {"time", "throughput", "cost", "memory"}
@@ -192,9 +193,11 @@ def search_request(
     errors.catch(check_ranking, top, objective)
     errors.catch(check_recommendation, fit_probability, within, objective)
     locked = errors.catch(check_locks, locks, vp)
+    if system is not None and locked is not None:
+        errors.catch(check_precisions, system, locked)
     strategies = errors.catch(check_strategies, strategy)
-    space = errors.catch(choose_framework, model, system, strategies, framework)
-    usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model)
+    space = errors.catch(choose_framework, model, system, strategies, framework, locked or {})
+    usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
     assumed = errors.catch(check_assumptions, assumptions, usual)
     if errors.errors or model is None or system is None or sizes is None or gbs is None:
         return None

@@ -15,14 +15,22 @@ from traincast.core.errors import (
 )
 from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.model import Model
+from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
-from traincast.planner.framework_spaces import FRAMEWORKS, Framework, check_locked_values, default_framework
+from traincast.planner.framework_spaces import (
+    FRAMEWORKS,
+    Framework,
+    check_locked_values,
+    default_framework,
+    lock_values,
+)
 from traincast.planner.framework_spaces import framework as framework_named
 from traincast.planner.recommend import FIT_PROBABILITY, WITHIN
 from traincast.step.arguments import check_size
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
+NO_LOCKS: Final[Mapping[str, Any]] = {}
 
 
 def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
@@ -100,24 +108,44 @@ def check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, An
     return locked if vp is None else locked | {"vp": vp}
 
 
+def check_precisions(system: System, locks: Mapping[str, Any]) -> None:
+    """Refuse locked precisions that the matrix units of a system do not have."""
+    errors = ErrorCollector("search")
+    for precision in lock_values("precision", locks.get("precision", ())):
+        errors.catch(system.accelerator.require, PRECISIONS[precision])
+    errors.raise_any()
+
+
 def choose_framework(
     model: Model | None,
     system: System | None,
     strategies: tuple[str, ...] | None,
     framework: str | Framework | None,
+    locks: Mapping[str, Any] = NO_LOCKS,
 ) -> Framework:
-    """Return the framework that is searched, restricted to the given strategies."""
+    """Return the framework that is searched, restricted to the given strategies.
+
+    One that is named must run what the locks ask for; if none is given, any is searched where the usual one
+    does not.
+    """
+    problems: list[str] = []
     if framework is None:
         chosen = FRAMEWORKS["any"] if model is None else default_framework(model, system, strategies or ())
+        chosen = FRAMEWORKS["any"] if chosen.not_run(locks) else chosen
     else:
         if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
             raise InputError("search", wrong)
         chosen = framework_named(framework)
-    if strategies is None:
-        return chosen
+    if isinstance(framework, str):
+        problems += chosen.not_run(locks)
+        if system is not None and system.is_tpu and not chosen.runs_on_tpus:
+            others = ", ".join(name for name, other in FRAMEWORKS.items() if other.runs_on_tpus)
+            problems.append(f"framework = {framework}: runs on no TPUs ({system.name}); {others} do")
     runs = f"it runs {', '.join(chosen.runs)}, and any runs all"
-    refused = [name for name in strategies if name not in chosen.runs]
-    if refused:
-        problems = [f"strategy = {name!r}: {chosen.name} does not run it; {runs}" for name in refused]
-        raise InputError("search", problems)
-    return replace(chosen, strategies=strategies, on_request=())
+    problems += [
+        f"strategy = {name!r}: {chosen.name} does not run it; {runs}"
+        for name in strategies or ()
+        if name not in chosen.runs
+    ]
+    raise_problems("search", problems)
+    return chosen if strategies is None else replace(chosen, strategies=strategies, on_request=())

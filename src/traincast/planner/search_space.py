@@ -38,7 +38,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct, distinct_values, numbered
-from traincast.core.knobs import ALLOWED, KNOBS, STRATEGIES
+from traincast.core.knobs import ALLOWED, KNOBS, STRATEGIES, chunks
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
@@ -688,9 +688,11 @@ def _branch_inside(
         hybrid = (cp % values == 0) & (values > 1) & (values < cp)
         branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
     if batch.vp is None:
-        v = np.arange(1, most_chunks(model) + 1)
+        layout = len(chunks(batch.given.get("layout", "")))
+        v = np.arange(1, (layout or most_chunks(model)) + 1)
         pp = distinct_values(columns["pp"])
-        tried = _interleaves(model, pp[:, None], v)[np.searchsorted(pp, columns["pp"])]
+        divides = pp[:, None] * v == layout if layout else _interleaves(model, pp[:, None], v)
+        tried = divides[np.searchsorted(pp, columns["pp"])]
         branch("vp", v, tried | (v == 1) | (v == dict(batch.locks).get("vp")))
     else:
         columns["vp"] = np.full(len(columns["tp"]), batch.vp)

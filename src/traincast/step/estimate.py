@@ -572,6 +572,7 @@ def _step_of(
     """Return the fields of an estimate but its plan."""
     assumed = with_fitted_values(system, assumed)
     columns = with_defaults(plan, model, assumed)
+    system.accelerator.require(columns.recipe)
     known: SharedLayers = {} if shared is None else shared
     key = None if shared is None else _of_layers(columns, model)
     if key not in known:

@@ -21,6 +21,7 @@ from traincast.core.knobs import chunks
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
+from traincast.core.units import count_of
 from traincast.times.pipeline.schedules import SCHEDULES
 
 ENDS: Final = ("embedding", "decoder embedding", "head", "tied", "mtp")
@@ -152,10 +153,9 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
     number = pp * chunks_per_device
     cut = chunks(layout) if layout else split(model.layers, number, end_layers(model), begin_layers(model))
     if len(cut) != number or sum(cut) != model.layers:
-        wanted = f"must be {number} numbers of layers that add up to {model.layers}"
-        raise InputError(
-            "plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"]
-        )
+        wanted = f"must be {count_of(number, 'number')} of layers that add up to {model.layers}"
+        each = f"(pp = {pp}, {count_of(chunks_per_device, 'chunk')} each)"
+        raise InputError("plan", [f"layout = {layout}: {wanted} {each}"])
     ends = np.cumsum((0, *cut))
     parts = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
     parts[0].update(_parts_before_layers(model))

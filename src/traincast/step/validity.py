@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.core.errors import raise_problems
+from traincast.core.knobs import chunks
 from traincast.core.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
@@ -205,14 +206,14 @@ RULES: Final = (
     Rule(
         "pp does not divide the layers",
         ("pp", "layers"),
-        lambda m, p, gbs: m.layers % p.pp == 0,
+        lambda m, p, gbs: (p.layout != "") | (m.layers % p.pp == 0),
         search_only=True,
         equal_stages=True,
     ),
     Rule(
         "the layers do not divide into virtual stages",
         ("pp", "vp", "layers"),
-        lambda m, p, gbs: (p.vp == 1) | ((m.layers % (p.pp * p.vp) == 0) & (p.pp > 1)),
+        lambda m, p, gbs: (p.layout != "") | (p.vp == 1) | ((m.layers % (p.pp * p.vp) == 0) & (p.pp > 1)),
         search_only=True,
         equal_stages=True,
     ),
@@ -260,6 +261,12 @@ RULES: Final = (
         "ep_overlap has nothing to overlap",
         ("ep",),
         lambda m, p, gbs: (not p.ep_overlap) | (p.ep > 1),
+        search_only=True,
+    ),
+    Rule(
+        "the layout has another number of chunks than pp × vp",
+        ("pp", "vp"),
+        lambda m, p, gbs: (p.layout == "") | (p.pp * p.vp == len(chunks(p.layout))),
         search_only=True,
     ),
     Rule(

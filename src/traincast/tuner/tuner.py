@@ -169,7 +169,7 @@ class Tuner:
         space = None if framework is None else errors.catch(framework_named, framework)
         usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
-            usual = space.usual_assumptions(transformer)
+            usual = space.usual_assumptions(transformer, machine)
         assumed = errors.catch(check_assumptions, assumptions, usual)
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)
         problems += whole_number_problems("steps", steps)

@@ -143,12 +143,12 @@ def _searched(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, 
     """Return framework, strategies and choices of the plans that are searched."""
     choices, framework = document.get("choices") or {}, document.get("framework")
     strategies = errors.catch(check_strategies, document.get("strategies"))
-    errors.catch(choose_framework, None, None, strategies, framework)
     if not isinstance(choices, Mapping):
         errors.add([f"choices = {choices!r}: must be a mapping of choices to values"])
         choices = {}
     locks = {str(name): listed(values) if name in CHOICES else values for name, values in choices.items()}
     errors.catch(check_locked_values, locks)
+    errors.catch(choose_framework, None, None, strategies, framework, {} if errors.errors else locks)
     return {"framework": framework, "strategies": strategies, "choices": locks}
 
 

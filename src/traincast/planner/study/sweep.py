@@ -29,6 +29,7 @@ from traincast.core.units import to_si
 from traincast.planner.evaluation import Evaluation, RankedCandidates, evaluate_all, groups, rank
 from traincast.planner.framework_spaces import CandidateBatch, Framework
 from traincast.planner.search_arguments import (
+    check_precisions,
     check_ranking,
     check_sizes,
     check_strategies,
@@ -67,7 +68,7 @@ class Study:
 
     def space(self, model: Model, system: System) -> Framework:
         """Return what is searched for a model on a system."""
-        return choose_framework(model, system, self.strategies, self.framework)
+        return choose_framework(model, system, self.strategies, self.framework, self.locks)
 
     @cached_property
     def has_choices(self) -> bool:
@@ -103,6 +104,7 @@ class Study:
         self, number: int, model: Model, system: System, gbs: int, strategy: str
     ) -> Iterator["Chunk"]:
         """Yield the chunks of a series: machines with one space, those with equal times adjacent."""
+        check_precisions(system, self.locks)
         fields = self.fields()
         columns = {path: values for path, values in fields.items() if is_column(path)}
         shaping = {path: values for path, values in fields.items() if path not in columns}
@@ -324,7 +326,7 @@ def define(
             gpus=tuple(sorted(set(errors.require(sizes)))),
             strategies=searched[0].strategies if alike else names,
             batches=tuple(dict.fromkeys(batch for batch in batches if batch is not None)),
-            assumptions=_assumed(assumptions, zip((model for model, _ in cases), searched, strict=True)),
+            assumptions=_assumed(assumptions, zip(cases, searched, strict=True)),
             top=top,
             vary=errors.require(axes),
             framework=searched[0].name if alike else framework,
@@ -367,11 +369,13 @@ def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[
     raise_problems("search", problems)
 
 
-def _assumed(assumptions: str | Assumptions | None, spaces: Iterable[tuple[Model, Framework]]) -> Assumptions:
+def _assumed(
+    assumptions: str | Assumptions | None, spaces: Iterable[tuple[tuple[Model, System], Framework]]
+) -> Assumptions:
     """Return the assumptions; by default those of the frameworks if they agree, else calibrated ones."""
     if assumptions is not None:
         return resolve(assumptions)
-    usual = {space.usual_assumptions(model) for model, space in spaces}
+    usual = {space.usual_assumptions(*case) for case, space in spaces}
     return resolve(usual.pop() if len(usual) == 1 else CALIBRATED)
 
 
