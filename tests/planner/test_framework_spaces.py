@@ -366,6 +366,24 @@ def test_a_layout_given_by_hand_is_searched_with_the_stages_it_has(name):
     assert found.best[0].layout == "1,2*2,1"
 
 
+@pytest.mark.parametrize(
+    ("system", "has_it"),
+    [("dgx-b200", True), ("mi355x-node", True), ("dgx-h100", False), ("tpu-v7x-pod", False)],
+)
+def test_microscaling_is_refused_where_matrix_units_have_none(system, has_it):
+    """Blackwell and CDNA 4 multiply blocks with a scale each, and 4-bit numbers (their data sheets)."""
+    asked = {"gpus": 8, "gbs": 16, "locks": {"precision": ["bf16", "mxfp8"], "mbs": 1}}
+    if has_it:
+        assert tc.search(DENSE, system, **asked).best[0].precision == "mxfp8"
+        return
+    for ask in (
+        lambda: tc.search(DENSE, system, **asked),
+        lambda: tc.estimate(DENSE, system, tc.Plan(dp=8, precision="mxfp8"), gbs=16),
+    ):
+        with pytest.raises(tc.InputError, match=r"^precision: .* has no microscaling for mxfp8"):
+            ask()
+
+
 def test_frameworks_for_gpus_are_refused_on_tpus():
     with pytest.raises(tc.InputError, match=r"megatron: runs on no TPUs \(tpu-v5p-pod\); paper, jax, any do"):
         tc.search(DENSE, "tpu-v5p-pod", gpus=8, gbs=16, framework="megatron")

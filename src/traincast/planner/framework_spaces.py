@@ -241,11 +241,9 @@ class Framework:
                 for refusal in refused(self.name, choices | stack)
             ]
             problems += filter(None, dict.fromkeys(reasons))
-            used = ", ".join(self.strategies)
             together = ", ".join(f"{name} = {value}" for name, value in locks.items())
-            raise InputError(
-                "search", problems or [f"{together}: {self.name} runs no such plan of strategies {used}"]
-            )
+            nothing = f"{together}: {self.name} runs no such plan of strategies {', '.join(self.strategies)}"
+            raise InputError("search", problems or [nothing])
         return batches
 
     @property

@@ -68,7 +68,8 @@ class Study:
 
     def space(self, model: Model, system: System) -> Framework:
         """Return what is searched for a model on a system."""
-        return choose_framework(model, system, self.strategies, self.framework, self.locks)
+        locks = self.locks if self.framework else {}  # else each machine keeps the framework usual on it
+        return choose_framework(model, system, self.strategies, self.framework, locks)
 
     @cached_property
     def has_choices(self) -> bool:
