@@ -31,7 +31,10 @@ MOE = replace(DENSE, name="moe", experts=Experts(experts=8, topk=2, ffn=1024))
 LIMITED = replace(MOE, name="limited", experts=Experts(experts=8, topk=2, ffn=1024, groups=4, group_topk=1))
 PAPERS = tc.Model(name="gpt", layers=8, hidden=2048, heads=16, ffn=8192, seq=2048)
 MODELS = (DENSE, MOE, LIMITED, PAPERS, tc.load_model("gemma-2b"))
-SYSTEMS = tuple(tc.load_system(name) for name in ("dgx-h100", "h200-nvs8", "llama3-h100", "polaris"))
+SYSTEMS = (
+    *(tc.load_system(name) for name in ("dgx-h100", "h200-nvs8", "llama3-h100", "polaris", "gb200-nvl72")),
+    tc.load_system("h200-nvl-node").with_figures({"network.1.bandwidth": 6.4e9}),  # slower than outside it
+)
 PRESETS = (
     "paper",
     "paper-published",
@@ -322,6 +325,27 @@ def test_a_published_model_that_routes_to_some_groups_alone(name, gpus, memory):
     assert found.model.experts.group_topk < found.model.experts.groups
     assert 0 < found.feasible < found.candidates
     assert any(plan.ep > SYSTEMS[0].fast_domain for plan, _ in found.plans)
+
+
+QUESTIONS = {
+    "misses that are equally near": (
+        replace(tc.load_model("mistral-7b"), layers=5, seq=256),
+        ("hgx-h800", {"accelerator.hbm_bytes": 8.5e9}),
+        {"gpus": 1, "gbs": 4, "strategy": ("hybrid", "context", "ring"), "locks": {"mbs": 2}},
+    ),
+    "tp that ep does not divide, on three tiers": (
+        replace(MOE, layers=4, experts=replace(MOE.experts, experts=6)),
+        ("dgx-h100", {}),
+        {"gpus": 12, "gbs": 24, "framework": "megatron", "locks": {"tp": 4}},
+    ),
+    "many ways to place a group": (MOE, ("gb200-nvl72", {}), {"gpus": 720, "gbs": 720}),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_answers_are_those_of_timing_all_with(name):
+    model, (system, figures), question = QUESTIONS[name]
+    equal_answers(model, tc.load_system(system).with_figures(figures), question)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -271,6 +271,14 @@ def test_bytes_of_a_parameter(precision):
             assert parts[what] == pytest.approx(2e9 * each / (n if zero >= from_stage else 1), rel=2e-3)
 
 
+def test_activations_are_proportional_to_the_micro_batch_where_tp_and_cp_do_not_divide_the_sequence():
+    model, assumed = tc.load_model("llama-3.1-8b"), CALIBRATED.with_values({"memory.saves_gathered": False})
+    one, four = (
+        saved(model, assumed=assumed, tp=4.0, cp=3.0, cp_kind="ring", mbs=mbs).saved for mbs in (1.0, 4.0)
+    )
+    assert four == 4 * one
+
+
 def states_of_part(plan, **weights):
     """States of one part of the model [byte]."""
     footprint = {

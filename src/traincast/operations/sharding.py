@@ -315,7 +315,7 @@ class OneD(Sharding):
         if routed is not None:
             return linear(name, self.sizes, routed.rows, i, o // self.plan.etp, copies=routed.experts)
         saves_all = self.assumptions.memory.saves_gathered or not self.plan.sp
-        saved_tokens = self.tokens if saves_all else self.tokens // self.plan.tp
+        saved_tokens = self.tokens if saves_all else self.residual_shape[0]
         second_gather = () if saves_all else self._gather(i, operand=True)
         backward, cast = (*second_gather, *self._scatter(i)), (self._cast_share, 1)
         shape = self.tokens, i, o // self.plan.tp

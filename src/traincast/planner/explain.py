@@ -457,7 +457,7 @@ def _leading(search: Search, times: LeastTimes, best: Mapping[int, int]) -> list
             members = [index for index in members if index in fastest]
         lean = least[members] <= least[members].min() * (1 + ROUNDING)
         leading.append(members[int(np.argmax(lean))])
-    return leading
+    return sorted(leading)
 
 
 def _fits_from(search: Search, leading: Sequence[int]) -> tuple[int, float] | None:

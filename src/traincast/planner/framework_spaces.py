@@ -202,16 +202,17 @@ class Framework:
             modules = searched["recompute"]
             searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in modules)
         overlap = assumptions.overlap
+        hides = overlap.tp_overlapped < overlap.tp_exposed
         if not (self.experts and model.experts is not None) or overlap.ep_overlapped >= overlap.ep_exposed:
             searched.pop("ep_overlap", None)
         if self.experts and model.experts is not None and "sp" in searched:
             searched["sp"] = (True,)  # which experts need
         if not self.ordered and tiers == 2:
             searched.pop("order", None)  # a placement on the fast domains says it all
-        if overlap.tp_overlapped >= overlap.tp_exposed:
+        if not hides:
             searched.pop("tp_overlap", None)
         searched |= {name: lock_values(name, value) for name, value in fixed.items()}
-        overlapping = len(searched.get("tp_overlap", ())) > 1
+        overlapping = hides and len(searched.get("tp_overlap", ())) > 1
         if overlapping:  # of both halves one batch, which overlaps what it can
             searched["tp_overlap"] = (False,)
         strategies = self._strategies(fixed)
@@ -258,16 +259,32 @@ class Framework:
     def _included(
         self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int
     ) -> Iterator[CandidateBatch]:
-        """Yield the batches of the combinations of choices of the frameworks that it includes."""
+        """Yield the batches of the combinations of choices of the frameworks that it includes.
+
+        A locked choice that one of them does not search has its default there, or leaves nothing of it.
+        """
         for other in (FRAMEWORKS[name] for name in self.includes):
             strategies = tuple(name for name in other.strategies if name in self.runs)
             choices = {**other.choices, "tp_overlap": self.choices["tp_overlap"]}
             if "sp" in choices:  # of a group of one rank this framework has the default already
                 choices["sp"] = ALLOWED["sp"]
-            joined = replace(self, strategies=strategies, choices=choices, includes=())
-            joined = replace(joined, hybrid=other.hybrid, hybrid_experts=other.hybrid_experts)
+            unsearched = {
+                name: DEFAULTS[name] for name in self.choices if name in locks and name not in choices
+            }
+            if any(default not in lock_values(name, locks[name]) for name, default in unsearched.items()):
+                continue
+            joined = replace(
+                self,
+                strategies=strategies,
+                choices=choices,
+                hybrid=other.hybrid,
+                hybrid_experts=other.hybrid_experts,
+                overlapping=other.overlapping,
+                rules=tuple(rule for rule in self.rules if rule in other.rules),
+                includes=(),
+            )
             with suppress(InputError):  # where the locks leave nothing of it
-                yield from joined.batches(model, locks, assumptions, tiers)
+                yield from joined.batches(model, {**locks, **unsearched}, assumptions, tiers)
 
     def _batch(
         self,
@@ -427,6 +444,15 @@ OVERLAP_NEEDS_CHUNKS: Final = Rule(
     _interleaves_where_piped,
     search_only=True,
 )
+EQUAL_SHARDS: Final = Rule(  # Megatron-LM, training/arguments.py; torchtitan, ParallelDims.seq_len_divisor
+    "the sequence does not divide over tp and cp, with ring attention in two pieces a rank",
+    ("tp", "cp", "seq"),
+    lambda model, plan, gbs: (
+        (model.seq % (plan.cp * (plan.tp if plan.sp else 1)) == 0)
+        & ((plan.cp == 1) | (plan.cp_kind == "ulysses") | (model.seq % (2 * plan.cp) == 0))
+    ),
+    search_only=True,
+)
 WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/config/config.py
     "nanotron needs a head of keys and values on every tensor rank",
     ("tp", "groups"),
@@ -537,7 +563,7 @@ FRAMEWORKS: Final = {
                 "recompute_every": (2, 3, 4),
                 "offload_every": (2, 4),
             },
-            rules=(OVERLAP_NEEDS_CHUNKS, MEGATRON_LINEAR),
+            rules=(OVERLAP_NEEDS_CHUNKS, MEGATRON_LINEAR, EQUAL_SHARDS),
         ),
         Framework(
             "torchtitan",
@@ -555,7 +581,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             searched_pipeline_zero=2,  # with a pipeline it does not reshard unless told to
             assumptions="torchtitan-2025",
-            rules=(SHARDED_KV_HEADS, UNTIED_PIPELINE),
+            rules=(SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS),
             on_request=("context",),
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
@@ -580,6 +606,7 @@ FRAMEWORKS: Final = {
             pipeline_zero=1,  # deepspeed/runtime/pipe/engine.py, PipelineEngine.__init__
             assumptions="deepspeed-2025",
             held={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
+            rules=(EQUAL_SHARDS,),
         ),
         Framework(
             "nanotron",
@@ -598,7 +625,7 @@ FRAMEWORKS: Final = {
             interleaved=False,
             assumptions="nanotron-2025",
             held={"grad_dtype": ("16-bit",)},
-            rules=(WHOLE_KV_HEADS,),
+            rules=(WHOLE_KV_HEADS, EQUAL_SHARDS),
         ),
         Framework(
             "fsdp",
@@ -611,7 +638,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             interleaved=False,
             pipeline_zero=0,
-            rules=(_no_pipeline("FSDP2 alone"),),
+            rules=(_no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
             assumptions="torchtitan-2025",
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
@@ -641,7 +668,7 @@ FRAMEWORKS: Final = {
                 "attention": ("unfused",),
                 "precision": ("bf16-pure", "fp8-current"),
             },
-            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS),
+            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, EQUAL_SHARDS),
         ),
         Framework(
             "jax",
@@ -664,7 +691,7 @@ FRAMEWORKS: Final = {
                 "offload": ("optimizer", "activations"),
                 "zero": (0,),
             },
-            rules=(ALL_FORWARD_FIRST,),
+            rules=(ALL_FORWARD_FIRST, EQUAL_SHARDS),
         ),
         Framework(
             "any",
@@ -684,6 +711,7 @@ FRAMEWORKS: Final = {
             partial=True,
             assumptions="megatron-core-2025",
             on_request=tuple(STRATEGIES),
+            rules=(EQUAL_SHARDS,),
             # What the frameworks combine with other choices is searched with those.
             held={
                 "precision": (*FP8_RECIPES, "fp8-rowwise"),

@@ -13,7 +13,7 @@ from traincast.core.quantities import Bools, Ints
 from traincast.core.system import System
 from traincast.times.process_groups import ORDERS
 
-MOST_NEAR: Final = 64  # ways to place a group up to which layouts are bounded
+MOST_NEAR: Final = 1 << 10  # ways to place a group up to which layouts are bounded
 
 
 @lru_cache(maxsize=4096)
@@ -45,7 +45,7 @@ def near_members(system: System, gpus: int) -> list[tuple[float, ...]]:
     found: list[tuple[int, ...]] = [(1,)]
     for tier in system.tiers[:-1]:
         sizes = [int(n) for n in divisors(gpus) if n <= float(np.max(tier.size or 1))]
-        found = [(*inner, n) for inner in found for n in sizes if n % inner[-1] == 0]
+        found = [(*inner, n) for inner in found for n in sizes if n >= inner[-1]]
     return [tuple(map(float, members[1:])) for members in found]
 
 

@@ -361,7 +361,7 @@ def _inner_bandwidth(tier: Tier, members: Column) -> Column:
     """Return the bandwidth in a fast domain: all links over switches, the group's in a mesh [byte/s]."""
     if not tier.mesh:
         return achieved_bandwidth(tier) * torus_axes(tier, members)
-    return achieved_bandwidth(tier) * (maximum(members, 2) - 1) / (float(tier.size or 2) - 1)
+    return achieved_bandwidth(tier) * (maximum(members, 2) - 1) / (max(tier.size or 2, 2) - 1)
 
 
 def torus_axes(tier: Tier, members: Column) -> Column:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import Any, Final, NamedTuple, Self
 
@@ -13,11 +14,12 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct, log2, maximum, minimum, where
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
-from traincast.core.system import System
+from traincast.core.system import System, Tier
 from traincast.operations.operation import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve
+from traincast.times.nccl import achieved_bandwidth
 from traincast.times.overlap import exposed_time, panelled
-from traincast.times.process_groups import Group, Placement, is_group
+from traincast.times.process_groups import AnyPlacement, Group, Placement, is_group
 from traincast.times.roofline import arithmetic, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")
@@ -231,13 +233,15 @@ class LeastTimer(OperationTimer):
     """Times of operations that no placement makes shorter.
 
     Each collective takes the least of its times with some numbers of members in a domain of each tier: `near`
-    has all that a placement can have. Most kinds are fastest with as many as there are in the larger domains.
+    has all that a placement can have. Most kinds are fastest with as many as there are in the larger domains,
+    where these are faster.
     """
 
     def __init__(self, plan: Plans, system: System, assumed: Assumptions, near: Sequence[tuple[float, ...]]):
         super().__init__(plan, system, assumed)
-        self._near = near
-        self._widest = list(dict.fromkeys((inner, *(len(outer) * [float("inf")])) for inner, *outer in near))
+        self.placement, self._near = AnyPlacement(plan, near), near
+        widest = dict.fromkeys((inner, *(len(outer) * [float("inf")])) for inner, *outer in near)
+        self._widest = list(widest) if _slower_outwards(system.tiers[1:]) else near
         self._least: dict[Any, tuple[Collective, Column]] = {}
 
     def _panelled(self, comm: Column, panels: Column, busy: Column) -> Column:
@@ -305,6 +309,16 @@ def _sum_of(passes: Sequence[PassSeconds]) -> PassSeconds:
     """Return the time of several passes; what is the same for all degrees of experts is added up first."""
     by_size = sorted(passes, key=lambda seconds: np.size(seconds.compute))
     return reduce(add, by_size, PassSeconds(0.0, 0.0, 0.0))
+
+
+def _slower_outwards(tiers: Sequence[Tier]) -> bool:
+    """Return whether no tier is faster than the one inside it, and none is congested by more domains."""
+    slower = (
+        achieved_bandwidth(outer) * outer.ports <= achieved_bandwidth(inner) * inner.ports
+        and outer.latency >= inner.latency
+        for inner, outer in pairwise(tiers)
+    )
+    return all(slower) and not any(nonzero(tier.congestion or 0.0) for tier in tiers)
 
 
 def _matrix_flops(work: PassCount) -> Column:
