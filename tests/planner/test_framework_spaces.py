@@ -303,7 +303,7 @@ def test_nanotron_searches_its_schedules_and_says_what_it_holds_constant():
         ("torchtitan", {"zero": 3, "schedule": "zb-v"}, "zero = 3: .* unless zero and pp are both given"),
         ("fsdp", {"ep": 2}, "ep = 2: fsdp does not shard experts"),
         ("any", {"schedule": "zb-v", "vp": 3}, "vp = 3: schedule zb-v needs vp = 2"),
-        ("any", {"tp2": 2, "cp": 2}, "tp2 = 2: of strategies summa only, not of 1d, ring, ulysses"),
+        ("any", {"tp2": 2, "cp": 2}, "tp2 = 2: needs a strategy of summa, not 1d, ring, ulysses"),
     ],
 )
 def test_what_a_named_framework_does_not_run_is_refused_with_the_reason(name, locks, problem):
@@ -318,7 +318,7 @@ def test_locks_that_no_framework_has_are_refused_without_naming_one():
         for locks, problem in (
             ({"ep": 2}, "ep = 2: the model has no experts"),
             ({"cp_kind": "ring", "mbs": 1}, "cp_kind = ring, mbs = 1: .* runs no such plan of strategies 1d"),
-            ({"cp": 2}, "cp = 2: of strategies context, ring, ulysses, hybrid only, not of 1d"),
+            ({"cp": 2}, "cp = 2: needs a strategy of context, ring, ulysses, hybrid, not 1d"),
         ):
             asked = {"strategy": "1d", "framework": name, "locks": locks}
             with pytest.raises(tc.InputError, match=f"search: {problem}$"):

@@ -361,7 +361,7 @@ class Framework:
         if set(having) & set(self.strategies):
             return ""
         beyond = "" if set(having) & set(FRAMEWORKS.get(self.name, self).runs) else self._beyond
-        return f"of strategies {', '.join(having)} only, not of {', '.join(self.strategies)}{beyond}"
+        return f"needs a strategy of {', '.join(having)}, not {', '.join(self.strategies)}{beyond}"
 
     def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
         """Return the strategies that agree with locked choices: of those searched, else of all it runs."""

@@ -106,7 +106,7 @@ class Bounds:
         together: dict[Any, dict[_Shape, list[int]]] = {}
         for index in self._kept:
             batch = self.searched.batches[index]
-            given = {**DEFAULTS, **batch.given}
+            given = {**DEFAULTS, **batch.given, "cp_kind": self._cp_kind(batch)}
             key = batch.overlaps_in_domain, *(given[name] for name in LAYER_CHOICES)
             shape = batch.shape, given["ep_overlap"]
             together.setdefault(key, {}).setdefault(shape, []).append(index)
@@ -116,6 +116,11 @@ class Bounds:
             done += sum(map(len, same.values()))
             if progress is not None:
                 progress(done, len(self._kept), 0)
+
+    def _cp_kind(self, batch: CandidateBatch) -> str:
+        """Return how layers exchange keys and values: one context rank has nothing to, as well in a ring."""
+        has_ring = any(other.strategy == "ring" for other in self.searched.batches)
+        return "ring" if batch.strategy == "1d" and has_ring else str(batch.given["cp_kind"])
 
     def _sharing(self, same: Mapping[_Shape, Sequence[int]]) -> Iterator[_AlikeBatches]:
         """Yield batches of each shape whose layers have the same operations."""
@@ -195,7 +200,7 @@ class Bounds:
 
     def _layers(self, layers: Plans, batch: CandidateBatch) -> Plans:
         """Return layers with the choices of a batch, overlapped wherever they may be."""
-        given = batch.given | {"order": ORDER, "pp": 1.0, "dp": 1.0}
+        given = batch.given | {"cp_kind": self._cp_kind(batch), "order": ORDER, "pp": 1.0, "dp": 1.0}
         layers = replace(layers, **given).ready(self.assumed)
         if batch.overlaps_in_domain:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
