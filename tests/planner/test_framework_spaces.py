@@ -718,3 +718,18 @@ def test_every_recipe_that_can_be_asked_for_says_what_accuracy_it_may_cost():
 def test_a_list_of_recipes_is_checked(lock, problem):
     with pytest.raises(tc.InputError, match=problem):
         tc.search(DENSE, H100, gpus=8, gbs=16, locks={"precision": lock})
+
+
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "any"])
+def test_ranks_of_tp_and_cp_cut_the_sequence_evenly(framework):
+    """36 GPUs allow cp = 3, which Megatron-LM (training/arguments.py) refuses for 8,192 tokens."""
+    found = tc.search("llama-3-8b", "gb200-nvl72", gpus=36, gbs=36, framework=framework, top=500)
+    assert {plan.cp for plan in found.ranked} > {1, 2}
+    for plan in found.ranked:
+        assert 8192 % (plan.tp * plan.cp) == 0
+
+
+def test_an_odd_sequence_has_tensor_ranks_without_sequence_parallelism():
+    found = tc.search("vit-l-16", "dgx-h100", gpus=16, gbs=1024, framework="megatron", locks={"tp": 2})
+    assert found.model.seq % 2
+    assert {plan.sp for plan in found.ranked} == {False}

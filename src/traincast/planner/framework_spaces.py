@@ -207,6 +207,8 @@ class Framework:
             searched.pop("ep_overlap", None)
         if self.experts and model.experts is not None and "sp" in searched:
             searched["sp"] = (True,)  # which experts need
+        elif model.seq % 2 and False in self.held.get("sp", ()):
+            searched["sp"] = (False,)  # no usual degree of tp cuts an odd sequence
         if not self.ordered and tiers == 2:
             searched.pop("order", None)  # a placement on the fast domains says it all
         if not hides:
@@ -280,7 +282,6 @@ class Framework:
                 hybrid=other.hybrid,
                 hybrid_experts=other.hybrid_experts,
                 overlapping=other.overlapping,
-                rules=tuple(rule for rule in self.rules if rule in other.rules),
                 includes=(),
             )
             with suppress(InputError):  # where the locks leave nothing of it
