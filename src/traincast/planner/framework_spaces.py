@@ -281,7 +281,6 @@ class Framework:
                 choices=choices,
                 hybrid=other.hybrid,
                 hybrid_experts=other.hybrid_experts,
-                overlapping=other.overlapping,
                 includes=(),
             )
             with suppress(InputError):  # where the locks leave nothing of it
