@@ -30,12 +30,8 @@ from traincast.launch.unread_settings import UnreadRules, unread_rules
 from traincast.planner.framework_refusals import Refusal, refused
 from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 
-CONTEXT_FACTS: Final = (
-    "per_node",
-    "stack",
-    "device",
-    "nvlink_spans_nodes",
-)  # facts of neither model nor plan
+# Facts of neither model nor plan
+CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes")
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names

@@ -99,6 +99,7 @@ class Bounds:
         self._domain = searched.system.fast_domain
         space = next(iter(searched.outlines.values())).space
         self._model, self._near = space.model, near_members(searched.system, space.gpus[0])
+        self._has_ring = any(batch.strategy == "ring" for batch in searched.batches)
         self.alike = list(self._bounded(progress))
 
     def _bounded(self, progress: Progress | None) -> Iterator[_AlikeBatches]:
@@ -119,8 +120,7 @@ class Bounds:
 
     def _cp_kind(self, batch: CandidateBatch) -> str:
         """Return how layers exchange keys and values: one context rank has nothing to, as well in a ring."""
-        has_ring = any(other.strategy == "ring" for other in self.searched.batches)
-        return "ring" if batch.strategy == "1d" and has_ring else str(batch.given["cp_kind"])
+        return "ring" if batch.strategy == "1d" and self._has_ring else str(batch.given["cp_kind"])
 
     def _sharing(self, same: Mapping[_Shape, Sequence[int]]) -> Iterator[_AlikeBatches]:
         """Yield batches of each shape whose layers have the same operations."""
@@ -371,8 +371,8 @@ class Shortlist:
         ]
         self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
         every = sum(int((of.high - of.low).sum()) for of in rungs)
-        few, many = FIRST_ROWS[0], max(FIRST_ROWS[1], ROWS_OF_BATCH * len(kept))
-        rows = int(np.clip(FIRST_SHARE * every, few, many))
+        fewest, most = FIRST_ROWS
+        rows = int(np.clip(FIRST_SHARE * every, fewest, max(most, ROWS_OF_BATCH * len(kept))))
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
         self._wanted, coarse = list[_Wanted](), every > COARSE * self._first
         for alike, of, wanted in zip(bounds.alike, rungs, ladders, strict=True):

@@ -278,8 +278,11 @@ def states(
     """Return weights, gradients and optimizer states as ZeRO shards them (arXiv 1910.02054) [byte]."""
     recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.memory.element_bytes / 2
     n, n_experts = plan.shards, plan.expert_shards
-    whole = stored.weights + stored.expert_weights
-    shard = stored.weights / n + stored.expert_weights / n_experts
+
+    def on_rank(dense: Column, experts: Column, sharded: bool) -> Column:
+        return dense / n + experts / n_experts if sharded else dense + experts
+
+    whole, shard = (on_rank(stored.weights, stored.expert_weights, sharded) for sharded in (False, True))
 
     def size(each: float, sharded: bool) -> Column:
         return each * element_scale * (shard if sharded else whole)
@@ -288,8 +291,7 @@ def states(
         2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
     )
     if nonzero(stored.frozen) or nonzero(stored.expert_frozen):
-        apart = (n, n_experts) if plan.zero >= 3 else (1, 1)
-        weights = weights + (stored.frozen / apart[0] + stored.expert_frozen / apart[1])
+        weights = weights + on_rank(stored.frozen, stored.expert_frozen, plan.zero >= 3)
     # of what is multiplied in low precision, which the vocabulary's matrices are not
     if recipe.copies and assumed.memory.saves_casts:
         layers = {part: count for part, count in stored.parts.items() if part not in VOCABULARY}
@@ -297,8 +299,7 @@ def states(
         both_layouts = recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
         copies = 2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies
         dense, experts = (_sum(footprints, layers, name) for name in ("weights", "expert_weights"))
-        cast = dense / n + experts / n_experts if plan.zero >= 3 else dense + experts
-        weights = weights + copies * element_scale * cast
+        weights = weights + copies * element_scale * on_rank(dense, experts, plan.zero >= 3)
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     gradients = size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2)
     if assumed.memory.offloads_gradients and plan.zero >= 2 and "optimizer" in offloaded:

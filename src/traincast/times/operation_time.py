@@ -98,9 +98,9 @@ Timed = tuple[TimedOperation, ...]
 class OperationTimer:
     """Times of operations of plans on a machine; groups and curves are computed once for all of them."""
 
-    def __init__(self, plan: Plans, system: System, assumed: Assumptions):
+    def __init__(self, plan: Plans, system: System, assumed: Assumptions, placement: Placement | None = None):
         self.plan, self.system, self.assumed = plan, system, assumed
-        self.placement = Placement(plan, system.tiers)
+        self.placement = placement or Placement(plan, system.tiers)
         self._curves: dict[tuple[CollectiveKind, Axis], Curve] = {}
         self._timed: dict[tuple[int, ...], tuple[Operation, Passes]] = {}  # by identity: parts share passes
 
@@ -238,8 +238,8 @@ class LeastTimer(OperationTimer):
     """
 
     def __init__(self, plan: Plans, system: System, assumed: Assumptions, near: Sequence[tuple[float, ...]]):
-        super().__init__(plan, system, assumed)
-        self.placement, self._near = AnyPlacement(plan, near), near
+        super().__init__(plan, system, assumed, AnyPlacement(plan, near))
+        self._near = near
         widest = dict.fromkeys((inner, *(len(outer) * [float("inf")])) for inner, *outer in near)
         self._widest = list(widest) if _slower_outwards(system.tiers[1:]) else near
         self._least: dict[Any, tuple[Collective, Column]] = {}
