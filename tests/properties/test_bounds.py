@@ -1,7 +1,6 @@
 """Bounds on step times, and searches that time only what these bounds leave, against timing everything."""
 
 from dataclasses import replace
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import traincast as tc
 from traincast.core.knobs import STRATEGIES, VIRTUAL_STAGES
 from traincast.core.model_blocks import Experts
 from traincast.planner import evaluation, layouts, least_times, search_result
-from traincast.planner.evaluation import FEW_ZERO_3, evaluate
+from traincast.planner.evaluation import evaluate
 from traincast.planner.evaluation import least_times as times_of
 from traincast.planner.fits_in_memory import Searched
 from traincast.planner.framework_spaces import CandidateBatch
@@ -90,9 +89,8 @@ def batches(draw):
     system=st.sampled_from(SYSTEMS),
     assumptions=st.sampled_from(PRESETS),
     gpus=st.sampled_from((4, 16, 24, 64)),
-    few=st.sampled_from((0, FEW_ZERO_3)),  # what ZeRO-3 exposes is in the bounds of more layouts than these
 )
-def test_bounds_are_not_above_the_times_of_any_candidate(batch, model, system, assumptions, gpus, few):
+def test_bounds_are_not_above_the_times_of_any_candidate(batch, model, system, assumptions, gpus):
     assume(batch.given["precision"] == "bf16" or system.accelerator.fp8_flops is not None)
     assumed = check_assumptions(assumptions, "calibrated")
     space = enumerate_space(
@@ -100,8 +98,7 @@ def test_bounds_are_not_above_the_times_of_any_candidate(batch, model, system, a
     )
     assume(len(space.counts))
     evaluation = evaluate(space, unlimited(system), assumed)
-    with patch("traincast.planner.evaluation.FEW_ZERO_3", few):
-        (bounds,) = times_of([evaluation], [evaluation.fitting], bound=True)
+    (bounds,) = times_of([evaluation], [evaluation.fitting], bound=True)
     assert (bounds > 0).all()
     assert (bounds <= evaluation.least_seconds[0]).all()
 
@@ -112,8 +109,7 @@ def test_a_bound_with_zero_3_reads_the_placement_of_its_own_candidate():
     evaluated = evaluate(
         enumerate_space(DENSE, (16,), 8, 96, batch), unlimited(SYSTEMS[0]), check_assumptions("paper", "")
     )
-    with patch("traincast.planner.evaluation.FEW_ZERO_3", 0):
-        (bounds,) = times_of([evaluated], [evaluated.fitting], bound=True)
+    (bounds,) = times_of([evaluated], [evaluated.fitting], bound=True)
     assert (bounds <= evaluated.least_seconds[0]).all()
 
 
@@ -142,8 +138,7 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     rungs = Rungs(np.zeros_like(outline.size), outline.size)
     every = Bounds(searched, {0: rungs})
     (alike,) = every.alike
-    (recompute,) = alike.batches
-    bounds, least = every.of_rows(alike, rows, (recompute, "none"))
+    least, ((_, _, bounds),) = every.of_rows(alike, rows), every.of_batches(alike, rows)
     row = rows if outline.replicas is None else outline.replicas.of(ladder)[0]
     assert (least > 0).all()
     assert (least * (1 - ROUNDING) <= bounds).all()

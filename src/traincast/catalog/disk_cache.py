@@ -2,11 +2,12 @@
 
 import os
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
+from zlib import adler32, crc32  # a digest of hashlib costs more to import than all of this
 
 VARIABLE: Final = "TRAINCAST_CACHE"  # folder to keep them in, or "off"
 READ: Final = (".py", ".yaml")  # files of the package that results depend on
@@ -57,14 +58,13 @@ def _folder() -> Path | None:
 
 
 def _digest(lines: Sequence[str]) -> str:
-    return blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+    text = "\n".join(lines).encode()
+    return f"{crc32(text):08x}{adler32(text):08x}"
 
 
 def _fingerprint() -> str:
     """Return a digest of Python's version and of the names, sizes and times of the files that are read."""
-    import platform
-
-    seen, folders = [platform.python_version()], [str(Path(__file__).parent.parent)]
+    seen, folders = [sys.version], [str(Path(__file__).parent.parent)]
     while folders:
         for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
             if entry.is_dir():

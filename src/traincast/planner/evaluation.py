@@ -36,7 +36,6 @@ from traincast.times.operation_time import OperationTimer, Passes
 from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
-FEW_ZERO_3: Final = 1 << 12  # layouts with ZeRO-3: to time them takes less than to bound what ZeRO-3 exposes
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
@@ -511,9 +510,7 @@ def least_times(
     """
     first = evaluations[0]
     system, assumed = first.system.take(machine), first.assumptions
-    of_zero_3 = (rows for of, rows in zip(evaluations, layouts, strict=True) if of.space.layouts.zero == 3)
-    exposes = bound and sum(map(len, of_zero_3)) > FEW_ZERO_3
-    near = near_members(system, first.space.gpus[0]) if exposes else []
+    near = near_members(system, first.space.gpus[0]) if bound else []
     near = near if len(near) <= MOST_NEAR else []
     timed = tuple(evaluation.timed for evaluation in evaluations)
     tables = {id(of.costs): of for of in evaluations}  # batches that recompute alike share one

@@ -3,8 +3,9 @@
 A layout has a lower bound on its time that does not depend on placement, ZeRO, replicas, offload or
 recomputation: the passes of its layers, each collective placed as well as any placement allows, and the
 bubble. In large searches ladders of layouts that differ in the micro-batch alone are bounded first. Layouts
-are evaluated (memory, then times) in the order of these bounds, up to a horizon. An answer that no time
-beyond the horizon can change is that of all layouts; else the horizon is moved.
+up to a horizon of these bounds get one for each batch, with what it recomputes and what data-parallel traffic
+costs even where it is hidden. Those still within the horizon are evaluated (memory, then times). An answer
+that no time beyond the horizon can change is that of all layouts; else the horizon is moved.
 """
 
 import math
@@ -20,6 +21,7 @@ from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
 from traincast.core.system import CAPACITY
+from traincast.operations.operation import total
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import (
     AROUND_LAYERS,
@@ -42,14 +44,16 @@ from traincast.planner.search_space import (
     ragged,
     report_round,
 )
+from traincast.step.data_parallel import LeastTraffic
 from traincast.step.layer_cost import Costs, PartCosts
-from traincast.step.pipeline_stages import stages
+from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
 from traincast.times.operation_time import LeastTimer, Passes, PassSeconds, exposed_share
+from traincast.times.process_groups import AnyPlacement
 
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
-FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows,
+FIRST_ROWS: Final = 1 << 11, 1 << 12  # but at least and at most so many rows,
 ROWS_OF_BATCH: Final = 12  # or so many for each batch, of which every round has a fixed cost
 FIRST_OF_GROUP: Final = 8  # of each of several groups
 COARSE: Final = 8  # times as many rows have bounds of their own, the others those of ladders;
@@ -70,19 +74,19 @@ class _AlikeBatches:
     """Batches of one shape whose layers have the same operations, recomputation aside."""
 
     outline: Outline
-    batches: dict[str, list[int]]  # by recomputation
+    batches: dict[int, dict[str, list[int]]]  # by the stage of ZeRO, and by recomputation
     given: dict[str, Any]  # choices of one of them
     recomputes: list[str]  # without recomputation first
     costs: Costs  # least ones of distinct layers, the last infinite; shape (recomputes, layers + 1)
+    weights: Costs  # the weights of these layers alone, shape (layers + 1,)
     place: Ints  # of each of the outline's layers among these layers, -1 where it is not wanted
     places: Ints  # the same of each kind of layers and micro-batch, as the outline's `layer_at`
-    # of the outline's rows as far as known, by recomputations: shape (these, rows) [s]
-    bounds: dict[tuple[str, ...], Floats] = field(default_factory=dict)
+    bounds: Floats | None = None  # of the outline's rows without recomputation, NaN where not known [s]
 
     @property
     def indices(self) -> list[int]:
         """Numbers of the batches."""
-        return [index for batches in self.batches.values() for index in batches]
+        return [index for of in self.batches.values() for batches in of.values() for index in batches]
 
 
 class Bounds:
@@ -138,23 +142,27 @@ class Bounds:
         layers, places = distinct_layers(tables)
         recomputes = ["none", *(_recompute(self.searched.batches[i]) for i in chain(*same.values()))]
         recomputes = list(dict.fromkeys(recomputes))
-        costs = self._least_costs(layers, recomputes, dict.fromkeys(overlaps for _, overlaps in same))
+        costs, weights = self._least_costs(
+            layers, recomputes, dict.fromkeys(overlaps for _, overlaps in same)
+        )
         shapes = zip(outlines, same.items(), used, places, strict=True)
         for outline, ((_, overlaps), of_shape), rows, place in shapes:
-            by_recompute: dict[str, list[int]] = {}
+            batches: dict[int, dict[str, list[int]]] = {}
             for index in of_shape:
-                by_recompute.setdefault(_recompute(self.searched.batches[index]), []).append(index)
+                batch = self.searched.batches[index]
+                zero = batch.given.get("zero", DEFAULTS["zero"])
+                batches.setdefault(zero, {}).setdefault(_recompute(batch), []).append(index)
             given = self.searched.batches[of_shape[0]].given
             of_layers = np.full(np.size(outline.space.layers.mbs), -1)
             of_layers[rows] = place
             of_kinds = np.where(outline.layer_at < 0, -1, of_layers[outline.layer_at])
             least = costs[overlaps]
-            yield _AlikeBatches(outline, by_recompute, given, recomputes, least, of_layers, of_kinds)
+            yield _AlikeBatches(outline, batches, given, recomputes, least, weights, of_layers, of_kinds)
 
     def _least_costs(
         self, layers: Plans, recomputes: Sequence[str], overlapping: Iterable[bool]
-    ) -> dict[bool, Costs]:
-        """Return the time of both passes of layers on one machine as that of the first.
+    ) -> tuple[dict[bool, Costs], Costs]:
+        """Return the time of both passes of layers on one machine as that of the first, and their weights.
 
         It is the least of any placement. Costs are by whether exchanges with experts are overlapped; their
         columns, with what bounds need, have shape (recomputes, places + 1) (`experts_apart`).
@@ -162,6 +170,7 @@ class Bounds:
         shape = np.broadcast(layers.mbs, layers.ep, layers.etp).shape
         size = max(CANDIDATES_PER_BLOCK // math.prod(shape[:-1]), 1)
         found: dict[bool, dict[str, Floats]] = {overlaps: {} for overlaps in overlapping}
+        own: dict[str, Floats] = {}  # weights, those of experts, and the time of their gradients, by part
         for low in range(0, shape[-1], size):
             block = ..., slice(low, low + size)
             of_block = layers.take(block).given(ep_overlap=True)  # exchanges with experts count in full
@@ -173,6 +182,10 @@ class Bounds:
                     if part not in once:
                         passes = timer.time_passes(operations)
                         once[part] = passes, timer.both_passes(operations, passes)
+                        dense, of_experts, weight_pass = own.setdefault(part, np.zeros((3, *shape)))
+                        dense[block] = total(op.weights for op in operations if not op.experts)
+                        of_experts[block] = total(op.weights for op in operations if op.experts)
+                        weight_pass[block] = total(of.weight for of in passes)
                     passes, both = once[part]
                     again = timer.recomputation(operations, passes)
                     for overlaps, of_parts in found.items():
@@ -181,11 +194,16 @@ class Bounds:
                         seconds, dispatch = of_parts[part][:, row]
                         seconds[block] = self._exposed(both, again, timer.plan, overlaps)
                         dispatch[block] = both.dispatch + again.dispatch / of_block.recompute_every
-        places = 2, len(recomputes), math.prod(shape)
-        return {
-            overlaps: {part: _both_passes(of.reshape(places)) for part, of in of_parts.items()}
+        places = math.prod(shape)
+        of_layers = {part: of.reshape(3, places) for part, of in own.items()}
+        costs: dict[bool, Costs] = {
+            overlaps: {
+                part: _both_passes(of.reshape(2, -1, places), of_layers[part][2])
+                for part, of in of_parts.items()
+            }
             for overlaps, of_parts in found.items()
         }
+        return costs, {part: _weights(of[:2]) for part, of in of_layers.items()}
 
     def _exposed(self, both: PassSeconds, again: PassSeconds, plans: Plans, overlaps: bool) -> Column:
         """Return the time of passes and recomputation but for exchanges that other work hides [s]."""
@@ -226,30 +244,63 @@ class Bounds:
             of_first: Column = plans.mbs * of_kinds[kind, largest]
             return of_first
 
-        costs = {
-            part: replace(cost, forward=least(cost.forward), dispatch=least(cost.dispatch))
-            for part, cost in alike.costs.items()
-        }
+        costs = dict[str, PartCosts]()
+        for part, cost in alike.costs.items():
+            both = least(cost.forward)
+            costs[part] = replace(cost, forward=both, weight=both, dispatch=least(cost.dispatch))
         devices = stages(space.model, plans)
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self._without_waits)
         return np.broadcast_to(bounds, len(ladders))
 
-    def of_rows(self, alike: _AlikeBatches, rows: Ints, recomputes: tuple[str, ...]) -> Floats:
-        """Return the bounds of rows of an outline with each recomputation, shape (recomputes, rows) [s]."""
-        outline = alike.outline
-        if recomputes not in alike.bounds:
-            alike.bounds[recomputes] = np.full((len(recomputes), outline.rows), np.nan)
-        bounds = alike.bounds[recomputes]
-        unknown = rows[np.isnan(bounds[0, rows])]
+    def of_rows(self, alike: _AlikeBatches, rows: Ints) -> Floats:
+        """Return the bounds of rows of an outline whatever is recomputed and however weights are sharded [s].
+
+        They are computed once.
+        """
+        if alike.bounds is None:
+            alike.bounds = np.full(alike.outline.rows, np.nan)
+        unknown = rows[np.isnan(alike.bounds[rows])]
+        for block in _blocks(unknown):
+            (alike.bounds[block],), *_ = self._recomputing(alike, block, ("none",))
+        return np.asarray(alike.bounds[rows])
+
+    def of_batches(self, alike: _AlikeBatches, rows: Ints) -> Iterator[tuple[Ints, Sequence[int], Floats]]:
+        """Yield some of the rows of an outline, batches, and the bounds of these rows of each of them [s]."""
+        recomputes = tuple(dict.fromkeys(chain(*alike.batches.values())))
+        gbs, replicas = alike.outline.space.gbs, alike.outline.replicas
+        for block in _blocks(rows):
+            bounds, plans, devices, places = self._recomputing(alike, block, recomputes)
+            traffic = None
+            for zero, batches in alike.batches.items():
+                contended: Column = 0.0
+                plans = plans.given(zero=zero)
+                if zero and replicas is None:
+                    traffic = traffic or self._traffic(alike, plans, devices, places)
+                    contended = traffic.contended(plans, plans.microbatches(gbs), self.assumed)
+                for recompute, indices in batches.items():
+                    yield block, indices, bounds[recomputes.index(recompute)] + contended
+
+    def _recomputing(
+        self, alike: _AlikeBatches, rows: Ints, recomputes: Sequence[str]
+    ) -> tuple[Floats, Plans, Stages, Ints]:
+        """Return bounds of rows with recomputations, shape (these, rows) [s], with plans, stages, layers."""
+        space = alike.outline.at(rows)
+        plans, places = space.layouts.given(**alike.given), alike.place[space.layer_row]
         of_recomputes = np.array([[alike.recomputes.index(name)] for name in recomputes])
-        for low in range(0, len(unknown), CANDIDATES_PER_BLOCK):
-            block = unknown[low : low + CANDIDATES_PER_BLOCK]
-            space = outline.at(block)
-            plans = space.layouts.given(**alike.given)
-            costs = take_costs(alike.costs, (of_recomputes, alike.place[space.layer_row]))
-            devices = stages(space.model, plans)
-            bounds[:, block] = least_step_seconds(costs, plans, devices, space.gbs, self.assumed)
-        return bounds[:, rows]
+        costs, devices = take_costs(alike.costs, (of_recomputes, places)), stages(space.model, plans)
+        bounds = least_step_seconds(costs, plans, devices, space.gbs, self.assumed)
+        return np.broadcast_to(bounds, (len(recomputes), len(rows))), plans, devices, places
+
+    def _traffic(self, alike: _AlikeBatches, plans: Plans, devices: Stages, places: Ints) -> LeastTraffic:
+        """Return the least traffic of plans with the weights of some layers."""
+        weights, placement = take_costs(alike.weights, places), AnyPlacement(plans, self._near)
+        return LeastTraffic.of(weights, devices, placement, self.searched.system, self.assumed)
+
+
+def _blocks(rows: Ints) -> Iterator[Ints]:
+    """Yield rows, as many at once as fit the processor's cache."""
+    for low in range(0, len(rows), CANDIDATES_PER_BLOCK):
+        yield rows[low : low + CANDIDATES_PER_BLOCK]
 
 
 def _of_search(space: Space) -> Column:
@@ -284,7 +335,7 @@ class _Wanted:
         (low, high), first = self.rungs, self.alike.outline.first[:-1]
         rows = ragged(first + low, high - low, self.ladders[which])
         self.rows = np.sort(np.concatenate((self.rows, rows)))
-        (self.of_rows,) = bounds.of_rows(self.alike, self.rows, ("none",))
+        self.of_rows = bounds.of_rows(self.alike, self.rows)
         self.ladders, self.of_ladders = self.ladders[~which], self.of_ladders[~which]
 
 
@@ -444,20 +495,16 @@ class Shortlist:
 
     def _opened(self, wanted: _Wanted, horizon_of: Floats) -> dict[int, Ints]:
         """Return the rows of an outline up to the horizon of each group, by the number of the batch."""
-        opened: dict[int, Ints] = {}
-        alike = wanted.alike
+        alike, opened = wanted.alike, dict[int, list[Ints]]()
         of_rows, _ = alike.outline.ladders(wanted.rows)
-        horizon = horizon_of[wanted.group[of_rows]]
-        within = wanted.of_rows <= horizon
-        rows, horizon = wanted.rows[within], horizon[within]
-        ladder, rung = alike.outline.ladders(rows)
-        if len(rows):
-            bounds = self._evaluated.bounds.of_rows(alike, rows, tuple(alike.batches))
-            for batches, of_batches in zip(alike.batches.values(), bounds <= horizon, strict=True):
-                for index in batches:
-                    if np.any(near := of_batches & self._kept[index].have(ladder, rung)):
-                        opened[index] = rows[near]
-        return opened
+        within = wanted.of_rows <= horizon_of[wanted.group[of_rows]]
+        for rows, indices, bounds in self._evaluated.bounds.of_batches(alike, wanted.rows[within]):
+            ladder, rung = alike.outline.ladders(rows)
+            near = bounds <= horizon_of[wanted.group[ladder]]
+            for index in indices if near.any() else ():
+                if np.any(mine := near & self._kept[index].have(ladder, rung)):
+                    opened.setdefault(index, []).append(rows[mine])
+        return {index: np.concatenate(rows) for index, rows in opened.items()}
 
 
 def _recompute(batch: CandidateBatch) -> str:
@@ -465,8 +512,15 @@ def _recompute(batch: CandidateBatch) -> str:
     return str(batch.given.get("recompute", DEFAULTS["recompute"]))
 
 
-def _both_passes(columns: Floats) -> PartCosts:
-    """Return the time of both passes, and of the host to issue them, as that of the first."""
+def _both_passes(columns: Floats, weight: Floats) -> PartCosts:
+    """Return the time of both passes as that of the first, of W in it, and of the host to issue them."""
     infinite = np.full((columns.shape[1], 1), np.inf)
     seconds, dispatch = (np.hstack((column, infinite)) if column.any() else 0.0 for column in columns)
-    return PartCosts(seconds, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, dispatch=dispatch)
+    of_recomputes = np.broadcast_to(np.append(weight, 0.0), np.shape(seconds)) if weight.any() else 0.0
+    return PartCosts(seconds, 0.0, of_recomputes, 0.0, 0.0, 0.0, 0.0, dispatch=dispatch)
+
+
+def _weights(columns: Floats) -> PartCosts:
+    """Return the weights of layers and of their experts as costs, those of no layer at the end."""
+    weights, of_experts = (np.append(column, 0.0) if column.any() else 0.0 for column in columns)
+    return PartCosts(0.0, 0.0, 0.0, weights, of_experts, 0.0, 0.0)

@@ -10,10 +10,10 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import Axis, CollectiveKind, total
-from traincast.step.layer_cost import Costs, PartCosts
+from traincast.step.layer_cost import Costs, PartCosts, sum_of
 from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages
-from traincast.times.collectives import Curve, LeastCurve, collective_curve
+from traincast.times.collectives import Curve, collective_curve, least_streaming
 from traincast.times.overlap import exposed_time, largest, layer_by_layer
 from traincast.times.process_groups import AnyPlacement, Placement, is_group
 
@@ -53,17 +53,42 @@ def data_parallel(
     return largest([sum(traffic.in_step(traffic.exposed, *device), serial) for device in devices])[0]
 
 
-def least_data_parallel(
-    costs: Costs, stages: Stages, placement: AnyPlacement, nm: Column, system: System, assumed: Assumptions
-) -> Column:
-    """Return a lower bound on `data_parallel` over all placements of its groups [s].
+class LeastTraffic(NamedTuple):
+    """Least time in which a device streams weights and gradients, however the ranks that shard them lie."""
 
-    It leaves out all-reduces over replicas, and broadcasts, and rises with the time of every exchange.
-    """
-    traffic = _traffic(costs, stages, placement, nm, system, assumed)
-    traffic = replace(traffic, contention=minimum(traffic.contention, 1.0))
-    devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
-    return largest([sum(traffic.in_step(traffic.exposed, *device)) for device in devices])[0]
+    gathered: Column  # its weights, once [s]
+    reduced: Column  # the gradients of its weights, once [s]
+
+    @classmethod
+    def of(
+        cls, costs: Costs, stages: Stages, placement: AnyPlacement, system: System, assumed: Assumptions
+    ) -> "LeastTraffic":
+        """Return that of the device with the most of it, given the weights of every part."""
+        devices = stages.executed_parts
+        gathered, reduced = (list[Column]([0.0] * len(devices)) for _ in range(2))
+        weight, gradient = _element_bytes(placement.plan, assumed)
+        axes: dict[str, Axis] = {"weights": "shards", "expert_weights": "expert shards"}
+        for name, axis in axes.items():
+            if any(nonzero(getattr(cost, name)) for cost in costs.values()):
+                ranks = placement.group(axis), placement.near, system, assumed
+                gather, reduce = (
+                    least_streaming("all-gather", *ranks),
+                    least_streaming("reduce-scatter", *ranks),
+                )
+                for i, device in enumerate(devices):
+                    weights = sum_of(costs, device, name)
+                    gathered[i] = gathered[i] + weight * weights * gather
+                    reduced[i] = reduced[i] + gradient * weights * reduce
+        return cls(largest(gathered)[0], largest(reduced)[0])
+
+    def contended(self, plan: Plans, nm: Column, assumed: Assumptions) -> Column:
+        """Return what the traffic of a step costs even where all of it is hidden [s]."""
+        traffic = self.gathered + self.reduced
+        if plan.zero == 3:
+            traffic = nm * (traffic + self.gathered)
+        elif plan.zero == 2:
+            traffic = self.gathered + nm / (1 + _grouped(plan, nm)) * self.reduced
+        return minimum(assumed.overlap.dp_contention, 1) * traffic
 
 
 def hidden_traffic(
@@ -119,13 +144,18 @@ class _DataParallelTraffic:
             both = {part: self.gather[part].then(self.scatter[part]) for part in self.costs}
             gathered = nm * time_of(self.gather, "forward", executed)
             return gathered, nm * time_of(both, "backward", executed) + replicated
-        others = is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
+        others = _grouped(plan, nm)
         passes = 1 + self.assumed.overlap.interleaved_window * others
         if plan.zero == 2:
             scattered = nm / (1 + others) * time_of(self.scatter, "backward", executed, passes)
         else:
             scattered = time_of(self.scatter, "backward", stored, passes)
         return time_of(self.gather, "forward", stored, passes), scattered + replicated
+
+
+def _grouped(plan: Plans, nm: Column) -> Column:
+    """Return the other micro-batches that an interleaved chunk works through before the next one does."""
+    return is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
 
 
 def _traffic(
@@ -179,16 +209,13 @@ def _broadcasts(placement: Placement, assumed: Assumptions) -> Column:
     return assumed.host.broadcast_seconds * n * is_group(n / near[0])
 
 
-_Curve = Curve | LeastCurve
-
-
 class _ReplicaGroup(NamedTuple):
     """Ranks with the same weights, and the curves of their collectives."""
 
     sharded: bool
-    reduction: _Curve  # over the ranks that shard one copy, or over all where every rank has a copy
-    gathering: _Curve  # over the same ranks
-    between: _Curve | None  # over replicas of the same shard, if there are any
+    reduction: Curve  # over the ranks that shard one copy, or over all where every rank has a copy
+    gathering: Curve  # over the same ranks
+    between: Curve | None  # over replicas of the same shard, if there are any
     shards: Column
 
     def gather(self, nbytes: Column, bucket: Column = 1.0) -> Traffic:
@@ -219,28 +246,34 @@ def _replica_groups(
     """Return the ranks with the same weights; `axes` name all, those of a copy, and the replicas."""
     plan, (all_ranks, shard_ranks, replicas) = placement.plan, axes
 
-    def over(axis: Axis, kind: CollectiveKind) -> _Curve:
-        group = placement.group(axis)
-        if isinstance(placement, AnyPlacement):
-            return LeastCurve(kind, group, placement.near, system, assumed)
-        return collective_curve(kind, group, system, assumed, data_parallel=True)
+    def over(axis: Axis, kind: CollectiveKind) -> Curve:
+        return collective_curve(kind, placement.group(axis), system, assumed, data_parallel=True)
 
     between = over(replicas, "all-reduce") if nonzero(plan.replicas != 1) else None
     if plan.zero == 0:
         reduction = over(all_ranks, "all-reduce")
         return _ReplicaGroup(False, reduction, reduction, between, shards)
     reduction = over(shard_ranks, "reduce-scatter")
-    equal = assumed.collectives.all_gather_factor == assumed.collectives.reduce_scatter_factor
-    gathering = reduction if equal else over(shard_ranks, "all-gather")
+    gathering = reduction if _alike_both_ways(assumed) else over(shard_ranks, "all-gather")
     return _ReplicaGroup(True, reduction, gathering, between, shards)
+
+
+def _alike_both_ways(assumed: Assumptions) -> bool:
+    """Return whether a reduce-scatter takes as long as an all-gather."""
+    return assumed.collectives.all_gather_factor == assumed.collectives.reduce_scatter_factor
+
+
+def _element_bytes(plan: Plans, assumed: Assumptions) -> tuple[float, float]:
+    """Return the sizes of a weight that is gathered and of a gradient that is reduced [byte]."""
+    byte = assumed.memory.element_bytes / 2  # 16 bits have two bytes
+    return 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
 
 
 def _exchanges(
     used: Costs, buckets: dict[str, Column], placement: Placement, system: System, assumed: Assumptions
 ) -> tuple[Exchanges, ...]:
     """Return the times to gather weights, reduce gradients and sum them over replicas, by part [s]."""
-    plan, byte = placement.plan, assumed.memory.element_bytes / 2  # 16 bits have two bytes
-    weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
+    plan, (weight, gradient) = placement.plan, _element_bytes(placement.plan, assumed)
     dense = _replica_groups(placement, ("weights", "shards", "replicas"), plan.shards, system, assumed)
     frozen = float(plan.zero == 3)  # else every rank keeps what is not updated
     gather = {
@@ -248,8 +281,7 @@ def _exchanges(
         for part, cost in used.items()
     }
     reduced = {part: dense.reduce(gradient * cost.weights, buckets[part]) for part, cost in used.items()}
-    synchronised = {} if isinstance(placement, AnyPlacement) else used
-    between = {part: dense.synchronise(gradient * cost.weights) for part, cost in synchronised.items()}
+    between = {part: dense.synchronise(gradient * cost.weights) for part, cost in used.items()}
     with_experts = {
         part: cost for part, cost in used.items() if nonzero(cost.expert_weights + cost.expert_frozen)
     }
@@ -261,6 +293,5 @@ def _exchanges(
             weights, kept = cost.expert_weights, frozen * cost.expert_frozen
             gather[part] = gather[part].then(experts.gather(weight * weights + kept))
             reduced[part] = reduced[part].then(experts.reduce(gradient * weights))
-            if part in between:
-                between[part] = between[part].then(experts.synchronise(gradient * weights))
+            between[part] = between[part].then(experts.synchronise(gradient * weights))
     return gather, reduced, between

@@ -10,7 +10,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import total
-from traincast.step.data_parallel import data_parallel, least_data_parallel
+from traincast.step.data_parallel import LeastTraffic, data_parallel
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.offload import offload_seconds
 from traincast.step.optimizer import optimizer_seconds
@@ -103,27 +103,33 @@ def step_seconds_bound(
     """Return a lower bound on the time of a step, which needs no placement of pp and dp [s].
 
     It has the passes of the slowest device, the bubble, and the waits for host and stragglers; with `near`
-    (that of `near_members`) also what ZeRO-3 exposes at least. What it leaves out takes no negative time:
-    transfers between stages, other data parallelism, optimizer, offload and data.
+    (that of `near_members`) also what traffic of ZeRO-2 and 3 costs at least. What it leaves out takes no
+    negative time: transfers between stages, other data parallelism, optimizer, offload and data.
     """
     pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
     work = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
-    if near and plan.zero == 3:
-        placement = AnyPlacement(plan, near)
-        work = work + least_data_parallel(costs, stages, placement, nm, system, assumed)
+    if near and plan.zero >= 2:
+        traffic = LeastTraffic.of(costs, stages, AnyPlacement(plan, near), system, assumed)
+        work = work + traffic.contended(plan, nm, assumed)
     return _at_least(work, plan, assumed)
 
 
 def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> Column:
     """Return a lower bound on the time of a step, from bounds on the passes of its parts [s].
 
-    It rises with every one of these: the bubble counts where the schedule loses a fixed share of the passes
-    (up to one micro-batch), so that a longer slowest stage costs more than shorter others gain.
+    Costs have both passes as the first. The bound rises with every one of these: the bubble counts where the
+    schedule loses a fixed share of the passes (up to one micro-batch), so that a longer slowest stage costs
+    more than shorter others gain.
     """
     pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
-    split = SCHEDULES[plan.schedule].splits_backward
-    bubble = 0.0 if split else _lost(costs, stages, plan, assumed) * pace.others
-    return _at_least(nm * (pace.busy + pace.host_wait) + bubble, plan, assumed)
+    schedule = SCHEDULES[plan.schedule]
+    share: Column = 1.0
+    if schedule.splits_backward and not assumed.kernels.joint_backward and plan.tp_kind != "summa":
+        # no communication makes the gradients of weights longer
+        both, weight = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "weight"))
+        share = weight / both
+    lost = schedule.least_lost(share, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
+    return _at_least(nm * (pace.busy + pace.host_wait) + lost * pace.others, plan, assumed)
 
 
 def _at_least(passes: Column, plan: Plans, assumed: Assumptions) -> Column:

@@ -7,15 +7,14 @@ fastest of a library's algorithms and protocols.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct, maximum, minimum, sign
-from traincast.core.quantities import Column, Floats, nonzero
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
 from traincast.times import nccl
@@ -88,41 +87,25 @@ def collective_curve(
     return curve if factor == 1 else curve.scaled(factor)
 
 
-@dataclass(frozen=True, eq=False)
-class LeastCurve:
-    """Least times of a collective over the ways to place its group; each distinct one is computed once."""
+def least_streaming(
+    kind: CollectiveKind,
+    members: Group,
+    near: Sequence[tuple[float, ...]],
+    system: System,
+    assumed: Assumptions,
+) -> Column:
+    """Return the least time of a byte over the slowest link, however a group is placed [s/byte].
 
-    kind: CollectiveKind
-    group: Group  # with the most members that it can have in a fast domain
-    near: Sequence[tuple[float, ...]]  # members that a group can have in a domain of each tier
-    system: System
-    assumed: Assumptions
-
-    def seconds(self, V: Column) -> Column:
-        """Return the least time for a volume V [byte] [s]."""
-        n, most, volume = np.broadcast_arrays(self.group.members, self.group.near[0], V)
-        shape, columns = n.shape, [column.ravel() for column in (n, most, volume)]
-        first, row = distinct(columns, n.size)
-        n, most, volume = (column[first] for column in columns)
-        return np.asarray(np.min(self._curve(n, most).seconds(volume), axis=0)[row].reshape(shape))
-
-    def streaming(self, V: Column) -> Column:
-        """Return the least time in which a volume V streams over the slowest link [s]."""
-        return V * self._per_byte
-
-    @cached_property
-    def _per_byte(self) -> Column:
-        """Least time of a byte over the slowest link [s/byte]."""
-        n, most = np.broadcast_arrays(self.group.members, self.group.near[0])
-        first, row = distinct([n.ravel(), most.ravel()], n.size)
-        curve = self._curve(n.ravel()[first], most.ravel()[first])
-        return np.asarray(np.min(curve.streaming(1.0), axis=0)[row].reshape(n.shape))
-
-    def _curve(self, n: Floats, most: Floats) -> Curve:
-        """Return the curve of groups, ways to place them down."""
-        inner, *outer = (minimum(n, within[:, None]) for within in np.array(self.near).T)
-        group = Group(n, (minimum(inner, most), *outer))
-        return collective_curve(self.kind, group, self.system, self.assumed, data_parallel=True)
+    `members` has the most members that it can have in a fast domain, `near` those that a group can have in a
+    domain of each tier.
+    """
+    n, most = np.broadcast_arrays(members.members, members.near[0])
+    first, row = distinct([n.ravel(), most.ravel()], n.size)
+    of_group, most = n.ravel()[first], most.ravel()[first]
+    inner, *outer = (minimum(of_group, within[:, None]) for within in np.array(near).T)
+    placed = Group(of_group, (minimum(inner, most), *outer))
+    per_byte = collective_curve(kind, placed, system, assumed, data_parallel=True).streaming(1.0)
+    return np.asarray(np.min(per_byte, axis=0)[row].reshape(n.shape))
 
 
 def _unscaled_curve(

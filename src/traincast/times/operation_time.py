@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct, log2, maximum, minimum, where
+from traincast.core.columns import common_divisor, distinct, log2, maximum, minimum, where
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
+from traincast.core.quantities import Column, Floats, nonzero
 from traincast.core.system import System, Tier
 from traincast.operations.operation import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve
@@ -292,8 +292,7 @@ class LeastTimer(OperationTimer):
         # numbers of members near each other down, in pieces that stay in the processor's cache
         pieces = np.array_split(np.array(near), min(len(near), 1 + len(near) * n.size // ROWS_AT_ONCE))
         of = self.system, self.assumed, copies, call.groups
-        groups = (Group(n, tuple(minimum(n, within[:, None]) for within in piece.T)) for piece in pieces)
-        times = (np.min(collective(call.kind, volume, group, *of), axis=0) for group in groups)
+        times = (np.min(collective(call.kind, volume, _near(n, piece), *of), axis=0) for piece in pieces)
         least = np.asarray(reduce(minimum, times))[row]
         ends = np.cumsum([whole[0].size for whole in wholes])[:-1]
         parts = zip(np.split(least, ends), wholes, strict=True)
@@ -305,6 +304,12 @@ def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed:
     return OperationTimer(plan, system, assumed).time_part(part)
 
 
+def _near(members: Column, within: Floats) -> Group:
+    """Return groups with members near each other down, which in fast domains are divisors of all."""
+    inner, *outer = within.T[..., None]
+    return Group(members, (common_divisor(members, inner), *(minimum(members, n) for n in outer)))
+
+
 def _sum_of(passes: Sequence[PassSeconds]) -> PassSeconds:
     """Return the time of several passes; what is the same for all degrees of experts is added up first."""
     by_size = sorted(passes, key=lambda seconds: np.size(seconds.compute))
@@ -312,13 +317,14 @@ def _sum_of(passes: Sequence[PassSeconds]) -> PassSeconds:
 
 
 def _slower_outwards(tiers: Sequence[Tier]) -> bool:
-    """Return whether no tier is faster than the one inside it, and none is congested by more domains."""
+    """Return whether no tier is faster than the one inside it, congested or short of ports as that may be."""
     slower = (
         achieved_bandwidth(outer) * outer.ports <= achieved_bandwidth(inner) * inner.ports
         and outer.latency >= inner.latency
         for inner, outer in pairwise(tiers)
     )
-    return all(slower) and not any(nonzero(tier.congestion or 0.0) for tier in tiers)
+    slowed = [tier.congestion for tier in tiers] + [tier.lost_ports for tier in tiers[:-1]]
+    return all(slower) and not any(nonzero(share or 0.0) for share in slowed)
 
 
 def _matrix_flops(work: PassCount) -> Column:

@@ -5,6 +5,7 @@ Beyond it ranks are numbered axis by axis, in the plan's order, and fill the lar
 other; the part of an axis outside a fast domain has its place in that order.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -66,9 +67,12 @@ class AnyPlacement(Placement):
 
     def group(self, axis: Axis) -> Group:
         """Return the group of an axis, with the most members that it can have in a fast domain."""
-        most: Column = max(inner for inner, *_ in self.near)
+        sizes = {inner for inner, *_ in self.near}
+        most: Column = max(sizes)
         if axis in ("weights", "shards", "replicas"):
             most = floor(most / (self.plan.fast_tp * self.plan.fast_tp2))
+        elif axis in ("experts", "expert shards", "expert replicas"):
+            most = functools.reduce(maximum, (_expert_groups(self.plan, size)[2] for size in sizes))
         return Group(_members(self.plan, axis), (most,))
 
 
@@ -131,18 +135,19 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
                 if axis in ("etp", "ep")
                 else in_domain["tp"] * in_domain["cp"] * in_domain["dp"]
             )
-            etp = _common_divisor(plan.etp, pool)
-            if axis == "etp":
-                return etp
-            ep = _common_divisor(plan.ep, pool / etp)
-            if axis == "ep":
-                return ep
-            holders_of_expert = pool / etp / ep  # those that shard one copy are neighbours
-            shards = _common_divisor(plan.expert_shards, holders_of_expert)
-            return {"experts": holders_of_expert, "expert shards": shards}.get(
-                axis, holders_of_expert / shards
-            )
+            etp, ep, holders = _expert_groups(plan, pool)
+            if axis in ("etp", "ep"):
+                return etp if axis == "etp" else ep
+            shards = _common_divisor(plan.expert_shards, holders)  # of one copy are neighbours
+            return {"experts": holders, "expert shards": shards}.get(axis, holders / shards)
     return in_domain[axis]
+
+
+def _expert_groups(plan: Plans, ranks: Column) -> tuple[Column, Column, Column]:
+    """Return how many of some neighbouring ranks of a stage are of one etp, one ep and one expert's group."""
+    etp = _common_divisor(plan.etp, ranks)
+    ep = _common_divisor(plan.ep, ranks / etp)
+    return etp, ep, ranks / etp / ep
 
 
 def _largest_fitting_divisor(degree: Column, room: Column) -> Column:

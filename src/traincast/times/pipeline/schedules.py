@@ -116,6 +116,13 @@ class Schedule(ABC):
         1) T. With a `barrier` the optimizer waits for all stages.
         """
 
+    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """Return a lower bound on `lost` for a share of W in T, however F and B divide the rest.
+
+        It does not rise with the share.
+        """
+        return 0.0 if self.splits_backward else self.lost(Passes(1.0, 1.0, 1.0), pp, v, barrier=barrier)
+
     @abstractmethod
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return the peak of activations in flight on a device, each from the start of F to the end of W."""
@@ -261,6 +268,10 @@ class ZeroBubbleH1(Schedule):
             hidden = minimum(hidden, B)
         return (F + B - hidden) / passes.total
 
+    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """Return (F + B - W)/T, of which W hides no more than itself."""
+        return maximum(1 - 2 * weight, 0)
+
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
         return minimum(pp, nm)
@@ -390,6 +401,10 @@ class ZeroBubbleV(VShape):
         late = maximum(maximum(F - B / 2, B / 2), W / 2) if barrier else maximum(np.abs(F - B), W - F) / 2
         return maximum(left, late) / passes.total
 
+    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """Return max(F, B) - W of T for equal F and B, and with a barrier at least B/2."""
+        return maximum((1 - 3 * weight) / 2, (1 - weight) / 4 if barrier else 0)
+
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return pp on every device: 2 pp chunks (arXiv 2401.10241, section 6)."""
         return minimum(pp, nm)
@@ -502,6 +517,10 @@ class DualPipe(Schedule):
         left = F + maximum(maximum(B + maximum(F, B) - W, F), B)
         return maximum(pp / 2 - 1, 0) / maximum(pp - 1, 1) * left / passes.total
 
+    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """Return the bubble of equal F and B."""
+        return maximum(pp / 2 - 1, 0) / maximum(pp - 1, 1) * maximum(1.5 - 2.5 * weight, 0)
+
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return pp + 1 on every device (arXiv 2412.19437, table 2)."""
         return minimum(pp + 1, nm)
@@ -529,6 +548,10 @@ class DualPipeV(VShape):
         """Return DualPipe's bubble of 2 pp stages with half a device's time each: (pp - 1)(F + 2B - W)/2."""
         F, B, W = passes
         return (F + maximum(maximum(B + maximum(F, B) - W, F), B)) / 2 / passes.total
+
+    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """Return the bubble of equal F and B."""
+        return maximum(1.5 - 2.5 * weight, 0) / 2
 
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return 2 pp + 1 chunks, half a device's activations each."""
