@@ -33,6 +33,7 @@ class Launch:
     left_at_default: dict[str, str] = field(default_factory=dict)
     settings: dict[str, object] = field(default_factory=dict, repr=False)  # those the prediction depends on
     est: Estimate | None = field(default=None, repr=False)  # the prediction of the plan
+    prediction: tuple[str, ...] = ()  # the prediction in words, in the text where that has comments
     # Files of a folder that can be launched, by name (`export_folder`); else empty.
     files: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -84,7 +85,8 @@ def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[st
         est = what
     else:
         raise InputError("export", ["what: must be an estimate of one plan, or a search"])
-    return replace(written(est, _prediction_lines(est, what)), est=est)
+    lines = _prediction_lines(est, what)
+    return replace(written(est, lines), est=est, prediction=lines)
 
 
 def launch(
@@ -143,8 +145,9 @@ def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
         step = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"
     memory = f"{gib(est.memory_bytes)} of {gib(float(est.system.accelerator.hbm_bytes))}"
     prediction = f"predicted: {step} a step, {memory}{'' if est.fits else ', which does not fit'}"
-    plans = what.plans if isinstance(what, Found) else []
-    faster = [candidate.step_seconds for _, candidate in plans if candidate.step_seconds < time]
+    plans = [candidate for _, candidate in what.plans] if isinstance(what, Found) else []
+    before = plans[: plans.index(est)] if est in plans else []  # which the search prefers
+    faster = sorted(one.step_seconds for one in before if one.step_seconds < time)
     if not faster:
         return (prediction,)
     best = f"faster plans of the search: {len(faster)} (the best {seconds(faster[0])})"

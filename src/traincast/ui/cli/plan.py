@@ -290,6 +290,8 @@ def export(
     assert launch.est is not None
     if subject.model.left_out:
         print(text.plans.title(subject), file=sys.stderr)
+    for line in launch.prediction if launch.prediction[0] not in launch.text else ():
+        print(line, file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None and launch.left_at_default and not json:  # else printed with the file, or a key
