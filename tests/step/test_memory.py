@@ -407,6 +407,13 @@ def device_by_device(model, gbs=64, **knobs):
     )
 
 
+def test_without_a_pipeline_gradients_are_accumulated_over_micro_batches_one_at_a_time():
+    """Whatever schedule a plan names: GPipe has all in flight only where there are stages."""
+    plans = (tc.Plan(dp=2, schedule=name) for name in ("1f1b", "gpipe"))
+    one, other = (tc.estimate(GPT, "dgx-a100", plan, gbs=16).memory_bytes for plan in plans)
+    assert other == one
+
+
 def test_activations_in_flight():
     """14 layers and the head, which weighs 2, on 4 stages: 1F1B holds 4 micro-batches on the first; the last
     holds one."""

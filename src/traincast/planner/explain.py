@@ -358,6 +358,9 @@ class Explanation(Result):
         lines = [f"{axis} = {value} does not divide {job}" for axis, value in degrees.items() if gpus % value]
         if not lines and gpus % product:
             lines.append(f"{' × '.join(degrees)} = {product} does not divide {job}")
+        tp, seq = locks.get("tp", 1), self.search.model.seq
+        if seq % tp and "sp" not in self.search.locks:
+            lines.append(f"tp = {tp} does not divide a sequence of {seq:,} tokens (sp = False allows that)")
         if gbs % locks.get("mbs", 1):
             batch = count_of(gbs, "sequence")
             lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {batch}")

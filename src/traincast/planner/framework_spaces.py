@@ -37,6 +37,7 @@ SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_over
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
 MEANT_UNPIPELINED: Final = (UNPIPELINED, "gpipe")  # schedules that have plans without a pipeline if locked
 ORDER: Final = DEFAULTS["order"]
+BEYOND: Final = "; framework any has it"  # ends a message on what a framework does not run
 # Choices, and the axes at whose degree 1 every value of them makes the same plan.
 WITHOUT_EFFECT_AT_1: Final = {"sp": ("tp",), "order": ("pp", "dp"), "schedule": ("pp",)}
 UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every", "offload_every"}
@@ -129,9 +130,11 @@ class Framework:
             parts = frozenset().union(*(_parts(name, value) for value in runs))
             for value in lock_values(name, locks[name]):
                 if not _parts(name, value) <= parts:
-                    listed = f"{self.name} does not run it; it runs {', '.join(map(str, runs))}"
+                    others = sorted(runs) if isinstance(value, int) else runs
+                    listed = "" if isinstance(value, bool) else f"; it runs {', '.join(map(str, others))}"
+                    listed = f"{self.name} does not run it{listed}"
                     why = next((refusal.why for refusal in refused(self.name, {name: value})), listed)
-                    lines.append(f"{name} = {value}: {why}; framework any has it")
+                    lines.append(f"{name} = {value}: {why}{BEYOND}")
         return lines
 
     def _values(self, name: str) -> tuple[Any, ...]:
@@ -246,13 +249,24 @@ class Framework:
             problems += filter(None, dict.fromkeys(reasons))
             together = ", ".join(f"{name} = {value}" for name, value in locks.items())
             nothing = f"{together}: {self.name} runs no such plan of strategies {', '.join(self.strategies)}"
+            if self.name != "any" and not FRAMEWORKS["any"].has_batches(model, locks, assumptions, tiers):
+                problems = [problem.removesuffix(BEYOND) for problem in problems]
             raise InputError("search", problems or [nothing])
         return batches
+
+    def has_batches(
+        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int = 2
+    ) -> bool:
+        """Return whether locks leave anything of what it runs."""
+        try:
+            return bool(self.batches(model, locks, assumptions, tiers))
+        except InputError:
+            return False
 
     @property
     def _beyond(self) -> str:
         """The end of a message on what it does not run."""
-        return "" if self.includes else "; framework any has it"
+        return "" if self.includes else BEYOND
 
     def searches_replicas(self, model: Model) -> bool:
         """Return whether replicas are searched for a model."""
@@ -309,6 +323,8 @@ class Framework:
             if value > 1 and name not in searched:
                 why = self._lacks(model, name)
                 return why and f"{name} = {value}: {why}"
+        if knobs.get("pp", 1) > 1 and not self.pipeline_zero:
+            return f"pp = {knobs['pp']}: {self.name} runs no pipeline{self._beyond}"
         if knobs.get("vp", 1) > 1 and not (self.interleaved or self.runs_all):
             return f"vp = {knobs['vp']}: {self.name} runs no virtual stages{self._beyond}"
         vp = SCHEDULES[schedule].virtual_stages
@@ -317,8 +333,10 @@ class Framework:
         if "vp" in knobs and vp != knobs["vp"]:
             return f"vp = {knobs['vp']}: schedule {schedule} needs vp = {vp}"
         second = STRATEGIES[strategy].second
-        if second and strategy != self.strategies[0] and not self.overlapping:
+        if second and not self.overlapping:  # with degree 1 it is 1-D
             above = (*above, second)
+            if knobs.get(second) == 1:
+                return f"{second} = 1: with one rank strategy {strategy} is 1d"
         if any(knobs.get(axis) == 1 for axis in above):
             return ""
         if schedule not in MEANT_UNPIPELINED:
@@ -329,8 +347,6 @@ class Framework:
         highest = min(self.pipeline_zero, 3 if requested else self.searched_pipeline_zero)
         if zero > highest:
             if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED or "pp" in above:
-                if not highest:
-                    return f"pp = {knobs.get('pp', 2)}: {self.name} runs no pipeline{self._beyond}"
                 more = self._beyond if zero > self.pipeline_zero else " unless zero and pp are both given"
                 return f"zero = {zero}: {self.name} runs ZeRO-{highest} at most in a pipeline{more}"
             knobs, vp = knobs | {"pp": 1}, 1

@@ -5,6 +5,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any, Final, Literal, get_args
 
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import (
     ErrorCollector,
     InputError,
@@ -26,7 +27,7 @@ from traincast.planner.framework_spaces import (
 )
 from traincast.planner.framework_spaces import framework as framework_named
 from traincast.planner.recommend import FIT_PROBABILITY, WITHIN
-from traincast.step.arguments import check_size
+from traincast.step.arguments import check_assumptions, check_size
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
@@ -116,6 +117,13 @@ def check_precisions(system: System, locks: Mapping[str, Any]) -> None:
     errors.raise_any()
 
 
+def _only_any_has(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
+    """Return whether a framework runs no plans with locks, and any does."""
+    assumed = check_assumptions(CALIBRATED, CALIBRATED)
+    every = FRAMEWORKS["any"]
+    return not framework.has_batches(model, locks, assumed) and every.has_batches(model, locks, assumed)
+
+
 def choose_framework(
     model: Model | None,
     system: System | None,
@@ -130,8 +138,10 @@ def choose_framework(
     """
     problems: list[str] = []
     if framework is None:
-        chosen = FRAMEWORKS["any"] if model is None else default_framework(model, system, strategies or ())
-        chosen = FRAMEWORKS["any"] if chosen.not_run(locks) else chosen
+        every = FRAMEWORKS["any"]
+        chosen = every if model is None else default_framework(model, system, strategies or ())
+        if chosen.not_run(locks) or (locks and model is not None and _only_any_has(chosen, model, locks)):
+            chosen = every
     else:
         if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
             raise InputError("search", wrong)

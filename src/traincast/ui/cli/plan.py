@@ -290,7 +290,7 @@ def export(
     assert launch.est is not None
     if subject.model.left_out:
         print(text.plans.title(subject), file=sys.stderr)
-    for line in launch.prediction if launch.prediction[0] not in launch.text else ():
+    for line in launch.prediction[1:] if launch.prediction[0] not in launch.text else ():
         print(line, file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
