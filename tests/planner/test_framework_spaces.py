@@ -13,7 +13,7 @@ from traincast.core.adapters import parse_training
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.linear_attention import Mamba2, Rwkv
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts
+from traincast.core.model_blocks import Encoder, Experts
 from traincast.core.precision import ACCURACY, OPTIMIZERS, PRECISIONS
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions
@@ -321,6 +321,20 @@ def test_what_a_named_framework_does_not_run_is_refused_with_the_reason(name, lo
         tc.search(MOE, H100, gpus=16, gbs=64, framework=name, locks=locks)
     beyond = name != "any" and "unless" not in problem
     assert str(error.value).endswith("; framework any has it") == beyond
+
+
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name != "paper"])
+def test_frameworks_cut_every_sequence_into_equal_shards(name):
+    """That of an encoder as well: 2 x 500 tokens divide over 8 ranks, 500 do not."""
+    model = replace(DENSE, seq=4096)
+    if "ring" in FRAMEWORKS[name].runs:
+        found = tc.search(model, H100, gpus=24, gbs=48, framework=name, strategy="ring", locks={"cp": 3})
+        assert (found.candidates, found.plans) == (0, [])
+    frames = replace(model, encoder=Encoder(seq=500, layers=3))
+    locks = {"tp": 8, "mbs": 2}
+    found = tc.search(frames, H100, gpus=8, gbs=2, framework=name, locks=locks | {"sp": True})
+    assert found.candidates == 0
+    assert tc.search(frames, H100, gpus=8, gbs=2, framework="any", locks=locks | {"sp": False}).candidates > 0
 
 
 @pytest.mark.parametrize(

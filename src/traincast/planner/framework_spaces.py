@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
+from operator import and_
 from typing import Any, Final
 
 import numpy as np
@@ -210,7 +211,7 @@ class Framework:
             searched.pop("ep_overlap", None)
         if self.experts and model.experts is not None and "sp" in searched:
             searched["sp"] = (True,)  # which experts need
-        elif model.seq % 2 and False in self.held.get("sp", ()):
+        elif any(length % 2 for length in _lengths(model)) and False in self.held.get("sp", ()):
             searched["sp"] = (False,)  # no usual degree of tp cuts an odd sequence
         if not self.ordered and tiers == 2:
             searched.pop("order", None)  # a placement on the fast domains says it all
@@ -460,13 +461,25 @@ OVERLAP_NEEDS_CHUNKS: Final = Rule(
     _interleaves_where_piped,
     search_only=True,
 )
+
+
+def _lengths(model: Model) -> list[int]:
+    """Return the lengths of the sequences that ranks share: that of an encoder is another one [tokens]."""
+    encoder = model.encoder
+    return [model.seq, *([encoder.seq] if encoder is not None and encoder.layers else [])]
+
+
+def _in_equal_shards(model: Model, plan: Plans, gbs: int) -> Any:
+    """Return whether every rank has as many tokens of a sequence, in a ring two pieces of it."""
+    shards, no_ring = plan.cp * (plan.tp if plan.sp else 1), (plan.cp == 1) | (plan.cp_kind == "ulysses")
+    equal = [(n % shards == 0) & (no_ring | (n % (2 * plan.cp) == 0)) for n in _lengths(model)]
+    return reduce(and_, equal)
+
+
 EQUAL_SHARDS: Final = Rule(  # Megatron-LM, training/arguments.py; torchtitan, ParallelDims.seq_len_divisor
     "the sequence does not divide over tp and cp, with ring attention in two pieces a rank",
     ("tp", "cp", "seq"),
-    lambda model, plan, gbs: (
-        (model.seq % (plan.cp * (plan.tp if plan.sp else 1)) == 0)
-        & ((plan.cp == 1) | (plan.cp_kind == "ulysses") | (model.seq % (2 * plan.cp) == 0))
-    ),
+    _in_equal_shards,
     search_only=True,
 )
 WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/config/config.py
