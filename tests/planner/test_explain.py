@@ -178,6 +178,20 @@ def test_excluded_for_the_tokens_of_the_largest_micro_batch():
     assert tc.search(odd, system(1e15), gpus=4, gbs=1).explain().excluded == {}
 
 
+def test_a_sequence_that_tensor_ranks_do_not_divide_names_plans_without_sequence_parallelism():
+    """Unless the model's experts need it, or the sequence is odd, so that they were searched."""
+
+    def said(name, seq, **locks):
+        model = replace(tc.load_model(name), seq=seq)
+        found = tc.search(model, "dgx-h100", gpus=8, gbs=8, framework="megatron", locks=locks)
+        return "\n".join(found.explain().text)
+
+    hint = "tp = 8 does not divide 4,100 tokens of a sequence: that needs sp = False"
+    assert hint in said("llama-3-8b", 4100, tp=8)
+    assert "sp = False" not in said("mixtral-8x7b", 4100, tp=8)
+    assert "sp = False" not in said("llama-3-8b", 4101, tp=8, pp=3)
+
+
 @pytest.mark.parametrize(("gpus", "gbs"), [(24, 24), (24, 8), (7, 4096), (48, 6), (14, 7)])
 def test_no_tp_is_both_tried_and_excluded(gpus, gbs):
     found = tc.search(MODEL, system(1e15), gpus=gpus, gbs=gbs, top=10**6)

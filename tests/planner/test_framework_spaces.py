@@ -232,27 +232,31 @@ def test_locked_searches_are_parts_of_the_whole():
 
 
 @pytest.mark.parametrize(
-    ("name", "strategy", "knob", "least"),
-    [("torchtitan", "1d", "dp", 1), ("any", "hybrid", "cp", 2), ("any", "ulysses", "cp", 2)],
+    ("name", "strategy", "knob"),
+    [("torchtitan", "1d", "dp"), ("any", "hybrid", "cp"), ("any", "ulysses", "cp")],
 )
-def test_a_locked_degree_keeps_all_that_subdivides_it(name, strategy, knob, least):
+def test_a_locked_degree_keeps_all_that_subdivides_it(name, strategy, knob):
     """Replicas of dp, ulysses of cp."""
     whole = tc.search(DENSE, H100, gpus=16, gbs=32, framework=name, strategy=strategy)
     parts = [
         tc.search(DENSE, H100, gpus=16, gbs=32, framework=name, strategy=strategy, locks={knob: n})
         for n in (1, 2, 4, 8, 16)
-        if n >= least
     ]
     assert sum(part.candidates for part in parts) == whole.candidates
 
 
-@pytest.mark.parametrize("locks", [{"cp_kind": "ring"}, {"tp_kind": "summa"}])
-def test_a_locked_kind_of_parallelism_is_in_every_plan(locks):
-    """One rank of the second axis has nothing of it: such a plan is one of 1d."""
-    found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="any", locks=locks)
-    assert all(plan.cp * plan.tp2 > 1 for plan, _ in found.plans)
-    with pytest.raises(tc.InputError, match="cp = 1: with one rank strategy ring is 1d"):
-        tc.search(DENSE, H100, gpus=16, gbs=32, locks={"cp_kind": "ring", "cp": 1})
+def test_a_locked_kind_of_parallelism_is_in_every_plan():
+    """One rank has nothing of it; a row or a column of ranks is a grid of SUMMA."""
+    asked = {"gpus": 16, "gbs": 32, "framework": "any"}
+    rings = tc.search(DENSE, H100, **asked, locks={"cp_kind": "ring"}).plans
+    assert rings
+    assert all(plan.cp > 1 for plan, _ in rings)
+    grids = tc.search(DENSE, H100, **asked, locks={"tp_kind": "summa"}, top=500).plans
+    assert {plan.tp2 > 1 for plan, _ in grids} == {True, False}
+    assert all(plan.tp * plan.tp2 > 1 for plan, _ in grids)
+    alone = tc.search(DENSE, H100, gpus=1, gbs=32, locks={"cp_kind": "ring"})
+    assert "the locked cp_kind needs several context ranks" in "".join(alone.explain().text)
+    assert tc.search(DENSE, H100, gpus=1, gbs=32, strategy="ring").candidates > 0
 
 
 def test_all_invalid_locks_are_reported_at_once():
@@ -338,7 +342,9 @@ def test_frameworks_cut_every_sequence_into_equal_shards(name):
 
 
 @pytest.mark.parametrize(
-    "locks", [{"zero": 0, "replicas": 2}, {"sp": False, "tp_overlap": True}], ids=["replicas", "overlap"]
+    "locks",
+    [{"zero": 0, "replicas": 2}, {"sp": False, "tp_overlap": True}, {"tp_kind": "summa", "cp": 2}],
+    ids=["replicas", "overlap", "summa"],
 )
 def test_a_refusal_names_any_only_where_it_has_such_plans(locks):
     with pytest.raises(tc.InputError) as error:
@@ -352,6 +358,9 @@ def test_a_degree_that_the_usual_framework_lacks_is_searched_in_any():
     tpus = tc.load_system("tpu-v5p-pod")
     assert tc.search(DENSE, tpus, gpus=16, gbs=64, locks={"pp": 2, "vp": 2}).framework.name == "any"
     assert tc.search(DENSE, tpus, gpus=16, gbs=64, locks={"pp": 2}).framework.name == "jax"
+    packed = replace(DENSE, adapters=parse_training("qlora:r=16"))
+    assert tc.search(packed, H100, gpus=16, gbs=64, locks={"pp": 2}).framework.name == "any"
+    assert tc.search(packed, H100, gpus=16, gbs=64, locks={"tp": 1}).framework.name == "huggingface"
 
 
 def test_locks_that_no_framework_has_are_refused_without_naming_one():

@@ -148,6 +148,30 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
 
 
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "experts"])
+def test_batches_of_one_shape_have_bounds_of_their_own_recomputation_and_stage_of_zero(model):
+    system, assumed = unlimited(SYSTEMS[0]), check_assumptions("megatron-core-2025", "")
+    together = [
+        CandidateBatch("1d", choices=(("zero", zero), ("recompute", what)), vp=None, experts=True)
+        for zero in (0, 1, 2, 3)
+        for what in ("none", "full")
+    ]
+    searched = Searched(enumerate_outlines(model, (16,), 8, 96, tuple(together)), together, system, assumed)
+    (outline,) = searched.ladders.values()
+    rungs = Rungs(np.zeros_like(outline.size), outline.size)
+    every = Bounds(searched, dict.fromkeys(range(len(together)), rungs))
+    (alike,) = every.alike
+    found = {}
+    for _, indices, bounds in every.of_batches(alike, np.arange(outline.rows)):
+        (index,) = indices
+        job = enumerate_space(model, (16,), 8, 96, together[index])
+        assert (bounds <= evaluate(job, system, assumed).least_seconds[0]).all()
+        found[together[index].given["zero"], together[index].given["recompute"]] = float(bounds.mean())
+    assert len(found) == len(together)
+    assert found[3, "none"] > found[2, "none"] > found[1, "none"] > found[0, "none"]
+    assert all(found[zero, "full"] > found[zero, "none"] for zero in (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "experts"])
 def test_estimates_that_share_layers_are_those_of_each_plan_alone(model):
     """Of batches that differ in one choice, of layers or around them."""
     system, assumed, shared = unlimited(SYSTEMS[3]), check_assumptions("calibrated", "calibrated"), {}

@@ -17,7 +17,7 @@ from traincast.core.system import PEAKS, System
 from traincast.core.units import count_of, gib, percent, probability_text, signed
 from traincast.planner.evaluation import layouts_memory
 from traincast.planner.fits_in_memory import ROUNDING, Figure
-from traincast.planner.framework_spaces import lock_values
+from traincast.planner.framework_spaces import EQUAL_SHARDS, lock_values
 from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
@@ -349,6 +349,15 @@ class Explanation(Result):
         first, *others = (batch.locks for batch in self.search.work.batches)
         return {name: value for name, value in first if all((name, value) in locks for locks in others)}
 
+    def _could_be_without_sp(self) -> bool:
+        """Return whether plans without sequence parallelism exist that were not searched."""
+        search = self.search
+        return (
+            all(batch.given.get("sp", True) for batch in search.work.batches)
+            and False in search.framework.held.get("sp", ())
+            and search.model.experts is None
+        )
+
     def _broken_locks(self, locks: Mapping[str, int]) -> list[str]:
         """Return why no plan has knobs at these values, as far as arithmetic shows it."""
         gpus, gbs = self.search.gpus, self.search.gbs
@@ -359,8 +368,8 @@ class Explanation(Result):
         if not lines and gpus % product:
             lines.append(f"{' × '.join(degrees)} = {product} does not divide {job}")
         tp, seq = locks.get("tp", 1), self.search.model.seq
-        if seq % tp and "sp" not in self.search.locks:
-            lines.append(f"tp = {tp} does not divide a sequence of {seq:,} tokens (sp = False allows that)")
+        if seq % tp and self.search.rejected.get(EQUAL_SHARDS.broken) and self._could_be_without_sp():
+            lines.append(f"tp = {tp} does not divide {seq:,} tokens of a sequence: that needs sp = False")
         if gbs % locks.get("mbs", 1):
             batch = count_of(gbs, "sequence")
             lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {batch}")

@@ -103,7 +103,7 @@ class Framework:
     overlapping: bool = (
         False  # whether degree 1 of the second axis is searched although it duplicates 1-D plans
     )
-    pipeline_zero: int = 3  # highest stage of ZeRO that it runs together with a pipeline
+    pipeline_zero: int | None = 3  # highest stage of ZeRO that it runs with a pipeline; None: it runs none
     searched_pipeline_zero: int = 3  # highest that is searched there unless it is locked with pp
     assumptions: str = "calibrated"  # preset or software stack that suits it
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
@@ -164,7 +164,7 @@ class Framework:
     def kept(self) -> tuple[Rule, ...]:
         """Its rules, and that on ZeRO in a pipeline, which a search keeps by the batches that it makes."""
         highest = self.pipeline_zero
-        if highest in (0, 3):  # 0: it runs no pipeline, as another rule says
+        if highest in (None, 3):  # None: another rule says that it runs no pipeline
             return self.rules
         rule = Rule(
             f"{self.name} runs ZeRO-{highest} at most in a pipeline",
@@ -222,7 +222,8 @@ class Framework:
         if overlapping:  # of both halves one batch, which overlaps what it can
             searched["tp_overlap"] = (False,)
         strategies = self._strategies(fixed)
-        restricted = replace(self, strategies=tuple(strategies))
+        needed = tuple(rule for name, rule in SEVERAL_RANKS.items() if _is_meant(name, fixed))
+        restricted = replace(self, strategies=tuple(strategies), rules=self.rules + needed)
         stack = {"stack": assumptions.name}
         batches, reasons = list[CandidateBatch](), list[str]()
         for strategy, values in product(strategies, product(*searched.values())):
@@ -266,7 +267,7 @@ class Framework:
 
     @property
     def _beyond(self) -> str:
-        """The end of a message on what it does not run."""
+        """The end of a message on what it does not run; of several frameworks there is none beyond."""
         return "" if self.includes else BEYOND
 
     def searches_replicas(self, model: Model) -> bool:
@@ -324,8 +325,6 @@ class Framework:
             if value > 1 and name not in searched:
                 why = self._lacks(model, name)
                 return why and f"{name} = {value}: {why}"
-        if knobs.get("pp", 1) > 1 and not self.pipeline_zero:
-            return f"pp = {knobs['pp']}: {self.name} runs no pipeline{self._beyond}"
         if knobs.get("vp", 1) > 1 and not (self.interleaved or self.runs_all):
             return f"vp = {knobs['vp']}: {self.name} runs no virtual stages{self._beyond}"
         vp = SCHEDULES[schedule].virtual_stages
@@ -334,10 +333,8 @@ class Framework:
         if "vp" in knobs and vp != knobs["vp"]:
             return f"vp = {knobs['vp']}: schedule {schedule} needs vp = {vp}"
         second = STRATEGIES[strategy].second
-        if second and not self.overlapping:  # with degree 1 it is 1-D
+        if second and strategy != self.strategies[0] and not self.overlapping:
             above = (*above, second)
-            if knobs.get(second) == 1:
-                return f"{second} = 1: with one rank strategy {strategy} is 1d"
         if any(knobs.get(axis) == 1 for axis in above):
             return ""
         if schedule not in MEANT_UNPIPELINED:
@@ -345,10 +342,13 @@ class Framework:
             if knobs.get("pp") == 1:
                 return f"pp = 1: schedule {schedule} is of a pipeline"
         requested = held_zero and "pp" in knobs
-        highest = min(self.pipeline_zero, 3 if requested else self.searched_pipeline_zero)
+        most = -1 if self.pipeline_zero is None else self.pipeline_zero
+        highest = min(most, 3 if requested else self.searched_pipeline_zero)
         if zero > highest:
             if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED or "pp" in above:
-                more = self._beyond if zero > self.pipeline_zero else " unless zero and pp are both given"
+                if self.pipeline_zero is None:
+                    return f"pp = {knobs.get('pp', 2)}: {self.name} runs no pipeline{self._beyond}"
+                more = self._beyond if zero > most else " unless zero and pp are both given"
                 return f"zero = {zero}: {self.name} runs ZeRO-{highest} at most in a pipeline{more}"
             knobs, vp = knobs | {"pp": 1}, 1
         of_strategy = STRATEGIES[strategy].choices
@@ -388,6 +388,11 @@ class Framework:
             return all(value in lock_values(choice, fixed.get(choice, value)) for choice, value in choices)
 
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
+
+
+def _is_meant(choice: str, fixed: Mapping[str, Any]) -> bool:
+    """Return whether locks leave a kind of parallelism no value but others than its default."""
+    return choice in fixed and DEFAULTS[choice] not in lock_values(choice, fixed[choice])
 
 
 def _joined(batches: list[CandidateBatch]) -> list[CandidateBatch]:
@@ -482,6 +487,20 @@ EQUAL_SHARDS: Final = Rule(  # Megatron-LM, training/arguments.py; torchtitan, P
     _in_equal_shards,
     search_only=True,
 )
+SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one rank there is nothing of it
+    "cp_kind": Rule(
+        "the locked cp_kind needs several context ranks",
+        ("cp",),
+        lambda model, plan, gbs: plan.cp > 1,
+        search_only=True,
+    ),
+    "tp_kind": Rule(
+        "the locked tp_kind needs several tensor ranks",
+        ("tp", "tp2"),
+        lambda model, plan, gbs: plan.tp * plan.tp2 > 1,
+        search_only=True,
+    ),
+}
 WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/config/config.py
     "nanotron needs a head of keys and values on every tensor rank",
     ("tp", "groups"),
@@ -666,7 +685,7 @@ FRAMEWORKS: Final = {
             experts=False,
             hybrid=True,
             interleaved=False,
-            pipeline_zero=0,
+            pipeline_zero=None,
             rules=(_no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
             assumptions="torchtitan-2025",
             held={
@@ -686,7 +705,7 @@ FRAMEWORKS: Final = {
             experts=False,
             hybrid=True,
             interleaved=False,
-            pipeline_zero=0,
+            pipeline_zero=None,
             assumptions=PACKED_STACK,
             on_request=("context", "ring"),
             held={

@@ -19,6 +19,7 @@ from traincast.core.model import Model
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
 from traincast.planner.framework_spaces import (
+    BEYOND,
     FRAMEWORKS,
     Framework,
     check_locked_values,
@@ -117,11 +118,16 @@ def check_precisions(system: System, locks: Mapping[str, Any]) -> None:
     errors.raise_any()
 
 
-def _only_any_has(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
-    """Return whether a framework runs no plans with locks, and any does."""
-    assumed = check_assumptions(CALIBRATED, CALIBRATED)
-    every = FRAMEWORKS["any"]
-    return not framework.has_batches(model, locks, assumed) and every.has_batches(model, locks, assumed)
+def _has_batches(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
+    """Return whether a framework runs plans with locks; what some software stacks refuse counts later."""
+    return framework.has_batches(model, locks, check_assumptions(CALIBRATED, CALIBRATED))
+
+
+def framework_without(model: Model, system: System, locks: Mapping[str, Any]) -> Framework | None:
+    """Return the usual framework of a model where it does not run what is locked, else None."""
+    usual = default_framework(model, system)
+    runs_it = not locks or (not usual.not_run(locks) and _has_batches(usual, model, locks))
+    return None if runs_it else usual
 
 
 def choose_framework(
@@ -140,14 +146,18 @@ def choose_framework(
     if framework is None:
         every = FRAMEWORKS["any"]
         chosen = every if model is None else default_framework(model, system, strategies or ())
-        if chosen.not_run(locks) or (locks and model is not None and _only_any_has(chosen, model, locks)):
+        if chosen.not_run(locks):
             chosen = every
+        elif locks and model is not None and not _has_batches(chosen, model, locks):
+            chosen = every if _has_batches(every, model, locks) else chosen
     else:
         if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
             raise InputError("search", wrong)
         chosen = framework_named(framework)
     if isinstance(framework, str):
         problems += chosen.not_run(locks)
+        if problems and model is not None and not _has_batches(FRAMEWORKS["any"], model, locks):
+            problems = [problem.removesuffix(BEYOND) for problem in problems]
         if system is not None and system.is_tpu and not chosen.runs_on_tpus:
             others = ", ".join(name for name, other in FRAMEWORKS.items() if other.runs_on_tpus)
             problems.append(f"framework = {framework}: runs on no TPUs ({system.name}); {others} do")

@@ -77,7 +77,9 @@ class _AlikeBatches:
     batches: dict[int, dict[str, list[int]]]  # by the stage of ZeRO, and by recomputation
     given: dict[str, Any]  # choices of one of them
     recomputes: list[str]  # without recomputation first
-    costs: Costs  # least ones of distinct layers, the last infinite; shape (recomputes, layers + 1)
+    # least ones of distinct layers, the last infinite, with all passes as the first; shape (recomputes,
+    # layers + 1)
+    costs: Costs
     weights: Costs  # the weights of these layers alone, shape (layers + 1,)
     place: Ints  # of each of the outline's layers among these layers, -1 where it is not wanted
     places: Ints  # the same of each kind of layers and micro-batch, as the outline's `layer_at`
@@ -274,7 +276,7 @@ class Bounds:
             for zero, batches in alike.batches.items():
                 contended: Column = 0.0
                 plans = plans.given(zero=zero)
-                if zero and replicas is None:
+                if zero and replicas is None:  # as many replicas as ranks would have no such traffic
                     traffic = traffic or self._traffic(alike, plans, devices, places)
                     contended = traffic.contended(plans, plans.microbatches(gbs), self.assumed)
                 for recompute, indices in batches.items():
@@ -513,7 +515,7 @@ def _recompute(batch: CandidateBatch) -> str:
 
 
 def _both_passes(columns: Floats, weight: Floats) -> PartCosts:
-    """Return the time of both passes as that of the first, of W in it, and of the host to issue them."""
+    """Return the time of all passes as the first, that of the gradients of weights in it, and the host's."""
     infinite = np.full((columns.shape[1], 1), np.inf)
     seconds, dispatch = (np.hstack((column, infinite)) if column.any() else 0.0 for column in columns)
     of_recomputes = np.broadcast_to(np.append(weight, 0.0), np.shape(seconds)) if weight.any() else 0.0

@@ -54,16 +54,16 @@ def data_parallel(
 
 
 class LeastTraffic(NamedTuple):
-    """Least time in which a device streams weights and gradients, however the ranks that shard them lie."""
+    """Least time in which devices stream weights and gradients, however the ranks that shard them lie."""
 
-    gathered: Column  # its weights, once [s]
-    reduced: Column  # the gradients of its weights, once [s]
+    gathered: list[Column]  # its weights, once, of each device [s]
+    reduced: list[Column]  # the gradients of its weights, once [s]
 
     @classmethod
     def of(
         cls, costs: Costs, stages: Stages, placement: AnyPlacement, system: System, assumed: Assumptions
     ) -> "LeastTraffic":
-        """Return that of the device with the most of it, given the weights of every part."""
+        """Return it for the devices of pipelines, given the weights of every part."""
         devices = stages.executed_parts
         gathered, reduced = (list[Column]([0.0] * len(devices)) for _ in range(2))
         weight, gradient = _element_bytes(placement.plan, assumed)
@@ -71,23 +71,22 @@ class LeastTraffic(NamedTuple):
         for name, axis in axes.items():
             if any(nonzero(getattr(cost, name)) for cost in costs.values()):
                 ranks = placement.group(axis), placement.near, system, assumed
-                gather, reduce = (
-                    least_streaming("all-gather", *ranks),
-                    least_streaming("reduce-scatter", *ranks),
-                )
+                gather = reduce = least_streaming("all-gather", *ranks)
+                if not _alike_both_ways(assumed):
+                    reduce = least_streaming("reduce-scatter", *ranks)
                 for i, device in enumerate(devices):
                     weights = sum_of(costs, device, name)
                     gathered[i] = gathered[i] + weight * weights * gather
                     reduced[i] = reduced[i] + gradient * weights * reduce
-        return cls(largest(gathered)[0], largest(reduced)[0])
+        return cls(gathered, reduced)
 
     def contended(self, plan: Plans, nm: Column, assumed: Assumptions) -> Column:
         """Return what the traffic of a step costs even where all of it is hidden [s]."""
-        traffic = self.gathered + self.reduced
-        if plan.zero == 3:
-            traffic = nm * (traffic + self.gathered)
-        elif plan.zero == 2:
-            traffic = self.gathered + nm / (1 + _grouped(plan, nm)) * self.reduced
+        gathers, reductions = (2 * nm, nm) if plan.zero == 3 else (1.0, 1.0)
+        if plan.zero == 2:
+            reductions = nm / (1 + _others_of_chunk(plan, nm))
+        devices = zip(self.gathered, self.reduced, strict=True)
+        traffic, _ = largest([gathers * gather + reductions * reduce for gather, reduce in devices])
         return minimum(assumed.overlap.dp_contention, 1) * traffic
 
 
@@ -144,7 +143,7 @@ class _DataParallelTraffic:
             both = {part: self.gather[part].then(self.scatter[part]) for part in self.costs}
             gathered = nm * time_of(self.gather, "forward", executed)
             return gathered, nm * time_of(both, "backward", executed) + replicated
-        others = _grouped(plan, nm)
+        others = _others_of_chunk(plan, nm)
         passes = 1 + self.assumed.overlap.interleaved_window * others
         if plan.zero == 2:
             scattered = nm / (1 + others) * time_of(self.scatter, "backward", executed, passes)
@@ -153,7 +152,7 @@ class _DataParallelTraffic:
         return time_of(self.gather, "forward", stored, passes), scattered + replicated
 
 
-def _grouped(plan: Plans, nm: Column) -> Column:
+def _others_of_chunk(plan: Plans, nm: Column) -> Column:
     """Return the other micro-batches that an interleaved chunk works through before the next one does."""
     return is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
 

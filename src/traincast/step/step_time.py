@@ -108,7 +108,7 @@ def step_seconds_bound(
     """
     pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
     work = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
-    if near and plan.zero >= 2:
+    if near and plan.zero >= 2:  # that of ZeRO-1, once in a step, excludes less than it takes to bound
         traffic = LeastTraffic.of(costs, stages, AnyPlacement(plan, near), system, assumed)
         work = work + traffic.contended(plan, nm, assumed)
     return _at_least(work, plan, assumed)

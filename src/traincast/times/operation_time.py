@@ -317,7 +317,10 @@ def _sum_of(passes: Sequence[PassSeconds]) -> PassSeconds:
 
 
 def _slower_outwards(tiers: Sequence[Tier]) -> bool:
-    """Return whether no tier is faster than the one inside it, congested or short of ports as that may be."""
+    """Return whether no tier is surely faster than the one inside it.
+
+    It is not sure where congestion, or ports lost with few members in a domain, slow the inner one.
+    """
     slower = (
         achieved_bandwidth(outer) * outer.ports <= achieved_bandwidth(inner) * inner.ports
         and outer.latency >= inner.latency

@@ -138,13 +138,13 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
             etp, ep, holders = _expert_groups(plan, pool)
             if axis in ("etp", "ep"):
                 return etp if axis == "etp" else ep
-            shards = _common_divisor(plan.expert_shards, holders)  # of one copy are neighbours
+            shards = _common_divisor(plan.expert_shards, holders)  # those of one copy are neighbours
             return {"experts": holders, "expert shards": shards}.get(axis, holders / shards)
     return in_domain[axis]
 
 
 def _expert_groups(plan: Plans, ranks: Column) -> tuple[Column, Column, Column]:
-    """Return how many of some neighbouring ranks of a stage are of one etp, one ep and one expert's group."""
+    """Return the members of etp, ep and expert-data-parallel groups among so many neighbours of a stage."""
     etp = _common_divisor(plan.etp, ranks)
     ep = _common_divisor(plan.ep, ranks / etp)
     return etp, ep, ranks / etp / ep

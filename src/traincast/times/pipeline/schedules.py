@@ -119,7 +119,7 @@ class Schedule(ABC):
     def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return a lower bound on `lost` for a share of W in T, however F and B divide the rest.
 
-        It does not rise with the share.
+        It does not rise with the share; 0, of schedules that split the backward pass, if none is known.
         """
         return 0.0 if self.splits_backward else self.lost(Passes(1.0, 1.0, 1.0), pp, v, barrier=barrier)
 
@@ -269,7 +269,7 @@ class ZeroBubbleH1(Schedule):
         return (F + B - hidden) / passes.total
 
     def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """Return (F + B - W)/T, of which W hides no more than itself."""
+        """Return 1 - 2W/T, at least 0: no more than W is hidden."""
         return maximum(1 - 2 * weight, 0)
 
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:

@@ -29,6 +29,7 @@ from traincast.core.units import (
 )
 from traincast.planner.plan_sentences import in_words, label, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
+from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
@@ -93,6 +94,10 @@ def search(
     yield from header(result, usual_batch)
     share = result.feasible / max(result.candidates, 1)
     yield from paragraphs(f"search space: {result.framework.name}, {result.framework.about}")
+    usual = framework_without(result.model, result.system, result.locks)
+    if usual is not None and result.framework.includes:
+        locks = ", ".join(f"{name} = {value}" for name, value in result.locks.items())
+        yield from paragraphs(f"{usual.name} runs no plans with {locks}")
     counts = f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%})"
     yield f"{counts}; searched in {seconds(elapsed)}\n"
     if result.recommended is not None:
