@@ -148,7 +148,9 @@ def beside_activations(
     gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
     beside = []
     for position, present in zip(stages.position, stages.present_parts, strict=True):
-        in_flight = minimum(schedule.in_flight(plan.pp, position, nm, plan.vp) + ahead, nm)
+        in_pipeline = schedule.in_flight(plan.pp, position, nm, plan.vp)
+        # without a pipeline, gradients are accumulated over one micro-batch after the other
+        in_flight = minimum(where(plan.pp > 1, in_pipeline, 1.0) + ahead, nm)
         heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
         ends = {part: n for part, n in present.items() if part in VOCABULARY}
         matrix = _largest(footprints, ends, "weights") * gradient * element
