@@ -148,9 +148,10 @@ def beside_activations(
     gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
     beside = []
     for position, present in zip(stages.position, stages.present_parts, strict=True):
-        in_pipeline = schedule.in_flight(plan.pp, position, nm, plan.vp)
-        # without a pipeline, gradients are accumulated over one micro-batch after the other
-        in_flight = minimum(where(plan.pp > 1, in_pipeline, 1.0) + ahead, nm)
+        in_flight = schedule.in_flight(plan.pp, position, nm, plan.vp)
+        if plan.schedule == "gpipe":  # without a pipeline gradients are accumulated, as by the others
+            in_flight = where(plan.pp > 1, in_flight, 1.0)
+        in_flight = minimum(in_flight + ahead, nm)
         heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
         ends = {part: n for part, n in present.items() if part in VOCABULARY}
         matrix = _largest(footprints, ends, "weights") * gradient * element
