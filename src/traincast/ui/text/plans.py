@@ -94,8 +94,8 @@ def search(
     yield from header(result, usual_batch)
     share = result.feasible / max(result.candidates, 1)
     yield from paragraphs(f"search space: {result.framework.name}, {result.framework.about}")
-    usual = framework_without(result.model, result.system, result.locks)
-    if usual is not None and result.framework.includes:
+    of_several = bool(result.framework.includes)
+    if of_several and (usual := framework_without(result.model, result.system, result.locks)):
         locks = ", ".join(f"{name} = {value}" for name, value in result.locks.items())
         yield from paragraphs(f"{usual.name} runs no plans with {locks}")
     counts = f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%})"
