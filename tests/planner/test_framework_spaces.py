@@ -669,6 +669,20 @@ def test_knobs_that_are_not_searched_are_named_with_what_they_would_change():
     )
 
 
+def test_a_short_answer_names_what_is_held_with_what_another_precision_would_change():
+    found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="megatron", top=1)
+    explanation = found.explain()
+    precision = next(knob for knob in explanation.held if knob.knob == "precision")
+    (line,) = explanation.held_in_short()
+    assert line.startswith("Held constant, not searched: ")
+    assert str(precision) in line
+    assert ", offload=none, optimizer_kind=adam, " in line
+    assert "zero=1" in line
+    torchtitan = tc.search(DENSE, H100, gpus=16, gbs=32, framework="torchtitan", top=1)
+    (line,) = torchtitan.explain().held_in_short()
+    assert "zero=" not in line  # of which it searches two stages
+
+
 def test_locked_knobs_are_not_named_as_held():
     found = tc.search(
         DENSE,

@@ -20,7 +20,7 @@ from traincast.planner.fits_in_memory import ROUNDING, Figure
 from traincast.planner.framework_spaces import EQUAL_SHARDS, lock_values
 from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
+from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_choices, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
 from traincast.planner.recommend import preferred
 from traincast.planner.search_space import Space
@@ -193,6 +193,11 @@ class Explanation(Result):
         held = ", ".join(str(knob) if self.plans else knob.knob for knob in self.held)
         held_lines = [f"Held constant, not searched: {held}."] if held else []
         return [*held_lines, *self._accuracy_lines(self.accuracy)]
+
+    def held_in_short(self) -> list[str]:
+        """Return the line that names the choices which were not searched, if there are any."""
+        names = held_choices(self.search.framework, self.search.locks, self.plans[0]) if self.plans else []
+        return [f"Held constant, not searched: {', '.join(names)}."] if names else []
 
     def chosen_accuracy(self) -> list[str]:
         """Lines on the accuracy of what the recommended plan has of several recipes searched."""

@@ -119,6 +119,13 @@ class Framework:
         return set(self.runs) == set(STRATEGIES)
 
     @property
+    def varied(self) -> set[str]:
+        """Choices of which it, or a framework that it includes, searches several values."""
+        several = {name for name, values in self.choices.items() if len(values) > 1}
+        of_strategies = set(STRATEGIES["1d"].choices)
+        return several.union(of_strategies, *(FRAMEWORKS[name].varied for name in self.includes))
+
+    @property
     def runs_on_tpus(self) -> bool:
         """Whether it runs on TPUs."""
         return self.runs_all or self.assumptions == TPU_STACK

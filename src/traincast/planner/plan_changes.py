@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from traincast.core.errors import InputError
-from traincast.core.knobs import STRATEGIES
+from traincast.core.knobs import CHOICES, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plan
 from traincast.core.precision import ACCURACY
@@ -104,11 +104,29 @@ def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -
     The largest gain of time is first. Locked knobs, and those without another value that the plan and the
     machine can have, are left out.
     """
-    unlocked = {name: values for name, values in framework.held.items() if name not in locks}
-    if framework.searches_replicas(answer[1].model):
-        unlocked.pop("replicas", None)
-    knobs = [_best_other(framework, name, values, answer) for name, values in unlocked.items()]
+    held = _held(framework, locks, answer).items()
+    knobs = [_best_other(framework, name, values, answer) for name, values in held]
     return sorted((knob for knob in knobs if knob is not None), key=lambda knob: knob.step_seconds_change)
+
+
+def held_choices(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[str]:
+    """Return the choices that the search holds constant, with what another precision would bring.
+
+    That one is tried because it may gain most; `held_knobs` tries all. Choices of which some values are
+    searched are left out.
+    """
+    plan, words = answer[0], list[str]()
+    for name, values in _held(framework, locks, answer).items():
+        if name in CHOICES and name not in framework.varied and getattr(plan, name) != "":
+            other = _best_other(framework, name, values, answer) if name == "precision" else None
+            words.append(str(other or f"{name}={getattr(plan, name)}"))
+    return words
+
+
+def _held(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each knob that the search holds constant, but for those that are locked."""
+    searched = {"replicas"} if framework.searches_replicas(answer[1].model) else set()
+    return {name: of for name, of in framework.held.items() if name not in {*locks, *searched}}
 
 
 def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer: Answer) -> HeldKnob | None:
@@ -118,13 +136,12 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     others = []
     generated = {"replicas": _replicas, "layout": _layouts}.get(name)
     tried: Iterable[Any] = values if generated is None else generated(est)
+    given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
-        if value == current:
+        if value == current or refused(framework.name, given | {name: value}):
             continue
-        other = estimate_with(est, **placement, **{name: value})
-        if other is None or refused(framework.name, other.plan.choices() | {"stack": est.assumptions.name}):
-            continue
-        others.append((not other.fits, float(other.step_seconds), value, float(other.memory_bytes)))
+        if (other := estimate_with(est, **placement, **{name: value})) is not None:
+            others.append((not other.fits, float(other.step_seconds), value, float(other.memory_bytes)))
     if not others:
         return None
     misses, seconds, value, nbytes = min(others, key=lambda row: row[:2])

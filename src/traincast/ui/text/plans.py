@@ -114,10 +114,13 @@ def search(
             yield from paragraphs(result.recommendation.reason)
         if not why:  # else it stands beside the time
             yield from _outside(result.recommended[1])
-    short = *explanation.chosen_accuracy(), *explanation.binding(), *explanation.next_best()
+    short = (
+        *(*explanation.chosen_accuracy(), *explanation.binding()),
+        *(*explanation.held_in_short(), *explanation.next_best()),
+    )
     yield from paragraphs(*(explanation.lines() if why else short))
     more = {
-        "--why: parts of time and memory, every degree of tp and cp, near misses": why,
+        "--why: parts of time and memory, knobs held, degrees of tp and cp, near misses": why,
         "--rejected: candidates that break each rule": rejected,
     }
     if left := [option for option, shown in more.items() if not shown]:
