@@ -230,6 +230,11 @@ def test_sensitivity_matches_an_estimate_of_the_changed_system(capacity):
     assert said.sensitivity["matrix FLOP/s"] < -0.001
 
 
+def test_offloading_needs_a_link_to_the_host():
+    with pytest.raises(tc.InputError, match="offload: H200 has no host_bandwidth; give it"):
+        tc.search("llama-3-8b", "h200-nvs8", gpus=8, gbs=64, locks={"offload": ("none", "optimizer")})
+
+
 @pytest.mark.parametrize(("precision", "field"), [("fp8", "fp8_flops"), ("nvfp4", "fp4_flops")])
 def test_sensitivity_names_the_rate_of_the_precision(precision, field):
     machine = tc.load_system("dgx-b200")

@@ -394,6 +394,13 @@ def test_states_of_experts_are_cut_over_those_that_hold_the_same(knobs, holders,
     assert result == {"weights": 2e9, "gradients": 4e9, "optimizer": 12e9 / max(holders / replicas, 1)}
 
 
+@pytest.mark.parametrize(("ep", "held"), [(8.0, 1.0), (4.0, 1 / 2 + 1 / 2), (2.0, 1 / 4 + 1 / 2)])
+def test_zero_2_keeps_gradients_of_a_chunk_only_where_they_are_sharded(ep, held):
+    """8 ranks of a stage with two chunks; an expert is on 8 / ep of them."""
+    plan = Plans(pp=2.0, vp=2.0, dp=8.0, zero=2, grad_dtype="fp32", ep=ep)
+    assert states_of_part(plan, expert_weights=1e9)["gradients"] == 4e9 * held
+
+
 def device_by_device(model, gbs=64, **knobs):
     plan = Plans(**knobs)
     costs = {"dense": Footprint(10.0, 0.0, 6.0, 0.0, 0.0), "embedding": Footprint(7.0, 0.0, 1.0, 0.0, 0.0)}
@@ -505,6 +512,9 @@ def test_offloaded_states_and_activations():
         0,
         2 * (2 * 10 + 7),
     )  # two layers and the embedding are on the device
+    lonely = device_by_device(replace(model, layers=4), pp=4.0, offload="weights")
+    # a layer and the embedding; two layers; the head
+    assert [device["gathered"] for device in lonely] == [2 * (10 + 7), 2 * 2 * 10, 2 * 7]
 
 
 def test_deepseek_v3_fits_as_it_was_trained():

@@ -144,10 +144,63 @@ def test_zero_traffic_of_experts(knobs, expected):
         Plans(dp=16.0, fast_dp=16.0, grad_dtype="16-bit", **knobs),
         Stages((0.0,), ({"moe": 1.0},), ({"moe": 1.0},), {"moe": 1.0}),
     )
-    seconds = data_parallel(cost, layout, Placement(plan, system.tiers), 1.0, system, EXPOSED)
+    seconds = data_parallel(cost, layout, Placement(plan, system.tiers), 1.0, system, EXPOSED, [1.0])
     assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(
         1e9 * expected, rel=1e-12
     )
+
+
+@pytest.mark.parametrize("faster", [1.5, 5.0, 20.0])
+def test_traffic_hides_behind_waits_for_the_host(faster):
+    """The host launches gpt-125m's kernels no faster, so that on a faster GPU passes hide as much traffic."""
+    system, plan = tc.load_system("dgx-h100"), tc.Plan(dp=64, zero=3)
+    gpu = system.accelerator
+    better = {"matrix_flops": faster * gpu.matrix_flops, "hbm_bandwidth": faster * gpu.hbm_bandwidth}
+    slow, fast = (
+        tc.estimate("gpt-125m", machine, plan, gbs=64, assumptions="huggingface-eager").step_seconds
+        for machine in (system, replace(system, accelerator=replace(gpu, **better)))
+    )
+    assert fast < slow
+
+
+def test_copies_slow_down_the_device_that_has_most_of_them():
+    """The first stage (fewer layers, embedding) is slowest without copies, the third with them."""
+    system = tc.load_system("mi250-node")
+    plan = tc.Plan(
+        tp=2, cp=2, dp=8, pp=4, mbs=4, vp=2, fast_tp=2, fast_cp=1, fast_pp=1, fast_dp=1, schedule="zb-v",
+        offload="activations", order="tp-cp-pp-dp", cp_kind="all-gather",
+    )  # fmt: skip
+    slow, fast = (
+        tc.estimate("pure-kda-300m", machine, plan, gbs=512, assumptions="calibrated").step_seconds
+        for machine in (system, system.with_figures({"network.0.bandwidth": 5 * system.tiers[0].bandwidth}))
+    )
+    assert fast < slow
+
+
+def test_products_of_muon_stay_on_the_gpu():
+    """deepspeedai/DeepSpeed, pull request 7939: momentum is offloaded, Newton-Schulz runs on the GPU."""
+    steps = {
+        (kind, offload): run(dp=8, optimizer_kind=kind, offload=offload).breakdown["optimizer_step"]
+        for kind in ("sgd", "muon")
+        for offload in ("none", "optimizer")
+    }
+    products = steps["muon", "none"] - steps["sgd", "none"]
+    assert products > 0
+    assert steps["muon", "optimizer"] - steps["sgd", "optimizer"] == pytest.approx(products)
+
+
+def test_overlapped_exchanges_are_exposed_no_more_than_others():
+    """Layers that have experts alone leave little work beside the exchange."""
+    plan = tc.Plan(dp=32, ep=32, mbs=2, recompute="full")
+    plain, overlapped = (
+        tc.estimate(
+            "nemotron-3-nano", "hgx-h100-roce-8x100", replace(plan, ep_overlap=overlap), gbs=8192,
+            assumptions="megatron-core-deepep",
+        )
+        for overlap in (False, True)
+    )  # fmt: skip
+    # of 128 micro-batches' passes the first and the last are not overlapped
+    assert overlapped.breakdown["ep_comm"] < plain.breakdown["ep_comm"] * (1 + 1 / 128)
 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])

@@ -76,7 +76,8 @@ def passes(est: Estimate, plan: Plan) -> Passes:
         spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
     exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
     nm, stages = columns.microbatches(est.gbs), every_device(pipeline_devices)
-    hidden = hidden_traffic(costs, stages, placement, nm, est.system, assumed)
+    stretch = [1 + wait / busy if busy else 1.0 for wait, busy in host_waits]
+    hidden = hidden_traffic(costs, stages, placement, nm, est.system, assumed, stretch)
     return Passes(
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),

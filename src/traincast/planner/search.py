@@ -21,7 +21,7 @@ from traincast.planner.recommend import FIT_PROBABILITY, WITHIN
 from traincast.planner.search_arguments import (
     Objective,
     check_locks,
-    check_precisions,
+    check_machine,
     check_ranking,
     check_recommendation,
     check_sizes,
@@ -194,7 +194,7 @@ def search_request(
     errors.catch(check_recommendation, fit_probability, within, objective)
     locked = errors.catch(check_locks, locks, vp)
     if system is not None and locked is not None:
-        errors.catch(check_precisions, system, locked)
+        errors.catch(check_machine, system, locked)
     strategies = errors.catch(check_strategies, strategy)
     space = errors.catch(choose_framework, model, system, strategies, framework, locked or {})
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)

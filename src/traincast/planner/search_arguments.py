@@ -110,11 +110,13 @@ def check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, An
     return locked if vp is None else locked | {"vp": vp}
 
 
-def check_precisions(system: System, locks: Mapping[str, Any]) -> None:
-    """Refuse locked precisions that the matrix units of a system do not have."""
-    errors = ErrorCollector("search")
+def check_machine(system: System, locks: Mapping[str, Any]) -> None:
+    """Refuse locked precisions that matrix units lack, and copies to a host whose link is not known."""
+    errors, accelerator = ErrorCollector("search"), system.accelerator
     for precision in lock_values("precision", locks.get("precision", ())):
-        errors.catch(system.accelerator.require, PRECISIONS[precision])
+        errors.catch(accelerator.require, PRECISIONS[precision])
+    if set(lock_values("offload", locks.get("offload", ()))) - {"none"}:
+        errors.catch(lambda: accelerator.host_link)
     errors.raise_any()
 
 

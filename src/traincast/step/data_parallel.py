@@ -1,6 +1,6 @@
 """Data-parallel traffic, exposed and hidden: weights gathered and gradients reduced."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -35,7 +35,13 @@ Exchanges = dict[str, Traffic]
 
 
 def data_parallel(
-    costs: Costs, stages: Stages, placement: Placement, nm: Column, system: System, assumed: Assumptions
+    costs: Costs,
+    stages: Stages,
+    placement: Placement,
+    nm: Column,
+    system: System,
+    assumed: Assumptions,
+    stretch: Sequence[Column],
 ) -> Column:
     """Return the exposed time to gather weights and to reduce gradients [s].
 
@@ -45,11 +51,11 @@ def data_parallel(
     chunk, whose gradients are summed before (arXiv 2407.21783, section 3.3.2); ZeRO-3 also gathers, once for
     forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's shard is
     all-reduced over them, once in a step. All of it hides behind what copies to and from the host leave of
-    the passes.
+    the passes, which are longer by the factor `stretch` of each device where it waits for the host.
     """
     traffic = _traffic(costs, stages, placement, nm, system, assumed)
     serial = _broadcasts(placement, assumed)
-    devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
+    devices = zip(stages.stored_parts, stages.executed_parts, stretch, strict=True)
     return largest([sum(traffic.in_step(traffic.exposed, *device), serial) for device in devices])[0]
 
 
@@ -91,15 +97,18 @@ class LeastTraffic(NamedTuple):
 
 
 def hidden_traffic(
-    costs: Costs, stages: Stages, placement: Placement, nm: Column, system: System, assumed: Assumptions
+    costs: Costs,
+    stages: Stages,
+    placement: Placement,
+    nm: Column,
+    system: System,
+    assumed: Assumptions,
+    stretch: Sequence[Column],
 ) -> list[tuple[Column, Column]]:
     """Return the hidden gathers of weights and reductions of gradients of every device [s]."""
     traffic = _traffic(costs, stages, placement, nm, system, assumed)
-    devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
-    return [
-        traffic.in_step(traffic.hidden, stored, executed) if stored else (0.0, 0.0)
-        for stored, executed in devices
-    ]
+    devices = zip(stages.stored_parts, stages.executed_parts, stretch, strict=True)
+    return [traffic.in_step(traffic.hidden, *device) if device[0] else (0.0, 0.0) for device in devices]
 
 
 @dataclass(frozen=True)
@@ -130,21 +139,21 @@ class _DataParallelTraffic:
         return layer_by_layer(seconds, busy, list(device.values()), self.contention, streams, together)
 
     def in_step(
-        self, time_of: Callable[..., Column], stored: Counts, executed: Counts
+        self, time_of: Callable[..., Column], stored: Counts, executed: Counts, stretch: Column
     ) -> tuple[Column, Column]:
         """Return the gathers and reductions of a device in a step, by `exposed` or `hidden` [s]."""
         plan, nm = self.plan, self.nm
         replicated: Column = (
-            time_of(self.between, "backward", stored)
+            time_of(self.between, "backward", stored, stretch)
             if self.between and plan.zero >= 2 and nonzero(plan.replicas != 1)
             else 0.0
         )
         if plan.zero == 3:
             both = {part: self.gather[part].then(self.scatter[part]) for part in self.costs}
-            gathered = nm * time_of(self.gather, "forward", executed)
-            return gathered, nm * time_of(both, "backward", executed) + replicated
+            gathered = nm * time_of(self.gather, "forward", executed, stretch)
+            return gathered, nm * time_of(both, "backward", executed, stretch) + replicated
         others = _others_of_chunk(plan, nm)
-        passes = 1 + self.assumed.overlap.interleaved_window * others
+        passes = stretch * (1 + self.assumed.overlap.interleaved_window * others)
         if plan.zero == 2:
             scattered = nm / (1 + others) * time_of(self.scatter, "backward", executed, passes)
         else:

@@ -297,7 +297,7 @@ def states(
         weights = weights + on_rank(stored.frozen, stored.expert_frozen, plan.zero >= 3)
     # of what is multiplied in low precision, which the vocabulary's matrices are not
     if recipe.copies and assumed.memory.saves_casts:
-        layers = {part: count for part, count in stored.parts.items() if part not in VOCABULARY}
+        layers = _layers_of(stored.parts)
         # by rows and by columns, in the place of 16 bits
         both_layouts = recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
         copies = 2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies
@@ -308,7 +308,9 @@ def states(
     if assumed.memory.offloads_gradients and plan.zero >= 2 and "optimizer" in offloaded:
         gradients = 0 * gradients
     if plan.zero == 2:  # of the chunk at work, summed over the micro-batches it works through in a row
-        gradients = gradients + size(plan.gradient_bytes, False) * is_group(n) * is_group(plan.vp) / plan.vp
+        sharded = stored.weights * is_group(n) + stored.expert_weights * is_group(n_experts)
+        chunk = sharded * is_group(plan.vp) / plan.vp
+        gradients = gradients + plan.gradient_bytes * element_scale * chunk
     optimizer = size(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
@@ -325,7 +327,8 @@ def _gathered(
         return 0.0
     layer, ends = _units(footprints, counts, assumed, "weights", "expert_weights")
     frozen, frozen_ends = _units(footprints, counts, assumed, "frozen", "expert_frozen")
-    layers_at_once, width = assumed.memory.gathered_layers, plan.recipe.width * assumed.memory.element_bytes
+    layers, width = _layers_of(counts), plan.recipe.width * assumed.memory.element_bytes
+    layers_at_once = minimum(assumed.memory.gathered_layers, maximum(total(layers.values()), 1))
     return width * (layers_at_once * layer + ends) + layers_at_once * frozen + frozen_ends
 
 
@@ -333,12 +336,17 @@ def _units(
     footprints: Mapping[str, Footprint], counts: Counts, assumed: Assumptions, dense: str, experts: str
 ) -> tuple[Column, Column]:
     """Return what ZeRO-3 gathers or reduces at once of two figures: of a layer, and of the vocabulary."""
-    layers = present_parts({part: n for part, n in counts.items() if part not in VOCABULARY})
+    layers = present_parts(_layers_of(counts))
     ends = {part: n for part, n in counts.items() if part in VOCABULARY}
     layer = _largest(footprints, layers, dense) + _largest(footprints, layers, experts)
     if assumed.memory.joins_ends:
         return layer, _sum(footprints, ends, dense)
     return layer, _largest(footprints, present_parts(ends), dense)
+
+
+def _layers_of(counts: Counts) -> Counts:
+    """Return the parts of a device that are layers, and how many of each."""
+    return {part: n for part, n in counts.items() if part not in VOCABULARY}
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:

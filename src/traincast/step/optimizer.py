@@ -22,9 +22,11 @@ def optimizer_seconds(
     states = plan.recipe.master + plan.optimizer.state
     # states read and written; gradients read twice
     moved = 2 * updated * element_scale * (states + plan.gradient_bytes + plan.recipe.width)
-    if "optimizer" in words(plan.offload):  # gradients go to the host, which updates, and weights come back
-        copied = updated * element_scale * (plan.gradient_bytes + 2 * plan.recipe.width)
-        return copied / gpu.host_link + moved / assumed.host.memory_bandwidth
     squares = sum_of(costs, stored, "squares") / n + sum_of(costs, stored, "expert_squares") / n_experts
     products = plan.optimizer.iterations * squares / (assumed.kernels.matrix_efficiency * gpu.matrix_flops)
+    if "optimizer" in words(plan.offload):
+        # gradients go to the host, which updates, and weights come back; products stay on the accelerator
+        # (deepspeedai/DeepSpeed, pull request 7939)
+        copied = updated * element_scale * (plan.gradient_bytes + 2 * plan.recipe.width)
+        return copied / gpu.host_link + moved / assumed.host.memory_bandwidth + products
     return assumed.traffic.optimizer_passes * moved / gpu.hbm_bandwidth + products

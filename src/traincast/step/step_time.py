@@ -10,7 +10,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import total
-from traincast.step.data_parallel import LeastTraffic, data_parallel
+from traincast.step.data_parallel import TINY, LeastTraffic, data_parallel
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.offload import offload_seconds
 from traincast.step.optimizer import optimizer_seconds
@@ -66,16 +66,18 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     pp_comm = nm * per_microbatch
     if nonzero(assumed.overlap.pp_exposed < 1):
         pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
-    dp_comm = data_parallel(costs, stages, placement, nm, system, assumed)
+    dp_comm = data_parallel(costs, stages, placement, nm, system, assumed, pace.stretch)
     optimizer, _ = largest(
         [optimizer_seconds(costs, device, plan, system, assumed) for device in stages.stored_parts]
     )
     offload: Column = 0.0
-    if plan.offload != "none":
-        offload, _ = largest(
-            [offload_seconds(costs, device, plan, system, assumed) for device in stages.executed_parts]
-        )
-        offload = nm * exposed_time(offload - pace.host_wait)
+    if plan.offload != "none":  # copies may make another device the slowest
+        devices = zip(stages.executed_parts, pace.passes, pace.work, strict=True)
+        copying = [
+            passes + exposed_time(offload_seconds(costs, device, plan, system, assumed) - (passes - work))
+            for device, passes, work in devices
+        ]
+        offload = nm * (largest(copying)[0] - largest(pace.passes)[0])
     host = nm * pace.host_wait + assumed.host.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, exchange, host)
     if nonzero(assumed.host.straggling):
@@ -170,6 +172,16 @@ class _Pace(NamedTuple):
     busy: Column  # forward and backward [s]
     host_wait: Column  # of the slowest device [s]
     others: Column  # forward and backward of the other stages, waits included [s]
+    passes: Sequence[Column]  # forward and backward of each device, waits included [s]
+    work: Sequence[Column]  # the same without waits [s]
+
+    @property
+    def stretch(self) -> list[Column]:
+        """How much longer waits make the passes of each device."""
+        if self.passes is self.work:
+            return [1.0] * len(self.work)
+        pairs = zip(self.passes, self.work, strict=True)
+        return [passes / maximum(work, TINY) for passes, work in pairs]
 
 
 def paced_by_host(assumed: Assumptions) -> bool:
@@ -185,14 +197,16 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     )
     if not paced_by_host(assumed):
         longest, slowest = largest(busy)
-        return _Pace(slowest, longest, 0.0, exposed_time(busy_model - longest))
+        others = exposed_time(busy_model - longest)
+        return _Pace(slowest, longest, 0.0, others, busy, busy)
     *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)
     launch = [seconds + assumed.host.microbatch_seconds for seconds in launch]
     launch_model = launch_model + pp * assumed.host.microbatch_seconds
-    longest, slowest = largest([paced_by(*both) for both in zip(launch, busy, strict=True)])
+    paced = [paced_by(*both) for both in zip(launch, busy, strict=True)]
+    longest, slowest = largest(paced)
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
     others = exposed_time(paced_by(launch_model, busy_model) - longest)
-    return _Pace(slowest, busy_slowest, longest - busy_slowest, others)
+    return _Pace(slowest, busy_slowest, longest - busy_slowest, others, paced, busy)
 
 
 def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:

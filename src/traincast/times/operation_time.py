@@ -336,8 +336,12 @@ def _matrix_flops(work: PassCount) -> Column:
 
 
 def exposed_share(sent: Column, work: Column, assumed: Assumptions) -> Column:
-    """Return the share of exchange x with experts exposed beside work w: max(x - w, ep_overlapped x) / x."""
+    """Return the share of exchange x with experts exposed beside work w: max(x - w, ep_overlapped x) / x.
+
+    It is at most what is exposed without overlap.
+    """
     exposed = maximum(sent - work, assumed.overlap.ep_overlapped * sent)
+    exposed = minimum(exposed, assumed.overlap.ep_exposed * sent)
     return where(sent > 0, exposed / where(sent > 0, sent, 1.0), 1.0)
 
 

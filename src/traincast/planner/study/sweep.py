@@ -29,7 +29,7 @@ from traincast.core.units import to_si
 from traincast.planner.evaluation import Evaluation, RankedCandidates, evaluate_all, groups, rank
 from traincast.planner.framework_spaces import CandidateBatch, Framework
 from traincast.planner.search_arguments import (
-    check_precisions,
+    check_machine,
     check_ranking,
     check_sizes,
     check_strategies,
@@ -105,7 +105,7 @@ class Study:
         self, number: int, model: Model, system: System, gbs: int, strategy: str
     ) -> Iterator["Chunk"]:
         """Yield the chunks of a series: machines with one space, those with equal times adjacent."""
-        check_precisions(system, self.locks)
+        check_machine(system, self.locks)
         fields = self.fields()
         columns = {path: values for path, values in fields.items() if is_column(path)}
         shaping = {path: values for path, values in fields.items() if path not in columns}
