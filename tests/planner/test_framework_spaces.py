@@ -637,6 +637,65 @@ def test_megatron_overlaps_experts_in_a_pipeline_with_virtual_stages_and_without
         )
 
 
+def test_megatron_numbers_pp_before_dp_where_experts_have_as_many_replicas():
+    """core_v0.16.1, core/parallel_state.py, line 808: replicas of experts, dp tp cp / (ep etp), equal dp."""
+    ordered = 0
+    for model in (DENSE, MOE):
+        found = tc.search(model, H100, gpus=64, gbs=64, framework="megatron", locks={"order": "tp-cp-pp-dp"})
+        for columns in plans_of(found):
+            tensor = columns.tp if model is DENSE else columns.ep * columns.etp
+            assert ((columns.pp == 1) | (columns.tp * columns.cp == tensor)).all()
+            ordered += np.sum(columns.pp > 1)
+    assert ordered > 100
+
+
+@pytest.mark.parametrize(
+    ("model", "axis"),  # core_v0.16.1, core/transformer/transformer_config.py, lines 984 and 1591
+    [("pure-gdn-300m", "cp"), ("gpt-oss-20b", "etp")],
+)
+def test_megatron_shards_no_delta_net_over_context_ranks_and_no_experts_with_biases(model, axis):
+    found = tc.search(model, H100, gpus=16, gbs=64, framework="megatron")
+    assert all(np.all(getattr(columns, axis) == 1) for columns in plans_of(found))
+    assert any(np.any(getattr(columns, axis) > 1) for columns in plans_of(_anywhere(model)))
+
+
+def _anywhere(model):
+    return tc.search(model, H100, gpus=16, gbs=64, framework="any")
+
+
+@pytest.mark.parametrize(("modules", "stages"), [(0, 1), (1, 2), (2, None)])
+def test_megatron_overlaps_exchanges_beside_one_module_of_multi_token_prediction(modules, stages):
+    """core_v0.16.1, core/transformer/transformer_config.py, line 1890."""
+    model = replace(tc.load_model("deepseek-v2-lite"), mtp=modules)
+    found = tc.search(model, H100, gpus=16, gbs=64, framework="megatron", locks={"ep_overlap": True})
+    used = [np.min(columns.pp) for columns in plans_of(found) if np.size(columns.mbs)]
+    assert min(used, default=None) == stages
+
+
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "fsdp"])
+def test_replicas_leave_something_to_shard(framework):
+    found = tc.search(DENSE, H100, gpus=16, gbs=64, framework=framework)
+    for columns in plans_of(found):
+        assert np.all((columns.replicas == 1) | (columns.replicas < columns.dp * columns.cp))
+
+
+def test_attention_of_summa_needs_its_grid():
+    found = tc.search(DENSE, H100, gpus=16, gbs=64, framework="any", locks={"attention": "summa"})
+    plan, est = found.plans[0]
+    assert plan.tp_kind == "summa"
+    assert plan.tp * plan.tp2 > 1
+    assert tc.estimate(DENSE, H100, plan, gbs=64, assumptions=found.assumptions) == est
+    with pytest.raises(tc.InputError, match="attention = summa: megatron runs no such plan"):
+        tc.search(DENSE, H100, gpus=16, gbs=64, framework="megatron", locks={"attention": "summa"})
+
+
+def test_nanotron_shards_experts_over_replicas():
+    """huggingface/nanotron 00708b8, src/nanotron/parallel/context.py: ranks are ep x pp x dp x cp x tp."""
+    found = tc.search(MOE, H100, gpus=32, gbs=128, framework="nanotron")
+    assert found.candidates > 0
+    assert all(np.all(columns.dp % columns.ep == 0) for columns in plans_of(found))
+
+
 def test_delayed_scaling_is_searched_without_recomputed_norms():
     """Megatron-LM d98e8a6, transformer_config.py, line 2002."""
     found = tc.search(MOE, H100, gpus=16, gbs=64, framework="megatron", locks={"precision": "fp8"})

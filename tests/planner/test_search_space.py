@@ -358,6 +358,7 @@ def test_cases_of_rejection_reach_every_rule():
 
 NOT_ASKED = {
     "replicas do not divide the ranks that hold the same experts",
+    "as many replicas as ranks leave nothing to shard: zero = 0 is that plan",  # test_framework_spaces.py
     # of fine-tuning, and of models without attention in some layers
     "a packed base is multiplied at 16 bits: precision must be bf16, fp16 or fp32",
     "a base held as operands of products below 16 bits needs a precision such as fp8 or nvfp4",

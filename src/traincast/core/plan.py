@@ -96,8 +96,7 @@ class Plan(Knobs[int, int | None]):
             "tp2 > 1: needs tp_kind summa": "tp2" in above_one and not summa,
             "panels > 1: needs tp_kind summa": "panels" in above_one and not summa,
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
-            "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
-            **dict.fromkeys(nothing_counted(self.choices() | dict.fromkeys(above_one, 2)), True),
+            **dict.fromkeys(contradicting_choices(self.choices() | dict.fromkeys(above_one, 2)), True),
             "replicas > 1: needs zero above 0": "replicas" in above_one and self.zero == 0,
         }
         return [message for message, wrong in cases.items() if wrong]
@@ -162,9 +161,10 @@ Plan.__annotations__ = {
 }
 
 
-def nothing_counted(values: Mapping[str, Any]) -> list[str]:
-    """Return a line for each of `recompute_every` and `offload_every` above 1 without layers to count."""
-    return [
+def contradicting_choices(values: Mapping[str, Any]) -> list[str]:
+    """Return a line for each choice that needs another one: SUMMA's attention, and layers to count."""
+    needs_grid = values.get("attention") == "summa" != values.get("tp_kind")
+    return ["attention summa: needs tp_kind summa"] * needs_grid + [
         f"{name}_every > 1: needs {name} {needed}"
         for name, needed in (("recompute", "full"), ("offload", "activations"))
         if values.get(f"{name}_every", 1) > 1 and needed not in words(str(values.get(name, "none")))

@@ -17,7 +17,7 @@ from traincast.core.system import PEAKS, System
 from traincast.core.units import count_of, gib, percent, probability_text, signed
 from traincast.planner.evaluation import layouts_memory
 from traincast.planner.fits_in_memory import ROUNDING, Figure
-from traincast.planner.framework_spaces import EQUAL_SHARDS, lock_values
+from traincast.planner.framework_spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
 from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_choices, held_knobs
@@ -243,7 +243,8 @@ class Explanation(Result):
             instead.append(f"{more:,} with a global batch of {batch:,}")
         if ranks & (ranks - 1):  # powers of two are usual degrees
             fewer = next(n for n in range(gpus - 1, 0, -1) if n // math.gcd(n, gbs) in (1, 2, 4, 8))
-            instead.append(f"{math.gcd(fewer, gbs):,} on {count_of(fewer, 'GPU')}")
+            if (more := math.gcd(fewer, gbs)) > replicas:
+                instead.append(f"{more:,} on {count_of(fewer, 'GPU')}")
         if instead:
             yield (
                 f"dp is at most {replicas:,}, which divides {gpus:,} GPUs and the global batch of {gbs:,}: a "
@@ -315,12 +316,12 @@ class Explanation(Result):
         return f"{search.model.title} on {count_of(search.gpus, 'GPU')} of {search.system.name}"
 
     def _nothing_possible(self) -> list[str]:
-        locks = self._common_locks()
-        with_locks = (
-            f" with {', '.join(f'{name} = {value}' for name, value in locks.items())}" if locks else ""
+        locks = ", ".join(
+            f"{name} = {' or '.join(map(str, lock_values(name, value)))}"
+            for name, value in self.search.locks.items()
         )
-        lines = [f"{self._head()}: no plan uses exactly so many GPUs{with_locks}."]
-        lines += [f"    {line}" for line in self._broken_locks(locks)]
+        lines = [f"{self._head()}: no plan uses exactly so many GPUs{f' with {locks}' if locks else ''}."]
+        lines += [f"    {line}" for line in self._broken_locks(self._common_locks())]
         reasons = self.search.rejected.items()
         rejected = [f"    {count:,}: {reason}" for reason, count in reasons if count]
         lines += ["Rejected:", *rejected] if rejected else []
@@ -373,8 +374,16 @@ class Explanation(Result):
         if not lines and gpus % product:
             lines.append(f"{' × '.join(degrees)} = {product} does not divide {job}")
         tp, seq = locks.get("tp", 1), self.search.model.seq
-        if seq % tp and self.search.rejected.get(EQUAL_SHARDS.broken) and self._could_be_without_sp():
+        unequal = any(self.search.rejected.get(rule.broken) for rule in (EQUAL_SHARDS, EQUAL_PIECES))
+        if seq % tp and unequal and self._could_be_without_sp():
             lines.append(f"tp = {tp} does not divide {seq:,} tokens of a sequence: that needs sp = False")
+        if gpus % locks.get("replicas", 1):
+            lines.append(f"replicas = {locks['replicas']} does not divide {job}")
+        if locks.get("etp", 1) not in (1, locks.get("tp", locks.get("etp", 1))):
+            lines.append(f"etp = {locks['etp']} is neither 1 nor tp = {tp}")
+        ulysses = locks.get("ulysses", 1)
+        if locks.get("cp", ulysses) % ulysses:
+            lines.append(f"ulysses = {ulysses} does not divide cp = {locks['cp']}")
         if gbs % locks.get("mbs", 1):
             batch = count_of(gbs, "sequence")
             lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {batch}")

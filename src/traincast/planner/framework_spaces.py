@@ -27,7 +27,7 @@ from traincast.core.knobs import (
 )
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
-from traincast.core.plan import AXES, Plan, Plans, nothing_counted
+from traincast.core.plan import AXES, Plan, Plans, contradicting_choices
 from traincast.core.system import System
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule, rule_problems
@@ -204,6 +204,8 @@ class Framework:
         """
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
+        if fixed.get("attention") == "summa":  # which only SUMMA has
+            fixed = {"tp_kind": "summa", **fixed}
         layout = fixed.get("layout")
         if layout and (layers := sum(chunks(layout))) != model.layers:
             problem = f"its numbers add up to {layers} layers, not to the {model.layers} of the model"
@@ -237,7 +239,7 @@ class Framework:
             chosen = dict(zip(searched, values, strict=True))
             if refused(self.name, chosen | stack):
                 continue
-            if wrong := nothing_counted(chosen):
+            if wrong := contradicting_choices({**chosen, **STRATEGIES[strategy].choices}):
                 reasons += wrong
                 continue
             above = _distinct_above(chosen, searched)
@@ -481,19 +483,20 @@ def _lengths(model: Model) -> list[int]:
     return [model.seq, *([encoder.seq] if encoder is not None and encoder.layers else [])]
 
 
-def _in_equal_shards(model: Model, plan: Plans, gbs: int) -> Any:
-    """Return whether every rank has as many tokens of a sequence, in a ring two pieces of it."""
-    shards, no_ring = plan.cp * (plan.tp if plan.sp else 1), (plan.cp == 1) | (plan.cp_kind == "ulysses")
-    equal = [(n % shards == 0) & (no_ring | (n % (2 * plan.cp) == 0)) for n in _lengths(model)]
-    return reduce(and_, equal)
+def _equal_shards(whole: str, pieces: str) -> Rule:
+    """Return the rule that ranks have as many tokens of a sequence, in two pieces unless cp is `whole`."""
+
+    def equal(model: Model, plan: Plans, gbs: int) -> Any:
+        shards, one_piece = plan.cp * (plan.tp if plan.sp else 1), (plan.cp == 1) | (plan.cp_kind == whole)
+        lengths = _lengths(model)
+        return reduce(and_, ((n % shards == 0) & (one_piece | (n % (2 * plan.cp) == 0)) for n in lengths))
+
+    message = f"the sequence does not divide over tp and cp, with {pieces} in two pieces a rank"
+    return Rule(message, ("tp", "cp", "seq"), equal, search_only=True)
 
 
-EQUAL_SHARDS: Final = Rule(  # Megatron-LM, training/arguments.py; torchtitan, ParallelDims.seq_len_divisor
-    "the sequence does not divide over tp and cp, with ring attention in two pieces a rank",
-    ("tp", "cp", "seq"),
-    _in_equal_shards,
-    search_only=True,
-)
+EQUAL_SHARDS: Final = _equal_shards("ulysses", "ring attention")  # torchtitan, ParallelDims.seq_len_divisor
+EQUAL_PIECES: Final = _equal_shards("", "several context ranks")  # Megatron-LM, training/arguments.py
 SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one rank there is nothing of it
     "cp_kind": Rule(
         "the locked cp_kind needs several context ranks",
@@ -516,6 +519,12 @@ WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/conf
 )
 
 
+EXPERTS_OF_REPLICAS: Final = Rule(  # the same repository, src/nanotron/parallel/context.py
+    "nanotron shards experts over data-parallel replicas (ep divides dp)",
+    ("dp", "ep"),
+    lambda model, plan, gbs: plan.dp % plan.ep == 0,
+    search_only=True,
+)
 SHARDED_KV_HEADS: Final = Rule(  # torchtitan 0.3.0, torchtitan/models/common/decoder.py, update_from_config
     "torchtitan cuts heads of keys and values evenly over tensor ranks",
     ("tp", "groups"),
@@ -559,6 +568,49 @@ MEGATRON_LINEAR: Final = Rule(
         getattr(model, part) is None for part in LINEAR if part not in ("mamba2", "gated_delta")
     ),
     search_only=True,
+)
+
+
+def _in_expert_order(model: Model, plan: Plans, gbs: int) -> Any:
+    """Return whether a rank has as many replicas of experts as of the rest, or pp is numbered last."""
+    usual = plan.order == ORDER
+    of_experts = plan.etp * plan.ep if model.experts is not None else plan.tp
+    return usual | (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
+
+
+# Megatron-Core 0.16.1: megatron/core/parallel_state.py, transformer/transformer_config.py
+MEGATRON: Final = (
+    MEGATRON_LINEAR,
+    OVERLAP_NEEDS_CHUNKS,
+    EQUAL_PIECES,
+    Rule(
+        "order tp-cp-pp-dp in a pipeline: Megatron-Core needs as many replicas of experts as of the rest,"
+        " ep × etp = tp × cp; without experts cp = 1",
+        ("tp", "cp", "pp", "ep", "etp"),
+        _in_expert_order,
+        search_only=True,
+    ),
+    Rule(
+        "Megatron-Core runs the gated delta net without context parallelism",
+        ("cp",),
+        lambda model, plan, gbs: (plan.cp == 1) | (model.gated_delta is None),
+        search_only=True,
+    ),
+    Rule(
+        "Megatron-Core shards no experts with biases over tensor ranks (etp)",
+        ("etp",),
+        lambda model, plan, gbs: (plan.etp == 1) | (model.experts is None) | ("mlp" not in model.biases),
+        search_only=True,
+    ),
+    Rule(
+        "Megatron-Core overlaps exchanges with experts beside one module of multi-token prediction, in a"
+        " pipeline",
+        ("pp",),
+        lambda model, plan, gbs: (
+            (not plan.ep_overlap) | (model.mtp == 0) | ((model.mtp == 1) & (plan.pp > 1))
+        ),
+        search_only=True,
+    ),
 )
 
 
@@ -618,7 +670,7 @@ FRAMEWORKS: Final = {
                 "recompute_every": (2, 3, 4),
                 "offload_every": (2, 4),
             },
-            rules=(OVERLAP_NEEDS_CHUNKS, MEGATRON_LINEAR, EQUAL_SHARDS),
+            rules=MEGATRON,
         ),
         Framework(
             "torchtitan",
@@ -680,7 +732,7 @@ FRAMEWORKS: Final = {
             interleaved=False,
             assumptions="nanotron-2025",
             held={"grad_dtype": ("16-bit",)},
-            rules=(WHOLE_KV_HEADS, EQUAL_SHARDS),
+            rules=(WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
         ),
         Framework(
             "fsdp",

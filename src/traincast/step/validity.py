@@ -245,6 +245,12 @@ RULES: Final = (
         lambda m, p, gbs: p.dp * p.cp % p.replicas == 0,
     ),
     Rule(
+        "as many replicas as ranks leave nothing to shard: zero = 0 is that plan",
+        ("replicas", "dp", "cp"),
+        lambda m, p, gbs: (p.replicas == 1) | (p.replicas < p.dp * p.cp),
+        search_only=True,
+    ),
+    Rule(
         "replicas do not divide the ranks that hold the same experts",
         ("replicas", "dp", "cp", "ep"),
         _of_experts(
