@@ -689,6 +689,16 @@ def test_attention_of_summa_needs_its_grid():
         tc.search(DENSE, H100, gpus=16, gbs=64, framework="megatron", locks={"attention": "summa"})
 
 
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "nanotron"])
+def test_packed_weights_are_of_other_frameworks(framework):
+    """docs/training.md: bitsandbytes packs the base of QLoRA; none of these has a layer that reads it."""
+    model = tc.load_model("llama-3-8b").with_adapters(parse_training("qlora:r=16"))
+    found = tc.search(model, H100, gpus=8, gbs=32, framework=framework)
+    assert found.best is None
+    (reason,) = (reason for reason, count in found.rejected.items() if "bitsandbytes" in reason and count)
+    assert reason in str(found.explain())
+
+
 def test_nanotron_shards_experts_over_replicas():
     """huggingface/nanotron 00708b8, src/nanotron/parallel/context.py: ranks are ep x pp x dp x cp x tp."""
     found = tc.search(MOE, H100, gpus=32, gbs=128, framework="nanotron")

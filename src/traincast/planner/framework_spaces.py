@@ -555,6 +555,12 @@ ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.p
 )
 
 
+def _no_packed_weights(title: str) -> Rule:
+    """Return the rule of a framework that holds no weights which bitsandbytes packs."""
+    message = f"{title} has no weights that bitsandbytes packs (QLoRA)"
+    return Rule(message, (), lambda model, plan, gbs: not model.is_packed, search_only=True)
+
+
 def _no_pipeline(title: str) -> Rule:
     """Return the rule of a framework that runs no pipeline."""
     return Rule(f"{title} runs no pipeline", ("pp",), lambda model, plan, gbs: plan.pp == 1, search_only=True)
@@ -580,6 +586,7 @@ def _in_expert_order(model: Model, plan: Plans, gbs: int) -> Any:
 
 # Megatron-Core 0.16.1: megatron/core/parallel_state.py, transformer/transformer_config.py
 MEGATRON: Final = (
+    _no_packed_weights("Megatron-Core"),
     MEGATRON_LINEAR,
     OVERLAP_NEEDS_CHUNKS,
     EQUAL_PIECES,
@@ -678,7 +685,7 @@ FRAMEWORKS: Final = {
             " pipelines",
             "torchtitan 0.3.0",
             "torchtitan/config/configs.py, torchtitan/distributed/activation_checkpoint.py",
-            ("1d", "ring"),
+            ("1d", "context"),
             {
                 "recompute": ("none", "per-op", "full"),
                 "zero": (2, 3),
@@ -688,15 +695,15 @@ FRAMEWORKS: Final = {
             hybrid=True,
             searched_pipeline_zero=2,  # with a pipeline it does not reshard unless told to
             assumptions="torchtitan-2025",
-            rules=(SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS),
-            on_request=("context",),
+            rules=(_no_packed_weights("torchtitan"), SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS),
+            on_request=("ring",),  # releases before 0.3 could exchange keys and values so
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
                 "offload": ("optimizer+weights",),
                 "zero": (0,),  # DDP
                 "sp": (False,),
                 "schedule": ("dualpipe-v",),
-                "cp_kind": ("all-gather",),
+                "cp_kind": ("ring",),
                 "recompute_every": (2, 3, 4),
                 "layout": (),
             },
@@ -732,7 +739,7 @@ FRAMEWORKS: Final = {
             interleaved=False,
             assumptions="nanotron-2025",
             held={"grad_dtype": ("16-bit",)},
-            rules=(WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
+            rules=(_no_packed_weights("nanotron"), WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
         ),
         Framework(
             "fsdp",
