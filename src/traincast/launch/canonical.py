@@ -79,6 +79,11 @@ def device(system: System) -> str:
     return "cpu" if system.is_cpu else "gpu"
 
 
+def groups_products(system: System) -> bool:
+    """Return whether one kernel multiplies for all experts: that needs Ampere, as FlashAttention-2 does."""
+    return system.accelerator.attention_fa1 is None or system.accelerator.attention_fa2 is not None
+
+
 def model_facts(model: Model) -> Facts:
     """Return the facts of a model."""
     facts = _values(model, OMITTED_MODEL_FIELDS)

@@ -31,7 +31,7 @@ from traincast.planner.framework_refusals import Refusal, refused
 from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 
 # Facts of neither model nor plan
-CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes")
+CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes", "grouped_gemm")
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names

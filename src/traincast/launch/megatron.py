@@ -188,6 +188,12 @@ def read_linear(settings: Settings) -> Facts:
     }
 
 
+def write_topk(facts: Facts) -> Values:
+    """Write the experts of a token; of one the softmax comes first (transformer_config.py)."""
+    topk = facts.get("experts.topk")
+    return {"moe_router_topk": topk} | ({"moe_router_pre_softmax": True} if topk == 1 else {}) if topk else {}
+
+
 def read_topk(settings: Settings) -> Facts:
     """Read the experts of a token; Megatron-DeepSpeed's --topk is 1 by default (megatron/arguments.py)."""
     if not settings.count("num_experts"):
@@ -322,7 +328,8 @@ def read_capacity(settings: Settings) -> Facts:
 
 def write_expert_tp(facts: Facts) -> Values:
     """Write the tensor-parallel degree inside an expert, which by default is that outside."""
-    return {"expert_tensor_parallel_size": facts["etp"]} if "etp" in facts and facts["tp"] > 1 else {}
+    written = "etp" in facts and facts["etp"] * facts["tp"] > 1
+    return {"expert_tensor_parallel_size": facts["etp"]} if written else {}
 
 
 def read_expert_tp(settings: Settings) -> Facts:
@@ -485,8 +492,8 @@ def write_recompute(facts: Facts) -> Values:
     modules = set(facts["recompute"].split("+"))
     if "full" in modules:
         return {"recompute_granularity": "full", **_recomputed_layers(facts)}
-    if "experts.experts" not in facts:
-        modules -= {"activation"}  # moe_act applies to experts only
+    if "experts.experts" not in facts or not facts.get("grouped_gemm", True):
+        modules -= {"activation"}  # moe_act applies to experts only, in one kernel
     names = tuple(name for name, module in RECOMPUTE_MODULES.items() if module in modules)
     return {"recompute_granularity": "selective", "recompute_modules": names} if names else {}
 

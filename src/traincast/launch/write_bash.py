@@ -101,13 +101,17 @@ def _megatron_script(template: str, writing: Writing) -> str:
 
 
 def _dispatcher(writing: Writing) -> Values:
-    """Return the settings of the dispatcher of tokens that the prediction assumes."""
-    if "experts.experts" not in writing.facts:
+    """Return the settings of the dispatcher of tokens that the prediction assumes.
+
+    The fused one needs several ranks of experts (token_dispatcher.py).
+    """
+    facts = writing.facts
+    if "experts.experts" not in facts:
         return {}
-    grouped = {"moe_grouped_gemm": True}
-    if writing.facts.get("stack") != FUSED_DISPATCHER:
+    grouped = {"moe_grouped_gemm": True} if facts["grouped_gemm"] else {}
+    if facts.get("stack") != FUSED_DISPATCHER or facts["ep"] * facts["etp"] == 1:
         return {"moe_token_dispatcher_type": "alltoall", **grouped}
-    backend = "hybridep" if writing.facts["nvlink_spans_nodes"] else "deepep"
+    backend = "hybridep" if facts["nvlink_spans_nodes"] else "deepep"
     return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": backend, **grouped}
 
 
