@@ -13,7 +13,6 @@ from traincast.core.version import __version__
 from traincast.launch.canonical import device, groups_products, launch_facts
 from traincast.launch.format import Format, Writing, not_expressed, require_expressible
 from traincast.launch.formats import FORMATS as FORMATS
-from traincast.planner.framework_refusals import accepted
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 
@@ -109,7 +108,7 @@ def launch(
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
     facts |= {"nvlink_spans_nodes": system.fast_domain > MAX_GPUS_PER_NODE}
     facts |= {"grouped_gemm": groups_products(system)}
-    draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
+    draft = Writing(facts, form.sections(form.accepted(facts)), model.name)
     read_back = form.read(form.write(draft))
     unexpressed = not_expressed(form, read_back, facts, model)
     if "experts.experts" in facts and not facts["grouped_gemm"] and "grouped_gemm" in form.why:
