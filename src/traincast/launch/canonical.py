@@ -79,6 +79,21 @@ def device(system: System) -> str:
     return "cpu" if system.is_cpu else "gpu"
 
 
+def groups_products(system: System) -> bool:
+    """Return whether one kernel multiplies for all experts: that needs Ampere, as FlashAttention-2 does."""
+    return system.accelerator.attention_fa1 is None or system.accelerator.attention_fa2 is not None
+
+
+def is_alone(facts: Facts) -> bool:
+    """Return whether no weight of a launch has replicas: then its stage of ZeRO is 0, whatever was chosen."""
+    return "gpus" in facts and "dp_overlap" not in facts and not facts["zero"]
+
+
+def with_effect(facts: Facts) -> Facts:
+    """Return the facts of a launch without the stage of ZeRO where it has no effect."""
+    return {name: value for name, value in facts.items() if name != "zero" or not is_alone(facts)}
+
+
 def model_facts(model: Model) -> Facts:
     """Return the facts of a model."""
     facts = _values(model, OMITTED_MODEL_FIELDS)

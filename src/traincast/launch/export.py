@@ -10,10 +10,9 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, seconds, seconds_with_interval
 from traincast.core.version import __version__
-from traincast.launch.canonical import device, launch_facts
+from traincast.launch.canonical import device, groups_products, launch_facts
 from traincast.launch.format import Format, Writing, not_expressed, require_expressible
 from traincast.launch.formats import FORMATS as FORMATS
-from traincast.planner.framework_refusals import accepted
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 
@@ -108,9 +107,12 @@ def launch(
     facts = launch_facts(model, plan, gbs, system) | {"stack": stack}
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
     facts |= {"nvlink_spans_nodes": system.fast_domain > MAX_GPUS_PER_NODE}
-    draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
+    facts |= {"grouped_gemm": groups_products(system)}
+    draft = Writing(facts, form.sections(form.accepted(facts)), model.name)
     read_back = form.read(form.write(draft))
     unexpressed = not_expressed(form, read_back, facts, model)
+    if "experts.experts" in facts and not facts["grouped_gemm"] and "grouped_gemm" in form.why:
+        unexpressed["grouped_gemm"] = f"experts in one kernel: {form.why['grouped_gemm']}"
     usual = form.stack(read_back)
     other = f"assumptions: {stack}; check takes {usual} for this file, unless --assumptions says {stack}"
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"

@@ -21,17 +21,18 @@ from traincast.launch.canonical import (
     plan_from_facts,
     trained,
     untrained,
+    with_effect,
 )
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.table import ComputedRow, Row, Values, load_document, of_format, rows_of
 from traincast.launch.text_formats import TEXT_FORMATS
 from traincast.launch.unread_settings import UnreadRules, unread_rules
-from traincast.planner.framework_refusals import Refusal, refused
+from traincast.planner.framework_refusals import Refusal, accepted, refused
 from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 
 # Facts of neither model nor plan
-CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes")
+CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes", "grouped_gemm")
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names
@@ -141,7 +142,11 @@ class Format:
 
     def refused(self, facts: Facts) -> tuple[Refusal, ...]:
         """Return the combinations of facts that the framework refuses."""
-        return refused(self.framework, facts)
+        return refused(self.framework, with_effect(facts))
+
+    def accepted(self, facts: Facts) -> Facts:
+        """Return facts without what the framework refuses."""
+        return facts | accepted(self.framework, with_effect(facts))
 
     def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
         """Return the settings of facts by section.

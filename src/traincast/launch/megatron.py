@@ -6,11 +6,12 @@ from typing import Any, Final
 from traincast.catalog.load import load_model
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
+from traincast.core.knobs import words
 from traincast.launch import deepspeed
 from traincast.launch.adapters import BRIDGE_NAMES, BRIDGE_RANK, module_names, probability, targets_of
 from traincast.launch.arguments import Arguments
 from traincast.launch.beside import deepspeed_settings
-from traincast.launch.canonical import Facts, normalized_recompute
+from traincast.launch.canonical import Facts, is_alone, normalized_recompute
 from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name
 from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
 from traincast.launch.settings import Settings, not_allowed, value_text, whole_number
@@ -29,6 +30,7 @@ CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
+MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
 LAYERS: Final = ("num_layers", "encoder_num_layers")
@@ -188,6 +190,12 @@ def read_linear(settings: Settings) -> Facts:
     }
 
 
+def write_topk(facts: Facts) -> Values:
+    """Write the experts of a token; of one the softmax comes first (transformer_config.py)."""
+    topk = facts.get("experts.topk")
+    return {"moe_router_topk": topk} | ({"moe_router_pre_softmax": True} if topk == 1 else {}) if topk else {}
+
+
 def read_topk(settings: Settings) -> Facts:
     """Read the experts of a token; Megatron-DeepSpeed's --topk is 1 by default (megatron/arguments.py)."""
     if not settings.count("num_experts"):
@@ -322,7 +330,8 @@ def read_capacity(settings: Settings) -> Facts:
 
 def write_expert_tp(facts: Facts) -> Values:
     """Write the tensor-parallel degree inside an expert, which by default is that outside."""
-    return {"expert_tensor_parallel_size": facts["etp"]} if "etp" in facts and facts["tp"] > 1 else {}
+    written = "etp" in facts and facts["etp"] * facts["tp"] > 1
+    return {"expert_tensor_parallel_size": facts["etp"]} if written else {}
 
 
 def read_expert_tp(settings: Settings) -> Facts:
@@ -444,15 +453,27 @@ def read_context(settings: Settings) -> Facts:
     return {"cp_kind": CP_KINDS[types]} | (ulysses if CP_KINDS[types] == "hybrid" else {})
 
 
+def write_dp_overlap(facts: Facts) -> Values:
+    """Write whether gradients are reduced in the backward pass, which those of Muon are not."""
+    overlapped = facts.get("dp_overlap") and facts["optimizer_kind"] != "muon"
+    return {"overlap_grad_reduce": True} if overlapped else {}
+
+
 def write_zero(facts: Facts) -> Values:
-    """Write what is sharded over data-parallel ranks: by the distributed optimizer, or by Megatron-FSDP."""
+    """Write what is sharded over data-parallel ranks: by the distributed optimizer, or by Megatron-FSDP.
+
+    Both are for Adam (distrib_optimizer.py), which needs the first on one rank too where it is aware of
+    precision; Muon shards its state itself.
+    """
     zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
-    settings: dict[str, Any] = {}
-    if zero == 1:
-        settings = {"use_distributed_optimizer": True}
-    elif zero > 1:
+    if facts["optimizer_kind"] in ("muon", "sgd"):
+        return {}
+    alone = is_alone(facts) and bool(write_moments(facts))
+    settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
+    if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
         strategy = {"data_parallel_sharding_strategy": SHARDING_STRATEGIES[zero]}
-        settings = {"use_megatron_fsdp": True, **strategy, "ckpt_format": "fsdp_dtensor"}
+        further = {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
+        settings |= {"use_megatron_fsdp": True, **strategy, **further}
     return settings | ({"num_distributed_optimizer_instances": replicas} if replicas > 1 else {})
 
 
@@ -472,9 +493,27 @@ def read_zero(settings: Settings) -> Facts:
     if settings.is_on("use_torch_fsdp2"):
         zero = 2 if settings.is_on("torch_fsdp2_no_reshard_after_forward") else 3
     elif not settings.any_on(*FSDP_FLAGS):
-        zero = int(settings.is_on("use_distributed_optimizer"))
+        zero = int(settings.is_on("use_distributed_optimizer") or settings.get("optimizer") == "dist_muon")
     replicas = settings.number("num_distributed_optimizer_instances")
     return {"zero": zero} | ({"replicas": replicas} if replicas > 1 else {})
+
+
+# The optimizer
+
+
+def write_optimizer(facts: Facts) -> Values:
+    """Write the kind of optimizer; of Muon the one that shards its state over ranks, or the other."""
+    kind = facts["optimizer_kind"]
+    names = {"sgd": "sgd", "muon": "dist_muon" if facts.get("zero") else "muon"}
+    return {"optimizer": names[kind]} if kind in names else {}
+
+
+def write_moments(facts: Facts) -> Values:
+    """Write the precision of Adam's moments; Adam on the host runs by the same flag (arguments.py)."""
+    moments, aware = MOMENTS.get(facts["optimizer_kind"]), {"use_precision_aware_optimizer": True}
+    if moments:
+        return aware | {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments}
+    return aware if "optimizer" in words(facts["offload"]) else {}
 
 
 # Memory
@@ -485,8 +524,8 @@ def write_recompute(facts: Facts) -> Values:
     modules = set(facts["recompute"].split("+"))
     if "full" in modules:
         return {"recompute_granularity": "full", **_recomputed_layers(facts)}
-    if "experts.experts" not in facts:
-        modules -= {"activation"}  # moe_act applies to experts only
+    if "experts.experts" not in facts or not facts.get("grouped_gemm", True):
+        modules -= {"activation"}  # moe_act applies to experts only, in one kernel
     names = tuple(name for name, module in RECOMPUTE_MODULES.items() if module in modules)
     return {"recompute_granularity": "selective", "recompute_modules": names} if names else {}
 
@@ -542,11 +581,12 @@ def layers_of(settings: Settings) -> int:
 
 
 def write_offload(facts: Facts) -> Values:
-    """Write what is offloaded to the host; activations only without a pipeline."""
-    offloaded = facts["offload"].split("+")
+    """Write what is offloaded to the host; activations only without a pipeline, and never of all layers."""
+    offloaded = words(facts["offload"])
     settings: dict[str, Any] = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
     if "activations" in offloaded and facts["pp"] == 1:
-        settings["cpu_offloading_num_layers"] = facts["layers"] // facts.get("offload_every", 1)
+        moved = min(facts["layers"] // facts.get("offload_every", 1), facts["layers"] - 1)
+        settings |= {"cpu_offloading_num_layers": moved} if moved else {}
     return settings
 
 

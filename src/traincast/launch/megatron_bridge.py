@@ -38,6 +38,7 @@ NAMES: Final[Mapping[str, str]] = {  # Megatron-LM -> Bridge, except for `model.
 INVERTED: Final[Mapping[str, str]] = {
     "disable_bias_linear": "model.add_bias_linear",
     "untie_embeddings_and_output_weights": "model.share_embeddings_and_output_weights",
+    "no_gradient_accumulation_fusion": "model.gradient_accumulation_fusion",
 }
 PRESETS: Final[Mapping[str, Values]] = {  # of mixed precision -> Megatron-LM's settings
     "bf16_with_nvfp4_mixed": {"bf16": True, "fp4_format": "e2m1"},

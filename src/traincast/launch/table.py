@@ -175,7 +175,7 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: object) -> Row:
         choice = _choice_row(facts, spec, further)
         if not by:
             return choice
-        functions["write"] = choice.write
+        names, functions = names or choice.settings, {"write": choice.write, "read": choice.read} | functions
     elif not names:
         names = (spec["setting"], *spec.get("older", "").split())
         values = {key: spec[key] for key in ("default", "always", "least") if key in spec}

@@ -73,17 +73,16 @@ def slurm(writing: Writing) -> str:
 
 def _megatron_script(template: str, writing: Writing) -> str:
     """Write a script with an array of arguments for each section of the settings."""
-    zero, overlapped = writing.facts.get("zero", 0), writing.facts.get("dp_overlap", False)
+    written = writing.all_settings
+    fsdp, overlapped = written.is_on("use_megatron_fsdp"), written.is_on("overlap_grad_reduce")
+    gathers = overlapped and not fsdp and written.is_on("use_distributed_optimizer")
     # No facts: the prediction assumes them.
-    software = {
-        **({"overlap_param_gather": True} if zero == 1 and overlapped else {}),
-        **_dispatcher(writing),
-    }
+    software = {**({"overlap_param_gather": True} if gathers else {}), **_dispatcher(writing)}
     sections = {**writing.sections, "software": software, "data and schedule": RUN_SETTINGS}
     lines = ["MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM"]
     # 1 starts communication of tp and cp before kernels; of experts it would serialise it (arguments.py)
-    connections = 32 if writing.facts.get("ep_overlap") else 1
-    lines += [f"export CUDA_DEVICE_MAX_CONNECTIONS={connections}"] if zero <= 1 else []
+    connections = 32 if written.is_on("overlap_moe_expert_parallel_comm") else 1
+    lines += [] if fsdp else [f"export CUDA_DEVICE_MAX_CONNECTIONS={connections}"]
     arrays = []
     for section, settings in sections.items():
         if settings and section != "launch":
@@ -101,13 +100,17 @@ def _megatron_script(template: str, writing: Writing) -> str:
 
 
 def _dispatcher(writing: Writing) -> Values:
-    """Return the settings of the dispatcher of tokens that the prediction assumes."""
-    if "experts.experts" not in writing.facts:
+    """Return the settings of the dispatcher of tokens that the prediction assumes.
+
+    The fused one needs several ranks of experts (token_dispatcher.py).
+    """
+    facts = writing.facts
+    if "experts.experts" not in facts:
         return {}
-    grouped = {"moe_grouped_gemm": True}
-    if writing.facts.get("stack") != FUSED_DISPATCHER:
+    grouped = {"moe_grouped_gemm": True} if facts["grouped_gemm"] else {}
+    if facts.get("stack") != FUSED_DISPATCHER or facts["ep"] * facts["etp"] == 1:
         return {"moe_token_dispatcher_type": "alltoall", **grouped}
-    backend = "hybridep" if writing.facts["nvlink_spans_nodes"] else "deepep"
+    backend = "hybridep" if facts["nvlink_spans_nodes"] else "deepep"
     return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": backend, **grouped}
 
 

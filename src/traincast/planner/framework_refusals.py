@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from traincast.core.knobs import JOINED, words
+from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
 
 
 @dataclass(frozen=True)
@@ -16,25 +16,26 @@ class Refusal:
     values: frozenset[Any]  # refused values; refused words of a choice that joins words with ``+``
     conditions: Mapping[
         str, Any
-    ]  # choices with which it is refused; ``stack`` is the software stack by name, ``device`` cpu or gpu
+    ]  # choices, or a word of them, with which it is refused; ``stack`` by name, ``device`` cpu or gpu
     why: str  # the reason, in the words of the framework's users
     source: str  # where the framework refuses it
 
     def holds(self, choices: Mapping[str, Any]) -> bool:
         """Return whether choices are refused."""
         return self._left(choices.get(self.choice)) is not None and all(
-            choices.get(name) == value for name, value in self.conditions.items()
+            value in words(choices.get(name, "none")) if name in JOINED else choices.get(name) == value
+            for name, value in self.conditions.items()
         )
 
     def without(self, value: Any) -> Any:
-        """Return a value of the choice without its refused part; False, 0 or "none" where nothing remains."""
+        """Return a value of the choice without its refused part; False, 0 or the default if none remains."""
         left = self._left(value)
         return value if left is None else left
 
     def _left(self, value: Any) -> Any:
         """Return what remains of a value; None where nothing of it is refused."""
         if self.choice not in JOINED:
-            off = 0 if type(value) is int else False
+            off = type(value)() if isinstance(value, int) else DEFAULTS[self.choice]
             return off if value in self.values else None
         if value is None or not words(value) & self.values:
             return None
@@ -42,10 +43,33 @@ class Refusal:
 
 
 MEGATRON: Final = "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py"
+ARGUMENTS: Final = "Megatron-Core 0.16.1, megatron/training/arguments.py"
+OPTIMIZER: Final = "Megatron-Core 0.16.1, megatron/core/optimizer/optimizer_config.py"
+MUON: Final = "Megatron-Core 0.16.1, megatron/core/optimizer/muon.py"
+FORKS: Final = ("megatron-deepspeed-2022",)  # stacks of software that refuses other things than its framework
 TORCHTITAN: Final = "torchtitan 0.3.0, torchtitan/config/configs.py"
 DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
 NANOTRON: Final = "huggingface/nanotron 00708b8, src/nanotron"
 ON: Final = frozenset({True})
+HOST: Final = "of optimizers Adam alone runs on the host"
+SHARDED: Final = "needs the distributed optimizer (zero 1)"
+# Of Megatron: source, choice and its values, conditions, reason
+MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]] = (
+    (MEGATRON, "ep_overlap", {True}, {"precision": "fp32"}, "overlapped experts need bf16 or fp16"),
+    (
+        MEGATRON,
+        "recompute",
+        {"full", *MODULES},
+        {"offload": "activations"},
+        "Megatron offloads or recomputes",
+    ),
+    (OPTIMIZER, "offload", {"optimizer"}, {"zero": 0}, f"Adam on the host {SHARDED}"),
+    (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "sgd"}, HOST),
+    (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "muon"}, HOST),
+    (OPTIMIZER, "optimizer_kind", {"adam-8bit", "adam-bf16"}, {"zero": 0}, f"Adam of few bits {SHARDED}"),
+    (ARGUMENTS, "zero", {2, 3}, {"optimizer_kind": "muon"}, "Muon does not support Megatron-FSDP"),
+    (MUON, "optimizer_kind", {"muon"}, {"precision": "fp16"}, "Muon does not support fp16"),
+)
 REFUSALS: Final = (
     Refusal(
         "megatron",
@@ -69,7 +93,11 @@ REFUSALS: Final = (
         ON,
         {"sp": False},
         "overlap of tensor-parallel communication needs sequence parallelism",
-        "Megatron-Core 0.16.1, megatron/training/arguments.py",
+        ARGUMENTS,
+    ),
+    *(
+        Refusal("megatron", choice, frozenset(values), conditions, why, source)
+        for source, choice, values, conditions, why in MEGATRON_CORE
     ),
     *(
         Refusal(
@@ -149,7 +177,8 @@ def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
     >>> [refusal.choice for refusal in refused("megatron", choices)]
     ['recompute']
     """
-    return tuple(refusal for refusal in REFUSALS if refusal.framework == framework and refusal.holds(choices))
+    known = () if choices.get("stack") in FORKS else REFUSALS
+    return tuple(refusal for refusal in known if refusal.framework == framework and refusal.holds(choices))
 
 
 def accepted(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
