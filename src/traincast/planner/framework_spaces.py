@@ -496,7 +496,7 @@ def _equal_shards(whole: str, pieces: str) -> Rule:
 
 
 EQUAL_SHARDS: Final = _equal_shards("ulysses", "ring attention")  # torchtitan, ParallelDims.seq_len_divisor
-EQUAL_PIECES: Final = _equal_shards("", "several context ranks")  # Megatron-LM, training/arguments.py
+EQUAL_PIECES: Final = _equal_shards("", "cp above 1")  # Megatron-LM, training/arguments.py
 SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one rank there is nothing of it
     "cp_kind": Rule(
         "the locked cp_kind needs several context ranks",
