@@ -579,9 +579,8 @@ MEGATRON_LINEAR: Final = Rule(
 
 def _in_expert_order(model: Model, plan: Plans, gbs: int) -> Any:
     """Return whether a rank has as many replicas of experts as of the rest, or pp is numbered last."""
-    usual = plan.order == ORDER
     of_experts = plan.etp * plan.ep if model.experts is not None else plan.tp
-    return usual | (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
+    return plan.order == ORDER or (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
 
 
 # Megatron-Core 0.16.1: megatron/core/parallel_state.py, transformer/transformer_config.py
@@ -600,22 +599,20 @@ MEGATRON: Final = (
     Rule(
         "Megatron-Core runs the gated delta net without context parallelism",
         ("cp",),
-        lambda model, plan, gbs: (plan.cp == 1) | (model.gated_delta is None),
+        lambda model, plan, gbs: model.gated_delta is None or plan.cp == 1,
         search_only=True,
     ),
     Rule(
         "Megatron-Core shards no experts with biases over tensor ranks (etp)",
         ("etp",),
-        lambda model, plan, gbs: (plan.etp == 1) | (model.experts is None) | ("mlp" not in model.biases),
+        lambda model, plan, gbs: model.experts is None or "mlp" not in model.biases or plan.etp == 1,
         search_only=True,
     ),
     Rule(
         "Megatron-Core overlaps exchanges with experts beside one module of multi-token prediction, in a"
         " pipeline",
         ("pp",),
-        lambda model, plan, gbs: (
-            (not plan.ep_overlap) | (model.mtp == 0) | ((model.mtp == 1) & (plan.pp > 1))
-        ),
+        lambda model, plan, gbs: not (plan.ep_overlap and model.mtp) or (model.mtp == 1) & (plan.pp > 1),
         search_only=True,
     ),
 )

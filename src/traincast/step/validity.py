@@ -247,7 +247,7 @@ RULES: Final = (
     Rule(
         "as many replicas as ranks leave nothing to shard: zero = 0 is that plan",
         ("replicas", "dp", "cp"),
-        lambda m, p, gbs: (p.replicas == 1) | (p.replicas < p.dp * p.cp),
+        lambda m, p, gbs: not np.any(p.replicas > 1) or (p.replicas == 1) | (p.replicas < p.dp * p.cp),
         search_only=True,
     ),
     Rule(
