@@ -672,6 +672,15 @@ def test_megatron_overlaps_exchanges_beside_one_module_of_multi_token_prediction
     assert min(used, default=None) == stages
 
 
+def test_megatron_offloads_activations_without_a_pipeline():
+    """core_v0.16.1, core/transformer/transformer_config.py: no pipeline and no recomputation beside it."""
+    found = tc.search(DENSE, H100, gpus=16, gbs=64, framework="megatron", locks={"offload": "activations"})
+    assert found.candidates > 0
+    for columns in plans_of(found):
+        assert columns.recompute == "none"
+        assert np.all(columns.pp == 1)
+
+
 @pytest.mark.parametrize("framework", ["megatron", "torchtitan", "fsdp"])
 def test_replicas_leave_something_to_shard(framework):
     found = tc.search(DENSE, H100, gpus=16, gbs=64, framework=framework)

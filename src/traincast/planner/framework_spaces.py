@@ -34,7 +34,7 @@ from traincast.step.validity import Rule, rule_problems
 from traincast.times.pipeline.schedules import SCHEDULES
 
 # Choices that rules or the enumeration depend on.
-SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout")
+SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout", "offload")
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
 MEANT_UNPIPELINED: Final = (UNPIPELINED, "gpipe")  # schedules that have plans without a pipeline if locked
 ORDER: Final = DEFAULTS["order"]
@@ -496,7 +496,7 @@ def _equal_shards(whole: str, pieces: str) -> Rule:
 
 
 EQUAL_SHARDS: Final = _equal_shards("ulysses", "ring attention")  # torchtitan, ParallelDims.seq_len_divisor
-EQUAL_PIECES: Final = _equal_shards("", "cp above 1")  # Megatron-LM, training/arguments.py
+EQUAL_PIECES: Final = _equal_shards("none", "cp above 1")  # Megatron-LM, training/arguments.py
 SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one rank there is nothing of it
     "cp_kind": Rule(
         "the locked cp_kind needs several context ranks",
@@ -517,8 +517,6 @@ WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/conf
     lambda model, plan, gbs: plan.tp <= model.groups,
     search_only=True,
 )
-
-
 EXPERTS_OF_REPLICAS: Final = Rule(  # the same repository, src/nanotron/parallel/context.py
     "nanotron shards experts over data-parallel replicas (ep divides dp)",
     ("dp", "ep"),
@@ -584,7 +582,7 @@ def _in_expert_order(model: Model, plan: Plans, gbs: int) -> Any:
 
 
 # Megatron-Core 0.16.1: megatron/core/parallel_state.py, transformer/transformer_config.py
-MEGATRON: Final = (
+MEGATRON_RULES: Final = (
     _no_packed_weights("Megatron-Core"),
     MEGATRON_LINEAR,
     OVERLAP_NEEDS_CHUNKS,
@@ -594,6 +592,12 @@ MEGATRON: Final = (
         " ep × etp = tp × cp; without experts cp = 1",
         ("tp", "cp", "pp", "ep", "etp"),
         _in_expert_order,
+        search_only=True,
+    ),
+    Rule(
+        "Megatron-Core offloads activations without a pipeline only",
+        ("pp",),
+        lambda model, plan, gbs: "activations" not in words(plan.offload) or plan.pp == 1,
         search_only=True,
     ),
     Rule(
@@ -674,7 +678,7 @@ FRAMEWORKS: Final = {
                 "recompute_every": (2, 3, 4),
                 "offload_every": (2, 4),
             },
-            rules=MEGATRON,
+            rules=MEGATRON_RULES,
         ),
         Framework(
             "torchtitan",
