@@ -144,7 +144,8 @@ def test_zero_traffic_of_experts(knobs, expected):
         Plans(dp=16.0, fast_dp=16.0, grad_dtype="16-bit", **knobs),
         Stages((0.0,), ({"moe": 1.0},), ({"moe": 1.0},), {"moe": 1.0}),
     )
-    seconds = data_parallel(cost, layout, Placement(plan, system.tiers), 1.0, system, EXPOSED, [1.0])
+    traffic = data_parallel(cost, layout, Placement(plan, system.tiers), 1.0, system, EXPOSED)
+    seconds = traffic.exposed_in_step([1.0])
     assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(
         1e9 * expected, rel=1e-12
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plan, Plans
-from traincast.step.data_parallel import hidden_traffic
+from traincast.step.data_parallel import data_parallel
 from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.layer_cost import Costs, cost_part, sum_of
 from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
@@ -77,7 +77,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
     nm, stages = columns.microbatches(est.gbs), every_device(pipeline_devices)
     stretch = [1 + wait / busy if busy else 1.0 for wait, busy in host_waits]
-    hidden = hidden_traffic(costs, stages, placement, nm, est.system, assumed, stretch)
+    traffic = data_parallel(costs, stages, placement, nm, est.system, assumed)
     return Passes(
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),
@@ -87,7 +87,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
         exchange={
             kind: tuple(_hidden_exchange(est.timed, counts, kind) for counts in parts) for kind in spent
         },
-        traffic=tuple((float(gather), float(reduce)) for gather, reduce in hidden),
+        traffic=tuple((float(gather), float(reduce)) for gather, reduce in traffic.hidden_in_step(stretch)),
     )
 
 

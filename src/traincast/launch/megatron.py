@@ -193,7 +193,8 @@ def read_linear(settings: Settings) -> Facts:
 def write_topk(facts: Facts) -> Values:
     """Write the experts of a token; of one the softmax comes first (transformer_config.py)."""
     topk = facts.get("experts.topk")
-    return {"moe_router_topk": topk} | ({"moe_router_pre_softmax": True} if topk == 1 else {}) if topk else {}
+    written: dict[str, Any] = {"moe_router_topk": topk} if topk else {}
+    return {**written, "moe_router_pre_softmax": True} if topk == 1 else written
 
 
 def read_topk(settings: Settings) -> Facts:

@@ -379,9 +379,9 @@ class Explanation(Result):
             lines.append(f"tp = {tp} does not divide {seq:,} tokens of a sequence: that needs sp = False")
         if gpus % locks.get("replicas", 1):
             lines.append(f"replicas = {locks['replicas']} does not divide {job}")
-        if locks.get("etp", 1) not in (1, locks.get("tp", locks.get("etp", 1))):
-            lines.append(f"etp = {locks['etp']} is neither 1 nor tp = {tp}")
-        ulysses = locks.get("ulysses", 1)
+        etp, ulysses = locks.get("etp", 1), locks.get("ulysses", 1)
+        if etp not in (1, locks.get("tp", etp)):
+            lines.append(f"etp = {etp} is neither 1 nor tp = {tp}")
         if locks.get("cp", ulysses) % ulysses:
             lines.append(f"ulysses = {ulysses} does not divide cp = {locks['cp']}")
         if gbs % locks.get("mbs", 1):

@@ -34,31 +34,6 @@ class Traffic(NamedTuple):
 Exchanges = dict[str, Traffic]
 
 
-def data_parallel(
-    costs: Costs,
-    stages: Stages,
-    placement: Placement,
-    nm: Column,
-    system: System,
-    assumed: Assumptions,
-    stretch: Sequence[Column],
-) -> Column:
-    """Return the exposed time to gather weights and to reduce gradients [s].
-
-    ZeRO-1 reduces gradients and gathers weights once in a step, overlapped with the passes of one
-    micro-batch. Where the schedule is interleaved, a chunk of layers works through pp micro-batches before
-    the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch, or after those pp of a
-    chunk, whose gradients are summed before (arXiv 2407.21783, section 3.3.2); ZeRO-3 also gathers, once for
-    forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's shard is
-    all-reduced over them, once in a step. All of it hides behind what copies to and from the host leave of
-    the passes, which are longer by the factor `stretch` of each device where it waits for the host.
-    """
-    traffic = _traffic(costs, stages, placement, nm, system, assumed)
-    serial = _broadcasts(placement, assumed)
-    devices = zip(stages.stored_parts, stages.executed_parts, stretch, strict=True)
-    return largest([sum(traffic.in_step(traffic.exposed, *device), serial) for device in devices])[0]
-
-
 class LeastTraffic(NamedTuple):
     """Least time in which devices stream weights and gradients, however the ranks that shard them lie."""
 
@@ -96,25 +71,20 @@ class LeastTraffic(NamedTuple):
         return minimum(assumed.overlap.dp_contention, 1) * traffic
 
 
-def hidden_traffic(
-    costs: Costs,
-    stages: Stages,
-    placement: Placement,
-    nm: Column,
-    system: System,
-    assumed: Assumptions,
-    stretch: Sequence[Column],
-) -> list[tuple[Column, Column]]:
-    """Return the hidden gathers of weights and reductions of gradients of every device [s]."""
-    traffic = _traffic(costs, stages, placement, nm, system, assumed)
-    devices = zip(stages.stored_parts, stages.executed_parts, stretch, strict=True)
-    return [traffic.in_step(traffic.hidden, *device) if device[0] else (0.0, 0.0) for device in devices]
-
-
 @dataclass(frozen=True)
-class _DataParallelTraffic:
-    """Collectives of ranks with the same weights, for every part of the model."""
+class DataParallelTraffic:
+    """Gathers of weights and reductions of gradients, for every part of the model.
 
+    ZeRO-1 reduces gradients and gathers weights once in a step, overlapped with the passes of one
+    micro-batch. Where the schedule is interleaved, a chunk of layers works through pp micro-batches before
+    the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch, or after those pp of a
+    chunk, whose gradients are summed before (arXiv 2407.21783, section 3.3.2); ZeRO-3 also gathers, once for
+    forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's shard is
+    all-reduced over them, once in a step. All of it hides behind what copies to and from the host leave of
+    the passes, which are longer by the factor `stretch` of each device where it waits for the host.
+    """
+
+    stages: Stages
     costs: Costs
     gather: Exchanges
     scatter: Exchanges
@@ -124,13 +94,22 @@ class _DataParallelTraffic:
     nm: Column
     assumed: Assumptions
     contention: Column  # share of hidden traffic that costs time
+    serial: Column  # wait for ranks that send one after the other [s]
 
-    def hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
+    def exposed_in_step(self, stretch: Sequence[Column]) -> Column:
+        """Return the exposed time of the device that has most of it [s]."""
+        return largest([sum(in_step, self.serial) for in_step in self._in_step(self._exposed, stretch)])[0]
+
+    def hidden_in_step(self, stretch: Sequence[Column]) -> list[tuple[Column, Column]]:
+        """Return the hidden gathers of weights and reductions of gradients of every device [s]."""
+        return self._in_step(self._hidden, stretch)
+
+    def _hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column) -> Column:
         """Return the hidden time of these exchanges [s]."""
         seconds = total(n * exchanges[part].seconds for part, n in device.items())
-        return seconds - replace(self, contention=0.0).exposed(exchanges, direction, device, passes)
+        return seconds - replace(self, contention=0.0)._exposed(exchanges, direction, device, passes)
 
-    def exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
+    def _exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column) -> Column:
         """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
         window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
         busy = [window * passes * getattr(self.costs[part], direction) for part in device]
@@ -138,10 +117,17 @@ class _DataParallelTraffic:
         together = [self.buckets[part] for part in device]
         return layer_by_layer(seconds, busy, list(device.values()), self.contention, streams, together)
 
-    def in_step(
+    def _in_step(
+        self, time_of: Callable[..., Column], stretch: Sequence[Column]
+    ) -> list[tuple[Column, Column]]:
+        """Return the gathers and reductions of every device in a step, by `_exposed` or `_hidden` [s]."""
+        devices = zip(self.stages.stored_parts, self.stages.executed_parts, stretch, strict=True)
+        return [self._of_device(time_of, *device) if device[0] else (0.0, 0.0) for device in devices]
+
+    def _of_device(
         self, time_of: Callable[..., Column], stored: Counts, executed: Counts, stretch: Column
     ) -> tuple[Column, Column]:
-        """Return the gathers and reductions of a device in a step, by `exposed` or `hidden` [s]."""
+        """Return the gathers and reductions of a device in a step [s]."""
         plan, nm = self.plan, self.nm
         replicated: Column = (
             time_of(self.between, "backward", stored, stretch)
@@ -166,10 +152,10 @@ def _others_of_chunk(plan: Plans, nm: Column) -> Column:
     return is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
 
 
-def _traffic(
+def data_parallel(
     costs: Costs, stages: Stages, placement: Placement, nm: Column, system: System, assumed: Assumptions
-) -> _DataParallelTraffic:
-    """Return the exchanges of every part that some device stores."""
+) -> DataParallelTraffic:
+    """Return the data-parallel traffic of every part that some device stores."""
     plan = placement.plan
     stored = dict.fromkeys(part for device in stages.stored_parts for part in device)
     used = free_of_copies({part: costs[part] for part in stored}, plan, system, assumed)
@@ -179,8 +165,10 @@ def _traffic(
     gather, scatter, between = _exchanges(used, buckets, placement, system, assumed)
     if plan.zero < 2 and between:
         scatter = {part: scatter[part].then(between[part]) for part in used}
-    contention = assumed.overlap.dp_contention
-    return _DataParallelTraffic(used, gather, scatter, between, buckets, plan, nm, assumed, contention)
+    contention, serial = assumed.overlap.dp_contention, _broadcasts(placement, assumed)
+    return DataParallelTraffic(
+        stages, used, gather, scatter, between, buckets, plan, nm, assumed, contention, serial
+    )
 
 
 def _buckets(used: Costs, stages: Stages, placement: Placement, assumed: Assumptions) -> dict[str, Column]:

@@ -66,7 +66,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     pp_comm = nm * per_microbatch
     if nonzero(assumed.overlap.pp_exposed < 1):
         pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
-    dp_comm = data_parallel(costs, stages, placement, nm, system, assumed, pace.stretch)
+    traffic = data_parallel(costs, stages, placement, nm, system, assumed)
+    dp_comm = traffic.exposed_in_step(pace.stretch)
     optimizer, _ = largest(
         [optimizer_seconds(costs, device, plan, system, assumed) for device in stages.stored_parts]
     )
@@ -74,7 +75,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     if plan.offload != "none":  # copies may make another device the slowest
         devices = zip(stages.executed_parts, pace.passes, pace.work, strict=True)
         copying = [
-            passes + exposed_time(offload_seconds(costs, device, plan, system, assumed) - (passes - work))
+            maximum(passes, work + offload_seconds(costs, device, plan, system, assumed))
             for device, passes, work in devices
         ]
         offload = nm * (largest(copying)[0] - largest(pace.passes)[0])
