@@ -84,6 +84,7 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	for parser in axolotl:axolotl==0.19.0 llama-factory:llamafactory==0.9.5 torchtune:torchtune==0.6.1; do \
 	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
 	    $${parser#*:} || echo "$$parser: not installed, tests are skipped" >&2; done
+	$(FRAMEWORKS)/bin/python tools/defaults.py || echo 'a framework is not installed: the tables of defaults stay as they are' >&2
 	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest $(LAUNCHED)
 
 docs: .venv/.dev  ## Build the documentation into site/
