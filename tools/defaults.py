@@ -177,7 +177,7 @@ def write(name: str) -> None:
 
 
 def main() -> int:
-    """Write the table that is named, or each in a process of its own, as frameworks change what others import."""
+    """Write the table that is named, or each in its own process, as frameworks change what others see."""
     if len(sys.argv) == 2:
         write(sys.argv[1])
         return 0
