@@ -9,10 +9,10 @@ from traincast.accuracy.profiles import ProfiledStep
 from traincast.accuracy.validate import Report
 from traincast.core.result import INLINE, Doc, Result
 from traincast.ui.outputs.plans import AboutPlan
-from traincast.ui.outputs.reference import HtmlReport
+from traincast.ui.outputs.reference import Answer, HtmlReport
 
 
-class ValidateOutput(Result):
+class ValidateOutput(Answer):
     """Predictions of measured training runs."""
 
     report: Annotated[Report, INLINE]
@@ -20,7 +20,7 @@ class ValidateOutput(Result):
     html: HtmlReport = None
 
 
-class CalibrateOutput(Result):
+class CalibrateOutput(Answer):
     """A system calibrated to measurements."""
 
     calibration: Annotated[Calibration, INLINE]

@@ -8,8 +8,9 @@ from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.trace import Trace
 from traincast.analysis.training_limits import Limits
 from traincast.analysis.zero_scaling import ScalingRecord
-from traincast.core.result import INLINE, Doc, Result
+from traincast.core.result import INLINE, Doc
 from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.reference import Answer
 
 
 class TraceOutput(AboutPlan):
@@ -26,7 +27,7 @@ class AdviseOutput(AboutPlan):
     advice: Annotated[Advice, INLINE]
 
 
-class LimitsOutput(Result):
+class LimitsOutput(Answer):
     """How far moving data lets a cluster and a training run grow; what cannot be reached is `null`."""
 
     limits: Annotated[Limits, INLINE]
@@ -36,14 +37,14 @@ class LimitsOutput(Result):
 FlopsOutput = FlopsByPart
 
 
-class ScalingOutput(Result):
+class ScalingOutput(Answer):
     """How data parallelism with ZeRO scales."""
 
     scaling: Annotated[ScalingRecord, INLINE]
     figures: Annotated[list[str], Doc("figures that were drawn")]
 
 
-class ReproduceOutput(Result):
+class ReproduceOutput(Answer):
     """Published results recomputed."""
 
     reproduction: Annotated[Reproduction, INLINE]

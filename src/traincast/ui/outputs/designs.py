@@ -9,7 +9,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.result import Doc, Result, described
 from traincast.planner.design.designs import Designs, Refinement, Worth
 from traincast.planner.design.machines import FIGURES
-from traincast.ui.outputs.reference import HtmlReport
+from traincast.ui.outputs.reference import Answer, HtmlReport
 
 _NUMBER: Final = {"type": ["number", "null"]}
 _FIGURES: Final = {
@@ -59,7 +59,7 @@ class PriceRange(Result):
     above: Annotated[str | None, Doc("that machine above; `null` where none is")]
 
 
-class DesignOutput(Result, kw_only=True):
+class DesignOutput(Answer, kw_only=True):
     """Front of time, cost and energy over machines for a workload."""
 
     design: Annotated[str, Doc("name of the question")]

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from traincast.core.result import INLINE, Doc, Result
+from traincast.core.result import INLINE, Doc
 from traincast.launch.check import Checked
 from traincast.step.estimate import Job
 from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.reference import Answer
 
 
 class ExportOutput(AboutPlan):
@@ -24,7 +25,7 @@ class ExportOutput(AboutPlan):
     ]
 
 
-class CheckOutput(Result):
+class CheckOutput(Answer):
     """A launch compared with the best plan of its framework."""
 
     job: Annotated[Job, INLINE]

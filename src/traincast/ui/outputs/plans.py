@@ -4,14 +4,14 @@ from typing import Annotated
 
 from traincast.analysis.operation_anatomy import Anatomy
 from traincast.analysis.per_parameter import PerParameter
-from traincast.core.result import INLINE, Doc, Result
+from traincast.core.result import INLINE, Doc
 from traincast.planner.search_result import SearchRecord
 from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow
 from traincast.step.metrics import Metrics
-from traincast.ui.outputs.reference import HtmlReport
+from traincast.ui.outputs.reference import Answer, HtmlReport
 
 
-class AboutPlan(Result):
+class AboutPlan(Answer):
     """Answer about one plan: the case and its estimate."""
 
     job: Annotated[Job, INLINE]
@@ -41,7 +41,7 @@ class MemoryOutput(AboutPlan):
     bytes_per_parameter: Annotated[PerParameter, Doc("bytes of a parameter before sharding")]
 
 
-class PlanOutput(Result):
+class PlanOutput(Answer):
     """The best plans, and why the others lose."""
 
     search: Annotated[SearchRecord, INLINE]

@@ -2,9 +2,19 @@
 
 from typing import Annotated, Any
 
+from traincast.catalog.versions import Versions, versions
 from traincast.core.result import Doc, Result
 
 HtmlReport = Annotated[str | None, Doc("with `--html`: the report written", optional=True)]
+
+
+class Answer(Result):
+    """What follows from the data of the catalogue and the model, and names the versions of both."""
+
+    @property
+    def version(self) -> Annotated[Versions, Doc(place=9)]:
+        """Versions of the package, its data and its model."""
+        return versions()
 
 
 class CatalogFigure(Result):
@@ -28,7 +38,7 @@ class CatalogOutput(Result, kw_only=True):
     figures: Annotated[list[CatalogFigure] | None, Doc("every figure of the entry", optional=True)] = None
 
 
-class StudyOutput(Result):
+class StudyOutput(Answer):
     """Table of a study."""
 
     study: Annotated[str, Doc("name of the study")]

@@ -3,12 +3,13 @@
 from typing import Annotated
 
 from traincast.accuracy.fit.fit import FittedConstant
-from traincast.core.result import INLINE, Doc, Result
+from traincast.core.result import INLINE, Doc
 from traincast.tuner.replay import ReplayReport
 from traincast.tuner.tuner import TuneReport
+from traincast.ui.outputs.reference import Answer
 
 
-class TuneOutput(Result):
+class TuneOutput(Answer):
     """The best plan found by trials, or with `--replay` what trials of published runs would have found."""
 
     report: Annotated[TuneReport | None, INLINE]
