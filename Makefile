@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench scoreboard refit kernels oracle frameworks docs clean distclean
+.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,9 @@ bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/tuning.py
 	$(BIN)/traincast tune --replay
+
+answers: .venv/.dev  ## Renew the answers to fixed questions; a change of more than 2 % needs its reason in changelog.d
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/answers.py
 
 scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and docs hold the code to
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/scoreboard.py
