@@ -84,6 +84,7 @@ FURTHER = {
     "catalog": [
         "catalog",
         "catalog llama-3-8b",
+        "catalog h100",
     ],
     "study": [
         "study study.yaml --output second.csv --html report.html",

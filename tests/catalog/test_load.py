@@ -198,10 +198,9 @@ def test_fast_domain_of_the_name_is_its_source() -> None:
     ("load", "name", "says"),
     [
         (load_model, "gpt3-2t", "did you mean gpt3-1t"),
-        (load_model, "", "known: deepseek-v2, "),
-        (load_system, "h200", "h200-nvs8"),
+        (load_model, "", "`traincast catalog` lists the models"),
         (load_system, "h200-nvs0", "any N in <gpu>-nvs<N>"),
-        (load_system, "h200-nvs-8", "h200-nvs8"),
+        (load_system, "h200-nvs", "h200-nvs4"),
         (load_system, "h300-nvs8", "did you mean h200-nvs8"),
         (load_system, "polaris-nvs4", "did you mean polaris"),
         (load_system, "poliaris", "did you mean polaris"),
@@ -381,16 +380,18 @@ def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "name", "known"),
-    [(load_model, "meta-llama/Llama-3.1-8B", "llama-3.1-8b"), (load_system, "nvidia/DGX-H100", "dgx-h100")],
+    ("load", "alias", "known"),
+    [(load_model, "meta-llama/Llama-3.1-8B", "llama-3-8b"), (load_system, "nvidia/DGX-H100", "dgx-h100")],
 )
-def test_a_name_of_hugging_face_is_answered_with_that_of_the_catalogue(
-    load: Callable[[Any], object], name: str, known: str, tmp_path: Path
+def test_an_alias_with_an_owner_is_the_catalogues_unless_it_is_a_path(
+    load: Callable[[Any], Any], alias: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert problems(load, name) == (f"no such file; the catalogue has {known}",)
-    assert problems(load, "Qwen/Qwen9") == ("no such file",)
-    (tmp_path / known).mkdir()  # a folder of that name is one
-    assert problems(load, tmp_path / known) == ("is a directory; give a file",)
+    assert load(alias).name == known
+    monkeypatch.chdir(tmp_path)
+    Path(alias).mkdir(parents=True)  # a folder of that name is one
+    assert problems(load, alias) == ("is a directory; give a file",)
+    assert problems(load, "Qwen/models/Qwen3-8B") == ("no such file",)
+    assert problems(load, "Qwen/Qwen3-8B.json") == ("no such file",)
 
 
 @pytest.mark.parametrize(

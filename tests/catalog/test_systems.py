@@ -29,7 +29,10 @@ SYSTEMS = {
     "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node", "mi325x-node", "mi355x-node", "tpu-v4-pod",
     "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node", "jupiter",
     "rtx-4090", "rtx-6000-ada", "l40s", "rtx-a6000", "a10g", "tpu-v7x-pod", "mi350x-node", "aws-trn2",
-    "h200-nvl-node", "rtx-pro-6000", "dgx-spark", "dgx-station",
+    "h200-nvl-node", "rtx-pro-6000", "dgx-spark", "dgx-station", "a100-pcie-40-node", "a100-pcie-80-node",
+    "h100-pcie-node", "gh200-144-node4", "dgx-v100-16", "aws-p3", "aws-p3dn", "aws-p5e", "aws-p6-b300",
+    "aws-p6e-gb200", "aws-g5", "aws-g6e", "azure-ndv2", "gcp-a2-highgpu", "gcp-a2-ultragpu", "gcp-a3-high",
+    "gcp-a4x", "oci-h100", "oci-h200", "oci-b200",
 }  # fmt: skip
 
 

@@ -3,13 +3,13 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from traincast.catalog import huggingface, paper_files
+from traincast.catalog import huggingface, names, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
 from traincast.catalog.software_stacks import stack_file, stack_names
@@ -30,7 +30,6 @@ KEYS: Final[Mapping[Kind, set[str]]] = {  # that tell the files of one kind from
 DESCRIBES: Final = {"model": "a model, or the config.json of a Hugging Face model", "system": "a system"}
 ENDINGS: Final = (".yaml", ".yml", ".json")
 NAME: Final = "a name of the catalogue, or the path of a file"
-_DOMAIN_IN_NAME = re.compile(r"(.+)-nvs([1-9]\d{0,8})")
 
 
 def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
@@ -39,9 +38,9 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
     Parameters
     ----------
     name_or_path : str or Path
-        A name of the catalogue such as ``"gpt3-1t"``, in any case. A string that ends in .yaml, .yml or .json
-        or contains a path separator, and any `Path`, is a file: a model file, or the config.json of a Hugging
-        Face model.
+        A name of the catalogue such as ``"gpt3-1t"``, or one of Hugging Face such as ``"Qwen/Qwen3-8B"``;
+        case and punctuation do not count. A path that exists, a string that ends in .yaml, .yml or .json, and
+        any `Path` is a file: a model file, or the config.json of a Hugging Face model.
     seq : int, optional
         Sequence length in place of the model's own [tokens].
 
@@ -56,8 +55,16 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
         If there is no such model, or with every mistake of the file.
     """
     require_type("model", name_or_path, NAME, str, Path)
-    read_and_check = _read_model if _is_file(name_or_path) else cached_on_disk(_read_model)
-    return read_and_check(name_or_path, seq)
+    named = _named("model", name_or_path)
+    if named is None:
+        return _read_model(name_or_path, seq)
+    model = cached_on_disk(_read_model)(named.name, seq)
+    return replace(model, taken=_with_length(named.taken, model, seq)) if named.taken else model
+
+
+def _with_length(taken: str, model: Model, seq: int | None) -> str:
+    """Return what is said of a model's name, with the length of its sequences where none is given."""
+    return taken if seq is not None else f"{taken}; sequences of {model.seq:,} tokens unless others are given"
 
 
 def _read_model(name_or_path: str | Path, seq: int | None) -> Model:
@@ -71,14 +78,20 @@ def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None
 
 def known_model(name: str, *, seq: int | None = None) -> Model:
     """Load a model of the catalogue; a file of that name is not considered."""
-    _known_document("model", name)
-    return load_model(name, seq=seq)
+    return load_model(known_name("model", name), seq=seq)
 
 
 def known_system(name: str) -> System:
     """Load a system of the catalogue; a file of that name is not considered."""
-    _known_document("system", name)
-    return load_system(name)
+    return load_system(known_name("system", name))
+
+
+def known_name(kind: Kind, name: str) -> str:
+    """Return the catalogue's own name of a model or system that is called by any of its names."""
+    require_type(kind, name, "a name of the catalogue", str)
+    if (named := _called(kind, name)) is None:
+        raise names.unknown_model(name) if kind == "model" else names.unknown_system(name)
+    return named.name
 
 
 def load_system(name_or_path: str | Path) -> System:
@@ -87,9 +100,10 @@ def load_system(name_or_path: str | Path) -> System:
     Parameters
     ----------
     name_or_path : str or Path
-        A name of the catalogue such as ``"polaris"``, in any case, or a file as for `load_model`. The number
-        in names such as ``"h200-nvs8"`` is the size of the fast domain and can be any positive number of
-        accelerators.
+        A name of the catalogue such as ``"polaris"``, an instance of a cloud such as ``"p5.48xlarge"``, a
+        GPU such as ``"h100"``, which means its usual node, or a file as for `load_model`; case and
+        punctuation do not count. The number in names such as ``"h200-nvs8"`` is the size of the fast domain
+        and can be any positive number of accelerators.
 
     Returns
     -------
@@ -102,8 +116,11 @@ def load_system(name_or_path: str | Path) -> System:
         If there is no such system, or with every mistake of the file.
     """
     require_type("system", name_or_path, NAME, str, Path)
-    read_and_check = _read_system if _is_file(name_or_path) else cached_on_disk(_read_system)
-    return read_and_check(name_or_path)
+    named = _named("system", name_or_path)
+    if named is None:
+        return _read_system(name_or_path)
+    system = cached_on_disk(_read_system)(named.name)
+    return replace(system, taken=named.taken) if named.taken else system
 
 
 def _read_system(name_or_path: str | Path) -> System:
@@ -122,12 +139,13 @@ def _read_system(name_or_path: str | Path) -> System:
 
 
 def load_accelerator(name: str) -> Accelerator:
-    """Load an accelerator of the catalogue, such as ``"h100-sxm-80"``."""
+    """Load an accelerator of the catalogue, such as ``"h100-sxm-80"``, or ``"h100"`` for short."""
     from traincast.catalog.schema.system import AcceleratorPart
 
-    document = catalogue_entry("accelerators", name.lower())
-    if document is None:
+    called = names.accelerator_named(name)
+    if called is None:
         raise unknown_name_error("accelerator", name, accelerator_names())
+    document = catalogue_entry("accelerators", called)
     part = AcceleratorPart.model_validate(document)
     return Accelerator(name=part.name, **_values(part))
 
@@ -177,8 +195,8 @@ def accelerator_called(device: str) -> str | None:
         return device.lower()
     words, lengths = _words(device), dict.fromkeys(catalogue("accelerators"), 0)
     for key in ("name", "also_called"):
-        for accelerator, names in values_of_key("accelerators", key).items():
-            matches = [len(_words(name)) for name in names if _words(name) <= words]
+        for accelerator, called in values_of_key("accelerators", key).items():
+            matches = [len(_words(name)) for name in called if _words(name) <= words]
             lengths[accelerator] = max(lengths[accelerator], *matches, 0)
     longest = max(lengths.values())
     best = [accelerator for accelerator, length in lengths.items() if length == longest > 0]
@@ -211,20 +229,30 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
     require_type("name_or_path", name_or_path, NAME, str, Path)
     name = str(name_or_path)
-    is_file = _is_file(name_or_path)
-    if _is_system(read(Path(name))) if is_file else _catalogue_document("system", name):
-        return entries.figures(_system_file(name_or_path))
-    if is_file or _catalogue_document("model", name):
-        file = _model_file(name_or_path)
-        _model(file, name)  # refuses figures that contradict each other
-        return entries.figures(file)
+    system, model = _named("system", name_or_path), _named("model", name_or_path)
+    is_file = _is_file(name_or_path) and not (system or model)
+    if is_file and _is_owned(name_or_path):
+        raise names.unknown_model(name)
     if accelerator := catalogue_entry("accelerators", name.lower()):
         return entries.figures(AcceleratorPart.model_validate(accelerator))
     if name.lower() in stack_names():
         return entries.figures(stack_file(name))
+    if _is_system(read(Path(name))) if is_file else system:
+        return entries.figures(_system_file(name_or_path))
+    if is_file or model:
+        file = _model_file(name_or_path)
+        _model(file, name)  # refuses figures that contradict each other
+        return entries.figures(file)
     _refuse_other_file(name, "catalogue", "a model or a system")
-    known = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
-    raise unknown_name_error("model, system, accelerator or software stack", name, known)
+    raise names.unknown_entry(name, (*accelerator_names(), *stack_names()))
+
+
+def taken_for(name: str) -> str:
+    """Return a sentence on what a name of an entry is taken for; empty where it is one of the catalogue."""
+    if name.lower() in (*accelerator_names(), *stack_names()):
+        return ""
+    named = _named("system", name) or _named("model", name)
+    return named.taken if named else ""
 
 
 def _is_system(document: dict[str, Any]) -> bool:
@@ -238,14 +266,32 @@ def _is_file(name_or_path: str | Path) -> bool:
     return is_path or name.lower().endswith(ENDINGS)
 
 
+def _is_owned(name_or_path: str | Path) -> bool:
+    """Return whether the argument is owner/name, as on Hugging Face, and no path that exists."""
+    owned = isinstance(name_or_path, str) and names.OWNER.fullmatch(name_or_path) is not None
+    return owned and not str(name_or_path).lower().endswith(ENDINGS) and not os.path.exists(name_or_path)
+
+
+def _named(kind: Kind, name_or_path: str | Path) -> names.Named | None:
+    """Return what a name of the catalogue means; None for a file, and for a name that it does not have."""
+    if _is_file(name_or_path) and not _is_owned(name_or_path):
+        return None
+    return _called(kind, str(name_or_path))
+
+
+def _called(kind: Kind, name: str) -> names.Named | None:
+    """Return what a name of the catalogue means; None for one that it does not have."""
+    return cached_on_disk(names.model_called if kind == "model" else names.system_called)(name)
+
+
 def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     """Read the file of a model or a system, unchecked: that of a path, or of a name of the catalogue."""
     require_type(kind, name_or_path, NAME, str, Path)
-    if not _is_file(name_or_path):
-        return _known_document(kind, str(name_or_path), or_file=True)
+    if _named(kind, name_or_path) or not _is_file(name_or_path):
+        return _known_document(kind, str(name_or_path))
+    if kind == "model" and _is_owned(name_or_path):
+        raise names.unknown_model(str(name_or_path))
     path = Path(name_or_path)
-    if _catalogue_document(kind, path.name) and not os.path.exists(path):  # owner/name, as on Hugging Face
-        raise InputError(str(name_or_path), [f"no such file; the catalogue has {path.name.lower()}"])
     document = read(path)
     if kind == "system" and paper_files.is_system(document):
         return paper_files.as_system_file(document, path)
@@ -257,32 +303,20 @@ def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     return document
 
 
-def _known_document(kind: Kind, name: str, or_file: bool = False) -> dict[str, Any]:
+def _known_document(kind: Kind, name: str) -> dict[str, Any]:
     """Return the entry of the catalogue of a name; raise if there is none, or if it is another file."""
-    require_type(kind, name, "a name of the catalogue", str, Path)
-    document = _catalogue_document(kind, name)
-    if document is not None:
-        return document
-    if or_file:
+    if _called(kind, name) is None:
         _refuse_other_file(name, kind, DESCRIBES[kind])
-    if kind == "model":
-        raise unknown_name_error("model", name, model_names())
-    systems = ", ".join(systems_with(name))
-    hint = f"that is an accelerator; systems with it: {systems}" if systems else "any N in <gpu>-nvs<N>"
-    raise unknown_name_error("system", name, system_names(), hint)
+    return _catalogue_document(kind, known_name(kind, name))
 
 
-def _catalogue_document(kind: Kind, name: str) -> dict[str, Any] | None:
-    """Return a copy of the entry of the catalogue of a name or alias, in any case; None if there is none."""
-    name = name.lower()
+def _catalogue_document(kind: Kind, name: str) -> dict[str, Any]:
+    """Return a copy of the entry of the catalogue of its own name for a model or a system."""
     if kind == "model":
-        aliases = values_of_key("models", "aliases")
-        return catalogue_entry("models", next((entry for entry in aliases if name in aliases[entry]), name))
-    match = _DOMAIN_IN_NAME.fullmatch(name)
+        return catalogue_entry("models", name) or {}
+    match = names.DOMAIN.fullmatch(name)
     document = catalogue_entry("systems", match[1] if match else name) or {}
-    needs_domain = document.pop("fast_domains", None) is not None
-    if not document or needs_domain != bool(match):
-        return None
+    document.pop("fast_domains", None)
     if match:
         size = {"value": int(match[2]), "source": f"the name {name}", "basis": "assumed"}
         document["name"], document["network"][0]["size"] = name, size

@@ -147,6 +147,7 @@ class ModelFigures:
     # Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model is.
     left_out: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # of each figure
+    taken: str = field(default="", compare=False, repr=False)  # what a name was taken for, in a sentence
 
     @property
     def head_width(self) -> int:

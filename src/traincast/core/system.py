@@ -307,6 +307,7 @@ class System(ColumnsEqual):
     ] = None
     software: tuple[Software, ...] = ()  # assumptions of software stacks fitted on this system
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # of each figure
+    taken: str = field(default="", compare=False, repr=False)  # what a name was taken for, in a sentence
 
     def __post_init__(self) -> None:
         sizes = [tier.size for tier in self.tiers]

@@ -55,6 +55,9 @@ class Job(Result):
     global_batch: Annotated[int, Doc("sequences of a step", "sequence")]
     seq: Annotated[int, Doc("tokens of a sequence", "token")]
     assumptions: Annotated[str, Doc("name of the assumptions or of the software stack")]
+    taken: Annotated[
+        list[str], Doc("what names of model and system were taken for that are not those of the catalogue")
+    ]
 
     @classmethod
     def of(cls, answer: Any, gpus: int) -> "Job":
@@ -63,7 +66,8 @@ class Job(Result):
         trained = model.training or None
         images = None if model.tower is None else model.tower.title
         system, stack = answer.system.name, answer.assumptions.name
-        return cls(model.name, left_out, images, trained, system, gpus, answer.gbs, model.seq, stack)
+        taken = list(filter(None, (model.taken, answer.system.taken)))
+        return cls(model.name, left_out, images, trained, system, gpus, answer.gbs, model.seq, stack, taken)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -110,6 +110,8 @@ SOFTWARE: Final = create_model("Software", __base__=SoftwarePart, **_NUMBERS)
 class SystemKeys(File):
     """Keys of a system file besides the figures of the cluster."""
 
+    also_called: tuple[Text, ...] = ()  # other names of the machine, such as those of a cloud's instances
+    usual_for: tuple[Text, ...] = ()  # accelerators that it is the usual node of, and names that mean it
     accelerator: AcceleratorPart
     network: tuple[TierPart, ...]
     software: tuple[SOFTWARE, ...] | None = None

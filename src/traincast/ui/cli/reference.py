@@ -19,7 +19,14 @@ def catalog(
 
     Example: traincast catalog h200-nvs8
     """
-    from traincast.catalog.load import accelerator_names, figures, load_model, model_names, system_names
+    from traincast.catalog.load import (
+        accelerator_names,
+        figures,
+        load_model,
+        model_names,
+        system_names,
+        taken_for,
+    )
     from traincast.catalog.software_stacks import stack_names
     from traincast.core.units import quantity
 
@@ -38,14 +45,16 @@ def catalog(
         outputs.reference.CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)
         for figure in figures(name)
     ]
+    taken = taken_for(name)
     if json:
-        print_json(outputs.reference.CatalogOutput(name=name, figures=rows))
+        print_json(outputs.reference.CatalogOutput(name=name, taken=taken or None, figures=rows))
         return
     cells = [(row.path, quantity(row.value, row.unit), f"{row.source} ({row.basis})") for row in rows]
     header = ("figure", "value", "source")
     model = load_model(name) if any(row.path == "hidden" for row in rows) else None
     shown = model.title if model is not None and model.left_out else name
-    tables.show((tables.title_line(shown), tables.table(header, cells, left=(0, 2), wrap=range(3))))
+    said = tables.paragraphs(*filter(None, (taken,)))
+    tables.show((tables.title_line(shown), *said, tables.table(header, cells, left=(0, 2), wrap=range(3))))
 
 
 @command("Reference", "json")

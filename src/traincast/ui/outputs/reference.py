@@ -35,6 +35,9 @@ class CatalogOutput(Result, kw_only=True):
     accelerators: Annotated[list[str] | None, Doc("accelerators, without a name", optional=True)] = None
     software_stacks: Annotated[list[str] | None, Doc("software stacks, without a name", optional=True)] = None
     name: Annotated[str | None, Doc("the entry", optional=True)] = None
+    taken: Annotated[
+        str | None, Doc("what the name was taken for, if it is not that of an entry", optional=True)
+    ] = None
     figures: Annotated[list[CatalogFigure] | None, Doc("every figure of the entry", optional=True)] = None
 
 

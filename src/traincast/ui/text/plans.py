@@ -194,7 +194,7 @@ def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = Tr
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
-    lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
+    lines = [*est.job.taken, f"a step: {batch}; assumptions: {est.assumptions.name}"]
     if usual_batch:
         default = "this one is taken unless --global-batch says otherwise"
         lines.append(f"{model.name} has no global batch of its own: {default}")
