@@ -281,7 +281,9 @@ def _named(kind: Kind, name_or_path: str | Path) -> names.Named | None:
 
 def _called(kind: Kind, name: str) -> names.Named | None:
     """Return what a name of the catalogue means; None for one that it does not have."""
-    return cached_on_disk(names.model_called if kind == "model" else names.system_called)(name)
+    called = names.model_called if kind == "model" else names.system_called
+    is_own = name.lower() in catalogue("models" if kind == "model" else "systems")
+    return called(name) if is_own else cached_on_disk(called)(name)  # the keys of all files are read
 
 
 def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
