@@ -178,7 +178,7 @@ def test_what_an_alias_was_taken_for_is_said() -> None:
         (load_system, "mi300x-platform", "mi300x-node", "mi325x|mi355x"),
         (load_system, "dgx-h10", "dgx-h100", "b200"),
         (figures, "h100-foo", "dgx-h100", "a100|h200"),
-        (load_model, "nemotron-h-99b", "nemotron-h-56b", "llama"),
+        (load_model, "nemotron-h-99b", "nemotron-h-(8|56)b", "llama"),
         (load_model, "Qwen/Qwen3-9B", "qwen3-[48]b", "llama"),
         (load_model, "llama-70b", "llama-[23]-70b", "qwen"),
         (load_model, "mixtral-8x8b", "mixtral-8x7b", "mistral"),

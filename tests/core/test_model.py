@@ -61,6 +61,33 @@ TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "
         ("gemma-2-27b", 27.227),
         ("gemma-3-27b", 27.009),
         ("gemma-4-26b", 25.233),
+        ("qwen2.5-vl-3b", 3.7546),
+        ("qwen2.5-vl-7b", 8.2922),
+        ("qwen2.5-vl-72b", 73.411),
+        ("qwen3-vl-4b", 4.4378),
+        ("qwen3-vl-8b", 8.7671),
+        ("qwen3-vl-30b-a3b", 31.071),
+        ("qwen3-coder-480b-a35b", 480.15),
+        ("gemma-2-2b", 2.6143),
+        ("gemma-3-1b", 0.99989),
+        ("phi-3-mini", 3.8211),
+        ("phi-4", 14.660),
+        ("olmo-2-1b", 1.4849),
+        ("olmo-2-7b", 7.2986),
+        ("olmo-2-13b", 13.716),
+        ("olmo-2-32b", 32.234),
+        ("mistral-7b-v0.3", 7.248),
+        ("mistral-nemo-12b", 12.248),
+        ("mistral-small-24b", 23.572),
+        ("mistral-large-123b", 122.61),
+        ("smollm2-135m", 0.13452),
+        ("smollm2-360m", 0.36182),
+        ("smollm2-1.7b", 1.7114),
+        ("smollm3-3b", 3.0751),
+        ("granite-3.3-8b", 8.1709),
+        ("tinyllama-1.1b", 1.1000),
+        ("gpt-neox-20b", 20.555),  # arXiv 2204.06745, section 2.1: 20,554,567,680
+        ("gpt2", 0.12444),  # GPT2LMHeadModel of transformers: 124,439,808
         ("pure-gdn-300m", 0.308),  # Primus, gdn-guide.md
         (
             "pure-kda-300m",
@@ -80,6 +107,9 @@ def test_published_parameters(name: str, billions: float) -> None:
         ("nemotron-4-340b", 9.4, 331.6),  # arXiv 2406.11704, section 2.2
         ("gemma-2-9b", 0.918, 8.324),  # arXiv 2408.00118, table 2
         ("gemma-2-27b", 1.180, 26.048),  # the same
+        ("gemma-3-1b", 0.302, 0.698),  # arXiv 2503.19786, table 1
+        ("gemma-3-4b", 0.675, 3.209),  # the same
+        ("gemma-3-12b", 1.012, 10.759),  # the same
         ("gemma-3-27b", 1.416, 25.600),  # arXiv 2503.19786, table 1, which has 262144 tokens
     ],
 )
@@ -97,6 +127,11 @@ def test_published_parts(name: str, embedding: float, rest: float) -> None:
         ("grok-1", 314, 0.006),  # xai-org/grok-1, README: 314B, which is the layers alone (314.88)
         ("llama-4-scout", 109, 0.012),  # model card: 109B, 0.9B of which see images
         ("llama-4-maverick", 400, 0.002),  # model card: 400B
+        ("nemotron-h-8b", 8.1, 0.001),  # arXiv 2504.03624, table 1: 8.1B
+        ("nemotron-h-56b", 56.3, 0.001),  # the same: 56.3B
+        ("glm-4.5", 355, 0.007),  # arXiv 2508.06471, table 1: 355B, some of which are not of these layers
+        ("glm-4.5-air", 106, 0.009),  # the same: 106B
+        ("qwen3-next-80b-a3b", 80, 0.005),  # its model card: 80B
         ("kimi-k2", 1040, 0.014),  # arXiv 2507.20534: 1.04T; the files published hold 1.026T
     ],
 )
@@ -114,6 +149,9 @@ def test_published_roughly(name: str, billions: float, off: float) -> None:
         ("kimi-k2", 32.6, 2, 0.01),  # arXiv 2507.20534: 32.6B
         ("qwen3-30b-a3b", 3.3, 2, 0.02),  # model card: 3.3B
         ("qwen3-235b-a22b", 22.0, 2, 0.01),  # model card: 22B
+        ("qwen3-next-80b-a3b", 3.0, 0, 0.1),  # model card: 3B
+        ("glm-4.5", 32, 0, 0.01),  # arXiv 2508.06471, table 1: 32B
+        ("glm-4.5-air", 12, 0, 0.02),  # the same: 12B
         ("gpt-oss-20b", 3.61, 1, 0.001),  # model card, table 1: the head counted, the embedding not
         ("gpt-oss-120b", 5.13, 1, 0.001),  # the same
         ("llama-4-scout", 17, 2, 0.02),  # model card: 17B

@@ -91,7 +91,7 @@ def _models() -> dict[str, str]:
 
 def repository(model: str) -> str:
     """Return the repository on Hugging Face of a model of the catalogue; empty if it names none."""
-    (source,) = values_of_key("models", "source")[model]
+    (source,) = values_of_key("models", "source").get(model, ("",))
     match = re.match(r"([\w.-]+/[\w.-]+), config\.json", source)
     return match[1] if match else ""
 

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from traincast.catalog.documents import parsed
 from traincast.catalog.huggingface.adapters import MODULES
+from traincast.catalog.names import repository
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.launch import accelerate, deepspeed, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
 from traincast.launch.beside import DEEPSPEED, MODEL
 from traincast.launch.canonical import FULL_LENGTH, Facts
-from traincast.launch.checkpoints import model_called, repository
+from traincast.launch.checkpoints import model_called
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.settings import Settings, dotted, is_off, not_allowed

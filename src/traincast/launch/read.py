@@ -454,12 +454,19 @@ def _known_tokenizer(settings: Settings) -> tuple[int, str] | None:
 
 
 def models_of_same_sizes(facts: Facts) -> list[Model]:
-    """Return the models of the catalogue with the same number of layers, hidden size and heads."""
+    """Return the models of the catalogue with the same number of layers, hidden size and heads.
+
+    Those with a vision tower are others, and so are those that norm queries and keys, or do not, where some
+    do as the facts say: OLMo 2 has the sizes of Llama 2.
+    """
     lines = [re.compile(rf"(?m)^{size}:.*?\b{facts.get(size)}\b") for size in CATALOGUE_SIZES]
     texts = {name: file.read_text(encoding="utf-8") for name, file in catalogue("models").items()}
     # Loading every model would take seconds.
     models = [load_model(name) for name, text in texts.items() if all(line.search(text) for line in lines)]
-    return [m for m in models if all(getattr(m, size) == facts.get(size) for size in CATALOGUE_SIZES)]
+    same = [m for m in models if all(getattr(m, size) == facts.get(size) for size in CATALOGUE_SIZES)]
+    texts_only = [m for m in same if m.tower is None]
+    alike = [m for m in texts_only if (m.qk_norm is None) == (facts.get("qk_norm") is None)]
+    return alike or texts_only
 
 
 def _equal(model: Model, other: Model) -> bool:

@@ -23,7 +23,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 
 MODULE: Final = "traincast.accuracy.measure.training"
-UNTRAINED: Final = ("global_batch", "training_sequences", "sources", "taken")  # fields that no step depends on
+UNTRAINED: Final = ("global_batch", "training_sequences", "sources", "taken")  # no step depends on them
 
 
 def shape_of(model: Model, gbs: int) -> Shape:
