@@ -76,7 +76,6 @@ TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "
         ("olmo-2-7b", 7.2986),
         ("olmo-2-13b", 13.716),
         ("olmo-2-32b", 32.234),
-        ("mistral-7b-v0.3", 7.248),
         ("mistral-nemo-12b", 12.248),
         ("mistral-small-24b", 23.572),
         ("mistral-large-123b", 122.61),

@@ -210,8 +210,9 @@ def _words(name: str) -> frozenset[str]:
 
 def systems_with(accelerator: str) -> tuple[str, ...]:
     """List the systems of the catalogue that have an accelerator, in alphabetical order."""
+    called = names.accelerator_named(accelerator)
     accelerators = values_of_key("systems", "accelerator")
-    return tuple(name for name, value in accelerators.items() if value == (accelerator.lower(),))
+    return tuple(name for name, value in accelerators.items() if value == (called,))
 
 
 def system_document(name_or_path: str | Path) -> dict[str, Any]:

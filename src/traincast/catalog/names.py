@@ -70,7 +70,7 @@ def model_called(name: str) -> Named | None:
     plain, known = plain_of(name).lower(), _models()
     model = known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain)))
     if model is None or letters(plain) == letters(model):
-        return model and Named(model)
+        return None if model is None else Named(model)
     return Named(model, f"{name}: taken as {model}, which has the same layers")
 
 
@@ -184,6 +184,21 @@ def _systems() -> dict[str, tuple[str, bool]]:
     return known
 
 
+def spoken_systems() -> tuple[str, ...]:
+    """List the other names of systems as they are typed: GPUs, and instances of clouds."""
+    keys = ("usual_for", "also_called")
+    said = [name for key in keys for names in values_of_key("systems", key).values() for name in names]
+    short = chain(
+        *(
+            values_of_key("accelerators", "also_called")[name]
+            for name in said
+            if name in catalogue("accelerators")
+        )
+    )
+    typed = {re.sub(" gb$", "gb", name.lower()).replace(" ", "-") for name in chain(said, short)}
+    return tuple(sorted(typed - (catalogue("systems").keys() - _with_domains())))
+
+
 def accelerator_named(name: str) -> str | None:
     """Return the accelerator of the catalogue that its own name or a short one such as h100 means."""
     known = _accelerators()
@@ -250,7 +265,7 @@ def _chips() -> dict[str, frozenset[str]]:
     for accelerator in catalogue("accelerators"):
         names = (accelerator, *names_of_accelerator(accelerator))
         spoken[accelerator] = {word for name in names for word in _words(name) if CHIP.fullmatch(word)}
-    chips = {}
+    chips: dict[str, frozenset[str]] = {}
     for system in catalogue("systems"):
         of_accelerator = chain(*(spoken[accelerator] for accelerator in accelerators[system]))
         words = frozenset(of_accelerator) or frozenset(filter(CHIP.fullmatch, _words(system)))

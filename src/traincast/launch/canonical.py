@@ -55,7 +55,15 @@ _RARE: Final = """
 RARE_MODEL_FIELDS: Final = {
     field.name: field.default for field in fields(Model) if field.name in _RARE.split()
 }
-OMITTED_MODEL_FIELDS: Final = ("name", "left_out", "sources", "global_batch", "training_sequences", *PARTS)
+OMITTED_MODEL_FIELDS: Final = (
+    "name",
+    "left_out",
+    "sources",
+    "taken",
+    "global_batch",
+    "training_sequences",
+    *PARTS,
+)
 # Facts of parts that few models have, with what the others have: stated only where a model differs.
 RARE_PART_FACTS: Final[Facts] = {"latent.shared": False, "latent.proj_groups": 1, "encoder.small_weights": 0}
 GOVERNED: Final = {  # fact -> the one without some value of which it is none

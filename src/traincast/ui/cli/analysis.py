@@ -169,6 +169,7 @@ def _flops_text(result: "FlopsByPart") -> "Parts":
 
     names = [row.convention for row in result.totals]
     yield title_line(f"{result.model.title}, sequences of {result.seq:,} tokens")
+    yield from paragraphs(*filter(None, (result.model.taken,)))
     yield f"parameters: {rate(result.parameters, '')}, {rate(result.active_parameters, '')} of them active"
     yield heading("Forward pass of a token [GFLOP]")
     cells = []

@@ -13,13 +13,13 @@ LISTED: Final = re.compile(r"\{(frameworks|strategies)\}")  # in a help text, wh
 
 
 def _names(kind: str) -> Iterable[str]:
-    from traincast.catalog import load, software_stacks
+    from traincast.catalog import load, names, software_stacks
 
     match kind:
         case "models":
             return load.model_names()
         case "systems":
-            return load.system_names()
+            return (*load.system_names(), *names.spoken_systems())
         case "accelerators":
             return load.accelerator_names()
         case "stacks":

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 from traincast.catalog.documents import parsed
-from traincast.catalog.load import known_model, known_system, read_model
+from traincast.catalog.load import known_model, known_name, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.catalog.training import read_training
@@ -169,7 +169,10 @@ class ExplorerCase:
     def normal(self) -> dict[str, Any]:
         """The state with defaults filled in."""
         question = self.question
+        of_catalogue = isinstance(self.state.model, str)
         known = {
+            "model": known_name("model", self.state.model) if of_catalogue else self.state.model,
+            "system": known_name("system", self.state.system),
             "global_batch": question.gbs,
             "seq": self.model.seq,
             "framework": question.framework.name,

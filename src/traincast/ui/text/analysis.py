@@ -321,6 +321,7 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
     model, system, first = request.model, request.system, request.gpus[0]
     name = f"{model.title} ({rate(request.P, ' parameters')})"
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
+    yield from paragraphs(*filter(None, (model.taken, system.taken)))
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
     yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {request.assumptions.name}"
     products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
