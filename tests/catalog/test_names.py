@@ -8,9 +8,17 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.documents import catalogue, values_of_key
-from traincast.catalog.load import accelerator_names, figures, load_accelerator, load_model, load_system
+from traincast.catalog.load import (
+    accelerator_names,
+    figures,
+    known_name,
+    load_accelerator,
+    load_model,
+    load_system,
+)
 from traincast.catalog.names import model_called, names_of_accelerator, system_called
 from traincast.core.errors import InputError
+from traincast.ui.explorer.question import State, check_state
 
 GPUS = {  # as they are said, and by nvidia-smi or a cloud; the node that its maker sells, or the usual one
     "dgx-h100": "h100 H100 H100-SXM h100-sxm5 h100-80gb h100_80gb hgx-h100 NVIDIA-H100-80GB-HBM3 h100-sxm-80",
@@ -165,6 +173,18 @@ def test_what_an_alias_was_taken_for_is_said() -> None:
     assert system.startswith("h100: taken as dgx-h100, its usual node: NVIDIA DGX H100")
     assert "tokens" not in load_model("Llama-3.1-8B", seq=4096).taken
     assert load_system("DGX H100").taken == load_model("Qwen/Qwen3-8B").taken == ""
+
+
+def test_the_explorer_keeps_the_catalogues_names_for_an_alias() -> None:
+    case = check_state(State(model="Qwen/Qwen3-8B", system="h100"))
+    assert (case.normal["model"], case.normal["system"]) == ("qwen3-8b", "dgx-h100")
+    assert known_name("system", "p5.48xlarge") == "aws-p5"
+
+
+def test_a_study_and_a_design_take_an_alias() -> None:
+    table = tc.study(models=["Qwen/Qwen3-8B"], systems=["h100"], gpus=[8], gbs=64).frame
+    assert set(table["system"]) == {"dgx-h100"}
+    assert set(table["model"]) == {"qwen3-8b"}
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,36 @@ def test_a_plan_that_does_not_fit(run):
     assert "more HBM" in err
 
 
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        ("estimate Qwen/Qwen3-8B --system H100-SXM --dp 8", "estimate qwen3-8b --system dgx-h100 --dp 8"),
+        ("memory Llama-3.1-8B --system p5.48xlarge --dp 8", "memory llama-3-8b --system aws-p5 --dp 8"),
+        ("advise llama3_8b --system a100-80gb --dp 8", "advise llama-3-8b --system dgx-a100 --dp 8"),
+        ("flops meta-llama/Meta-Llama-3-8B", "flops llama-3-8b"),
+        (
+            "scaling --model gpt13b --system h200 --gpus 8",
+            "scaling --model gpt-13b --system dgx-h200 --gpus 8",
+        ),
+        ("limits --accelerator h100 --tokens 1G", "limits --accelerator h100-sxm-80 --tokens 1G"),
+        ("catalog mi300x", "catalog mi300x-node"),
+    ],
+)
+def test_an_alias_is_answered_as_the_entry_and_said(command, own, run):
+    """Names as they are typed for a GPU, an instance of a cloud, and a model of Hugging Face."""
+    answers = [run(f"{words} --json") for words in (command, own)]
+    assert answers[0][0] == answers[1][0]
+    said, plain = (json.loads(out) for _, out, _ in answers)
+    taken = said.pop("taken", [])
+    assert plain.pop("taken", []) == []
+    for output in (said, plain):
+        output.pop("name", None)
+    assert said == plain
+    text = " ".join(run(command)[1].split())
+    for line in [taken] if isinstance(taken, str) else taken:
+        assert line in text
+
+
 WRONG = {
     "plan gpt3-1x --system h200-nvs8 --gpus 8": ("unknown model 'gpt3-1x'", "gpt3-1t"),
     "plan gpt3-1t --system h200_nvs --gpus 8": ("unknown system 'h200_nvs'", "h200-nvs4"),

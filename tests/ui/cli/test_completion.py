@@ -65,6 +65,8 @@ def test_bash_completes_names_of_the_catalogue(complete, tmp_path):
     assert complete("plan", "llama-3-8b", "--system", "dgx-h") == [
         name for name in system_names() if name.startswith("dgx-h")
     ]
+    assert {"h100", "h100-pcie"} <= set(complete("plan", "llama-3-8b", "--system", "h10"))  # aliases
+    assert complete("plan", "llama-3-8b", "--system", "p5.") == ["p5.48xlarge"]
     assert complete("plan", "llama-3-8b", "--precision", "mx") == ["mxfp8"]
     assert complete("memory", "llama-3-8b", "--recompute", "norms+exp") == ["norms+experts"]
     assert complete("plan", "llama-3-8b", "--strategy", "1d,sum") == [r"1d\,summa"]  # bash quotes commas
