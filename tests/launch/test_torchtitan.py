@@ -313,3 +313,17 @@ def test_defaults_that_were_applied_stand_under_assumed(tmp_path):
     (note,) = (note for note in tc.check(path, "dgx-h100").reading.assumed if "torchtitan's default" in note)
     assert "training.local_batch_size = 8" in note
     assert "training.seq_len" not in note
+
+
+def test_a_change_to_expert_parallelism_takes_experts_off_tensor_ranks(tmp_path):
+    """Of a launch with experts on tensor ranks: the degree is one setting, and etp follows from it."""
+    path = tmp_path / "config_registry.py"
+    arguments = "tensor_parallel_degree=4"
+    text = CONFIGURATION.format(
+        model="qwen3", flavour="30B-A3B", training="", parallelism=arguments, compile=""
+    )
+    path.write_text(text, encoding="utf-8")
+    tried = tc.check(path, "dgx-h100", gpus=16).tried
+    degrees = {(each.est.plan.ep, each.est.plan.etp) for each in tried if each.est.plan.tp == 4}
+    assert {(2, 1), (4, 1)} < degrees
+    assert all(etp == (4 if ep == 1 else 1) for ep, etp in degrees)

@@ -51,7 +51,7 @@ LINEAR_ROUTERS: Final = frozenset({"llama4", "llama4_text", "phimoe"})  # of tho
 # Linear layers that are one module in transformers, which "all-linear" finds as one.
 JOINED_LAYERS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("phi3", "modernbert"), ("qkv", "fc1")),
-    **dict.fromkeys(("glm", "glm4", "glm4v_text", "glm_ocr_text", "modernbert-decoder"), ("fc1",)),
+    **dict.fromkeys(("glm", "glm4", "glm4v_text", "glm_ocr_text", "minimax_m3_vl_text", "modernbert-decoder"), ("fc1",)),
     **dict.fromkeys(
         ("bloom", "codegen", "falcon", "gpt2", "gpt-sw3", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "mpt",
          "openai-gpt", "persimmon"),

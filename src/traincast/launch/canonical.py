@@ -170,7 +170,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "replicas": alone,
         "ep": model.experts is None,
         "etp": model.experts is None,
-        "ep_overlap": plan.ep * plan.etp == 1,
+        "ep_overlap": model.experts is None or plan.ep * plan.etp == 1,
         "schedule": plan.pp == 1,
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",

@@ -136,7 +136,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             "torchtitan-toml",
             "torchtitan",
             torchtitan,
-            read=alone(torchtitan.read_toml),
+            read=alone(torchtitan.parse_toml),
             lifted=(WHOLE_EXPERTS,),
         ),
         _DEEPSPEED,

@@ -179,7 +179,7 @@ def in_sequences(settings: Settings) -> Settings:
     return settings
 
 
-def read_toml(text: str) -> Settings:
+def parse_toml(text: str) -> Settings:
     """Read the settings of a TOML file."""
     return in_sequences(TEXT_FORMATS[".toml"].read(text))
 
