@@ -1,4 +1,4 @@
-"""Adapters of fine-tuning launches are those that PEFT makes: tests/data/peft_adapters.csv, which says how."""
+"""Adapters of fine-tuning launches are those that PEFT makes (tests/data/peft_adapters.csv)."""
 
 import csv
 from pathlib import Path
@@ -107,11 +107,12 @@ def test_a_launch_without_targets_is_answered_only_where_peft_has_a_default(tmp_
     [("Qwen/Qwen3-30B-A3B", 498_253_824), ("openai/gpt-oss-20b", 3_981_312)],
 )
 def test_all_linear_layers_of_a_launch_are_not_misread(model, parameters, tmp_path):
-    """Gradients follow the count, in fp32 with a bucket in 16 bits; dropout, at which PEFT stops, is said where experts have adapters."""
+    """Gradients follow the count; dropout, at which PEFT stops, is said where experts have adapters."""
     path = tmp_path / "sft.yaml"
     for dropout in (0, 0.05):
         path.write_text(TRL.format(model=model, dropout=dropout, targets="lora_target_modules: all-linear"))
         checked = tc.check(path, "dgx-h100")
+        # fp32, and a copy at 16 bits
         assert checked.est.memory["gradients"] == 6 * parameters
         says = any("PEFT 0.21.2 stops" in note for note in checked.reading.assumed)
         assert says == (dropout > 0 and "gpt" not in model)

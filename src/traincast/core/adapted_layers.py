@@ -34,7 +34,7 @@ def of_type(adapters: Adapters, model_type: str) -> Adapters:
         return adapters
     targets = DEFAULT_TARGETS.get(model_type)
     if targets is None:
-        kind = f"models of type {model_type}" if model_type else "a model whose type in transformers is unknown"
+        kind = f"models of type {model_type}" if model_type else "a model of unknown type in transformers"
         problem = f"{VERSION} has no default target modules for {kind}: state them, {STATED}"
         raise InputError("adapters.targets", [problem])
     return replace(adapters, targets=targets)
@@ -80,8 +80,8 @@ def adapter_problems(model: ModelFigures) -> list[str]:
     is_peft = model.adapters.experts == "peft"
     if is_peft and "proj" in targets and model.transformers_type in WITHOUT_OUT_PROJ:
         problems.append(
-            f"adapters.targets: {VERSION} refuses out_proj of Mamba layers ({model.transformers_type}), and adapters"
-            " of o_proj alone are not modelled; name others, such as q+k+v"
+            f"adapters.targets: {VERSION} refuses out_proj of Mamba layers ({model.transformers_type}), and"
+            " adapters of o_proj alone are not modelled; name others, such as q+k+v"
         )
     return problems
 
@@ -177,7 +177,7 @@ def _shared_width(model: ModelFigures) -> int:
 
 
 def _routing_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int]]:
-    """Return the widths of input and output of what routes tokens to experts, and of the shared experts' gate."""
+    """Return the widths of input and output of the router, and of the gate of shared experts."""
     e, experts = model.hidden, model.experts
     if not kind.moe or experts is None:
         return {}

@@ -8,12 +8,13 @@ from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems, u
 
 # Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
 # one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The next four are those of
-# multi-head latent attention, "in_proj" is the input projection of what takes the place of attention. The last
-# two stand beside experts: "router", and "shared_gate", the gate of the result of the shared experts.
+# multi-head latent attention, "in_proj" is the input projection of what takes the place of attention. Beside
+# experts stand "router" and "shared_gate", the gate of the result of the shared experts.
 Target = Literal[
     "q", "k", "v", "qkv", "proj", "gate", "up", "fc1", "fc2", "head", "q_down", "q_up", "kv_down", "kv_up",
     "in_proj", "router", "shared_gate",
 ]  # fmt: skip
+ExpertAdapters = Literal["peft", "each"]
 Base = Literal["16-bit", "operand", "int8", "nf4", "nf4-single"]
 TARGETS: Final = get_args(Target)
 JOINED: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
@@ -68,9 +69,9 @@ class Adapters:
     base: Base = "16-bit"
     dropout: bool = False  # whether the input of an adapter passes dropout
     # Which weights of experts have adapters. "peft": as PEFT finds them (`core.peft`), by the type of the
-    # model. "each": each matrix of each expert has its own, as each linear layer beside them (Megatron-Bridge,
+    # model. "each": each matrix of each expert has its own, as other linear layers have (Megatron-Bridge,
     # torchtune); so too where the type is not known.
-    experts: Literal["peft", "each"] = "peft"
+    experts: ExpertAdapters = "peft"
 
     def __post_init__(self) -> None:
         problems = [] if is_whole(self.rank) else [f"rank = {self.rank!r}: {WHOLE}"]
@@ -103,7 +104,8 @@ def split_objective(text: str) -> tuple[str, str]:
 def parse_training(text: str) -> Adapters | None:
     """Return the adapters that a text such as ``"lora:r=16,targets=q+v"`` states; None for ``"full"``.
 
-    Targets have the names of `Adapters`, or those of a framework's modules: ``q_proj+v_proj``, ``all-linear``.
+    Targets have the names of `Adapters`, or those of a framework's modules: ``q_proj+v_proj``,
+    ``all-linear``.
 
     Raises `InputError` if the method, a setting or its value is not known.
 
@@ -136,6 +138,6 @@ def parse_training(text: str) -> Adapters | None:
     targets = tuple(dict.fromkeys(word if word in own else MODULES.get(word, word) for word in words))
     chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
     # PEFT finds no layers that Megatron joins in transformers' models with experts.
-    experts: Literal["peft", "each"] = "each" if JOINED.keys() & set(targets) else "peft"
+    experts: ExpertAdapters = "each" if JOINED.keys() & set(targets) else "peft"
     has_dropout = "dropout" in values
     return Adapters(rank=int(rank), targets=targets, base=chosen, dropout=has_dropout, experts=experts)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 VERSION: Final = "PEFT 0.21.2"
-# Linear layers with an adapter where a configuration names none: TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_
-# MAPPING of utils/constants.py. It has a row for mixtral too, which is refused nevertheless: the conversion to
-# stacked experts loses it.
+# Linear layers with an adapter where a configuration names none, by utils/constants.py,
+# TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING. Its row for mixtral is lost in the conversion to stacked
+# experts, and PEFT stops.
 DEFAULT_TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(
         (
@@ -32,29 +32,35 @@ DEFAULT_TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
     "nemotron_h": ("q", "k", "v", "proj"),
 }  # fmt: skip
 # Types whose experts get adapters by the names of their layers: one for gate and up projection together, of
-# twice the rank, and one for the down projection; and the router by that of `gate`. No MLP beside the experts,
-# that of shared experts or of a dense layer, then has any: its names have been taken to mean the experts.
-JOINED_EXPERTS: Final = frozenset(
-    "mixtral minimax minimax_m2 Dots3NoteTextModel UnlimitedOcrTextModel afmoe beam cohere2_moe deepseek_v2"
-    " deepseek_v3 deepseek_v32 dots1 ernie4_5_moe exaone_moe flex_olmo glm4_moe glm4_moe_lite glm4v_moe"
-    " glm_moe_dsa hunyuan_v1_moe longcat_flash mellum olmoe qwen3_moe qwen3_next qwen3_omni_moe"
-    " qwen3_omni_moe_text qwen3_omni_moe_thinker solar_open".split()
-)
+# twice the rank, and one for the down projection; and the router by that of `gate`. No MLP beside the experts
+# (shared experts, dense layers) then has any: its names have been taken to mean the experts.
+JOINED_EXPERTS: Final = frozenset({
+    "mixtral", "minimax", "minimax_m2", "Dots3NoteTextModel", "UnlimitedOcrTextModel", "afmoe", "beam",
+    "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "exaone_moe",
+    "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe", "longcat_flash",
+    "mellum", "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_omni_moe_text",
+    "qwen3_omni_moe_thinker", "solar_open",
+})  # fmt: skip
 # Types whose experts have none, as they are no linear modules; MLPs beside them have.
-UNREACHED_EXPERTS: Final = frozenset(
-    "aria aria_text axk1 bailing_hybrid dbrx deepseek_v4 flint gemma4 gemma4_text glm4v_moe_text gpt_oss"
-    " granitemoe granitemoe_swa granitemoehybrid granitemoeshared hy_v3 jamba kimi_linear kolibri1 laguna"
-    " lfm2_moe llama4 llama4_text mimo_v2_flash minimax_m3_vl_text mistral4 nemotron_h phimoe qwen2_moe"
-    " qwen3_5_moe qwen3_5_moe_text qwen3_vl_moe qwen3_vl_moe_text".split()
-)
+UNREACHED_EXPERTS: Final = frozenset({
+    "aria", "aria_text", "axk1", "bailing_hybrid", "dbrx", "deepseek_v4", "flint", "gemma4", "gemma4_text",
+    "glm4v_moe_text", "gpt_oss", "granitemoe", "granitemoe_swa", "granitemoehybrid", "granitemoeshared",
+    "hy_v3", "jamba", "kimi_linear", "kolibri1", "laguna", "lfm2_moe", "llama4", "llama4_text",
+    "mimo_v2_flash", "minimax_m3_vl_text", "mistral4", "nemotron_h", "phimoe", "qwen2_moe", "qwen3_5_moe",
+    "qwen3_5_moe_text", "qwen3_vl_moe", "qwen3_vl_moe_text",
+})  # fmt: skip
 LINEAR_ROUTERS: Final = frozenset({"llama4", "llama4_text", "phimoe"})  # of those, with a router that has one
 # Linear layers that are one module in transformers, which "all-linear" finds as one.
 JOINED_LAYERS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("phi3", "modernbert"), ("qkv", "fc1")),
-    **dict.fromkeys(("glm", "glm4", "glm4v_text", "glm_ocr_text", "minimax_m3_vl_text", "modernbert-decoder"), ("fc1",)),
     **dict.fromkeys(
-        ("bloom", "codegen", "falcon", "gpt2", "gpt-sw3", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "mpt",
-         "openai-gpt", "persimmon"),
+        ("glm", "glm4", "glm4v_text", "glm_ocr_text", "minimax_m3_vl_text", "modernbert-decoder"), ("fc1",)
+    ),
+    **dict.fromkeys(
+        (
+            "bloom", "codegen", "falcon", "gpt2", "gpt-sw3", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese",
+            "mpt", "openai-gpt", "persimmon",
+        ),
         ("qkv",),
     ),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from math import isqrt
 from typing import Any, Final, TypeAlias
 
 from traincast.core.adapted_layers import expert_rule
-from traincast.core.adapters import TARGETS
+from traincast.core.adapters import TARGETS, ExpertAdapters
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.model import Model
@@ -56,7 +56,10 @@ _RARE: Final = """
 RARE_MODEL_FIELDS: Final = {
     field.name: field.default for field in fields(Model) if field.name in _RARE.split()
 }
-OMITTED_MODEL_FIELDS: Final = ("name", "transformers_type", "left_out", "sources", "global_batch", "training_sequences", *PARTS)
+OMITTED_MODEL_FIELDS: Final = (
+    *("name", "transformers_type", "left_out", "sources", "global_batch", "training_sequences"),
+    *PARTS,
+)
 # Facts of parts that few models have, with what the others have: stated only where a model differs.
 RARE_PART_FACTS: Final[Facts] = {"latent.shared": False, "latent.proj_groups": 1, "encoder.small_weights": 0}
 GOVERNED: Final = {  # fact -> the one without some value of which it is none
@@ -122,7 +125,8 @@ def model_facts(model: Model) -> Facts:
         facts["tower"] = model.tower.title
     if model.adapters is not None:  # targets in one order, groups as what they stand for
         targets = tuple(target for target in TARGETS if target in model.adapter_targets)
-        experts = "each" if expert_rule(model) == "each" else "peft"  # as it makes no difference
+        # Where PEFT's rule makes no difference, there is none.
+        experts: ExpertAdapters = "each" if expert_rule(model) == "each" else "peft"
         facts["adapters"] = replace(model.adapters, targets=targets, experts=experts)
     return {name: value for name, value in facts.items() if value is not None}
 

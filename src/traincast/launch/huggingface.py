@@ -419,15 +419,9 @@ class Program:
                 "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
                 " a configuration can be given with --beside"
             )
-        if self._has_adapters(settings):
-            if (
-                self._base(settings) == "16-bit"
-                and "dtype" in self.weights
-                and self._loaded(settings) == "fp32"
-            ):
-                notes.append(
-                    "the frozen model is in 16 bits; TRL loads it in fp32 unless dtype says otherwise"
-                )
+        is_frozen = self._has_adapters(settings) and self._base(settings) == "16-bit"
+        if is_frozen and "dtype" in self.weights and self._loaded(settings) == "fp32":
+            notes.append("the frozen model is in 16 bits; TRL loads it in fp32 unless dtype says otherwise")
         if str(settings.get("optim", "")).startswith("paged_"):
             notes.append("states of the paged optimizer stay on the device")
         return tuple(notes)

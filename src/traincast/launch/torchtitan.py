@@ -151,7 +151,8 @@ def read_experts(settings: Settings) -> Facts:
 def write_experts_of_2025(facts: Facts) -> Values:
     """Write expert parallelism, and tensor parallelism inside of experts where there are both."""
     etp = facts.get("etp", 1)
-    return write_experts(facts) | ({EXPERT_TP: etp} if facts.get("ep", 1) > 1 and etp > 1 else {})
+    both = facts.get("ep", 1) > 1 and etp > 1
+    return {**write_experts(facts), **({EXPERT_TP: etp} if both else {})}
 
 
 def read_experts_of_2025(settings: Settings) -> Facts:

@@ -151,7 +151,8 @@ def _adapters(op: Operation, sharding: Sharding) -> Iterator[Operation]:
     ranks = sharding.model.adapter_ranks(op.experts)
     outputs = _outputs(op, sharding, joined=True) | _outputs(op, sharding, joined=False)
     shared: Column = 0.0
-    if op.role == "kv_down" and not ranks.keys() & {"q_down", "q_up"}:  # else that of the queries saves its input
+    # The adapter of the queries saves the same input, if there is one.
+    if op.role == "kv_down" and not ranks.keys() & {"q_down", "q_up"}:
         product = _product(op)
         shared = sharding.E * product.m * product.k
     sizes = sharding.plain_sizes if op.role in ROUTING else sharding.sizes
