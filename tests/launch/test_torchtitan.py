@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 import traincast as tc
+from traincast.launch.defaults import parser_defaults
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.torchtitan import MODELS, UNTIL_2025
 from traincast.ui.cli.main import main
@@ -149,3 +150,180 @@ def test_a_section_of_float8_that_no_converter_uses_is_named(sections, precision
     checked = tc.check(path, "dgx-h100", gpus=8)
     assert checked.est.plan.precision == precision
     assert any("[float8] has no effect" in note for note in checked.reading.assumed) == has_note
+
+
+CONFIGURATION = """from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+from torchtitan.models.{model} import model_registry
+from torchtitan.trainer import Trainer
+
+
+def run() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("{flavour}"),
+        training=TrainingConfig({training}),
+        parallelism=ParallelismConfig({parallelism}),
+        compile=CompileConfig({compile}),
+    )
+"""
+MODELS_OF_LAUNCHES = {"dense": ("llama3", "8B"), "experts": ("qwen3", "30B-A3B")}
+STATED = {  # further settings of a launch
+    "plain": {},
+    "tensor parallel": {"parallelism": {"tensor_parallel_degree": 4}},
+    "pipeline": {"parallelism": {"pipeline_parallel_degree": 2, "data_parallel_shard_degree": 8}},
+    "expert parallel": {"parallelism": {"tensor_parallel_degree": 2, "expert_parallel_degree": 8}},
+    "replicas": {"parallelism": {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 8}},
+}
+DEFAULTS = {
+    name: value
+    for name, value in parser_defaults("torchtitan", "trainer").items()
+    if name.partition(".")[0] in ("training", "parallelism", "compile")
+}
+
+
+def answered(kind, settings, tmp_path):
+    """Model, plan, batch, time and memory of a Python configuration with these settings by section."""
+    model, flavour = MODELS_OF_LAUNCHES[kind]
+    arguments = {
+        section: ", ".join(f"{name}={value!r}" for name, value in settings.get(section, {}).items())
+        for section in ("training", "parallelism", "compile")
+    }
+    path = tmp_path / "config_registry.py"
+    path.write_text(CONFIGURATION.format(model=model, flavour=flavour, **arguments), encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=16)
+    est = checked.est
+    return est.model, est.plan, est.gbs, est.step_seconds, est.memory_bytes, est.assumptions.name
+
+
+def joined(*parts):
+    """Settings by section, the later ones over the earlier ones."""
+    sections = {section for part in parts for section in part}
+    return {
+        section: {name: value for part in parts for name, value in part.get(section, {}).items()}
+        for section in sections
+    }
+
+
+@pytest.mark.parametrize("stated", STATED)
+@pytest.mark.parametrize("kind", MODELS_OF_LAUNCHES)
+def test_all_of_default_written_out_is_the_launch_without_it(kind, stated, tmp_path):
+    """The defaults of torchtitan 0.3.0 (tables/defaults/torchtitan.toml) change nothing where written."""
+    written_out: dict[str, dict[str, object]] = {}
+    for name, value in DEFAULTS.items():
+        section, _, key = name.partition(".")
+        written_out.setdefault(section, {})[key] = value
+    absent = answered(kind, STATED[stated], tmp_path)
+    assert answered(kind, joined(written_out, STATED[stated]), tmp_path) == absent
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("kind", MODELS_OF_LAUNCHES)
+def test_each_default_written_out_is_the_launch_without_it(kind, name, tmp_path):
+    """One setting at a time, in a launch with tensor parallelism."""
+    section, _, key = name.partition(".")
+    stated = STATED["tensor parallel"]
+    written_out = joined({section: {key: DEFAULTS[name]}}, stated)
+    assert answered(kind, written_out, tmp_path) == answered(kind, stated, tmp_path)
+
+
+TOML = """[model]
+name = "qwen3"
+flavor = "30B-A3B"
+[training]
+local_batch_size = 4
+seq_len = 4096
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 4
+{experts}
+"""
+
+
+@pytest.mark.parametrize(
+    ("experts", "ep", "etp"),
+    [
+        ({}, 1, 4),
+        ({"expert_parallel_degree": 1}, 1, 4),
+        ({"expert_parallel_degree": 8}, 8, 1),
+        # of 2025 alone: pytorch/torchtitan f541d91, models/llama4/infra/parallelize.py, apply_moe_ep_tp
+        ({"expert_parallel_degree": 1, "expert_tensor_parallel_degree": 1}, 1, 4),
+        ({"expert_parallel_degree": 8, "expert_tensor_parallel_degree": 4}, 8, 4),
+    ],
+)
+def test_tensor_parallel_experts_are_not_misread(experts, ep, etp, tmp_path):
+    """Experts without expert parallelism lie on tensor ranks (0.3.0, models/common/moe_sharding.py)."""
+    path = tmp_path / "run.toml"
+    lines = "\n".join(f"{name} = {value}" for name, value in experts.items())
+    path.write_text(TOML.format(experts=lines), encoding="utf-8")
+    plan = tc.check(path, "dgx-h100").est.plan
+    assert (plan.tp, plan.ep, plan.etp) == (4, ep, etp)
+    if "expert_tensor_parallel_degree" not in experts:
+        of_python = answered("experts", {"parallelism": {"tensor_parallel_degree": 4} | experts}, tmp_path)[1]
+        assert (of_python.tp, of_python.ep, of_python.etp) == (4, ep, etp)
+
+
+@pytest.mark.parametrize(
+    ("to", "ep", "etp", "runs"),
+    [
+        ("torchtitan", 1, 4, True),
+        ("torchtitan", 1, 1, False),
+        ("torchtitan", 8, 1, True),
+        ("torchtitan", 8, 4, False),
+        ("torchtitan-toml", 1, 4, True),
+        ("torchtitan-toml", 1, 1, False),
+        ("torchtitan-toml", 8, 4, True),
+    ],
+)
+def test_exports_have_the_experts_that_torchtitan_runs(to, ep, etp, runs):
+    """What is written is read back in full; a plan that torchtitan does not run is refused by its rule."""
+    model, plan = tc.load_model("qwen3-30b-a3b"), tc.Plan(tp=4, dp=16, ep=ep, etp=etp, zero=3)
+    if runs:
+        assert not launch(FORMATS[to], model, plan, 64, MACHINE).not_expressed
+        return
+    with pytest.raises(tc.InputError, match=f"torchtitan shards .* experts?.*etp = {etp}"):
+        launch(FORMATS[to], model, plan, 64, MACHINE)
+
+
+def test_a_search_for_torchtitan_ranks_experts_that_it_runs():
+    """Of all plans, by tensor and expert parallelism: experts on tensor ranks, or on their own."""
+    found = tc.search(
+        "qwen3-30b-a3b", "dgx-h100", gpus=16, gbs=64, framework="torchtitan", locks={"tp": 4}, top=100_000
+    )
+    degrees = {(plan.ep, plan.etp) for plan, _ in found.plans}
+    assert (1, 4) in degrees
+    assert all(etp == (4 if ep == 1 else 1) for ep, etp in degrees)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "mbs"), [("num_tokens_per_dp_rank", 2), ("num_tokens_per_microbatch_per_dp_rank", 2)]
+)
+def test_a_batch_in_tokens_is_not_misread(tokens, mbs, tmp_path):
+    """A micro-batch of 16,384 and a step of 262,144 tokens are 2 and 32 sequences of 8,192."""
+    path = tmp_path / "run.toml"
+    text = TOML.format(experts="expert_parallel_degree = 8").replace("seq_len = 4096", "seq_len = 8192")
+    counted = f"{tokens} = 16384\nnum_tokens_per_step = 262144"
+    path.write_text(text.replace("local_batch_size = 4", counted), encoding="utf-8")
+    checked = tc.check(path, "dgx-h100")
+    assert (checked.est.plan.mbs, checked.est.gbs, checked.est.model.seq) == (mbs, 32, 8192)
+
+
+def test_defaults_that_were_applied_stand_under_assumed(tmp_path):
+    """Those of torchtitan 0.3.0, by setting."""
+    path = tmp_path / "run.toml"
+    path.write_text(TOML.format(experts="").replace("local_batch_size = 4\n", ""), encoding="utf-8")
+    (note,) = (note for note in tc.check(path, "dgx-h100").reading.assumed if "torchtitan's default" in note)
+    assert "training.local_batch_size = 8" in note
+    assert "training.seq_len" not in note
+
+
+def test_a_change_to_expert_parallelism_takes_experts_off_tensor_ranks(tmp_path):
+    """Of a launch with experts on tensor ranks: the degree is one setting, and etp follows from it."""
+    path = tmp_path / "config_registry.py"
+    arguments = "tensor_parallel_degree=4"
+    text = CONFIGURATION.format(
+        model="qwen3", flavour="30B-A3B", training="", parallelism=arguments, compile=""
+    )
+    path.write_text(text, encoding="utf-8")
+    tried = tc.check(path, "dgx-h100", gpus=16).tried
+    degrees = {(each.est.plan.ep, each.est.plan.etp) for each in tried if each.est.plan.tp == 4}
+    assert {(2, 1), (4, 1)} < degrees
+    assert all(etp == (4 if ep == 1 else 1) for ep, etp in degrees)

@@ -8,17 +8,38 @@ from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems, u
 
 # Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
 # one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The next four are those of
-# multi-head latent attention, "in_proj" is the input projection of what takes the place of attention.
+# multi-head latent attention, "in_proj" is the input projection of what takes the place of attention. Beside
+# experts stand "router" and "shared_gate", the gate of the result of the shared experts.
 Target = Literal[
     "q", "k", "v", "qkv", "proj", "gate", "up", "fc1", "fc2", "head", "q_down", "q_up", "kv_down", "kv_up",
-    "in_proj",
+    "in_proj", "router", "shared_gate",
 ]  # fmt: skip
+ExpertAdapters = Literal["peft", "each"]
 Base = Literal["16-bit", "operand", "int8", "nf4", "nf4-single"]
 TARGETS: Final = get_args(Target)
 JOINED: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
 ATTENTION: Final = ("q", "k", "v", "proj", "q_down", "q_up", "kv_down", "kv_up", "in_proj")
 MLP: Final = ("gate", "up", "fc2")
-GROUPS: Final = {"attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP}  # what of it a model has
+ROUTING: Final = ("router", "shared_gate")
+# Layers of a group, those of them that a model has. "all" and "linear" include routers where PEFT does: all
+# that "all-linear" stands for, or the names of the linear modules, as axolotl lists them for PEFT.
+GROUPS: Final = {
+    "attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP, "linear": ATTENTION + MLP
+}  # fmt: skip
+DEFAULT: Final = "default"  # PEFT's targets for the type of the model, where a launch names none
+MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron, torchtune -> target
+    "q_proj": "q", "k_proj": "k", "v_proj": "v", "query": "q", "key": "k", "value": "v",
+    "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv", "Wqkv": "qkv", "linear_qkv": "qkv",
+    "q_a_proj": "q_down", "q_b_proj": "q_up", "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up",
+    "o_proj": "proj", "out_proj": "proj", "output_proj": "proj", "dense": "proj", "linear_proj": "proj",
+    "in_proj": "in_proj",
+    "gate_proj": "gate", "up_proj": "up", "down_proj": "fc2", "gate_up_proj": "fc1", "w1": "gate", "w3": "up",
+    "w2": "fc2", "fc1": "fc1", "fc2": "fc2", "c_fc": "fc1", "dense_h_to_4h": "fc1", "dense_4h_to_h": "fc2",
+    "linear_q_proj": "q", "linear_q_down_proj": "q_down", "linear_q_up_proj": "q_up",
+    "linear_kv_down_proj": "kv_down", "linear_kv_up_proj": "kv_up",
+    "linear_fc1": "fc1", "linear_fc2": "fc2", "lm_head": "head", "all-linear": "all",
+    "gate": "router", "router": "router", "shared_expert_gate": "shared_gate",
+}  # fmt: skip
 # Bytes of a weight of a packed linear layer; 16-bit and operand are not packed. int8: a scale for each row is
 # left out.
 # nf4: 4 bits and, for every 64 weights, a scale in 8 bits, of which 256 share one in fp32: 0.127 bits (QLoRA,
@@ -39,20 +60,25 @@ class Adapters:
     """
 
     rank: int = 16  # inner width r of A and B
-    # Linear layers with an adapter: words of `TARGETS` and of `GROUPS`; "all" are those of the layers.
+    # Linear layers with an adapter: words of `TARGETS` and of `GROUPS`; "all" are those of the layers, as
+    # PEFT's "all-linear", which includes routers.
     targets: tuple[str, ...] = ("all",)
     # How the linear layers of the layers are held. "operand": as products of low precision take them, without
     # a copy at 16 bits (fp8 primary weights of Transformer Engine). Packed ones, the last three, are
     # dequantised to 16 bits for each product (arXiv 2305.14314). Embedding, head and norms stay at 16 bits.
     base: Base = "16-bit"
     dropout: bool = False  # whether the input of an adapter passes dropout
+    # Which weights of experts have adapters. "peft": as PEFT finds them (`core.peft`), by the type of the
+    # model. "each": each matrix of each expert has its own, as other linear layers have (Megatron-Bridge,
+    # torchtune); so too where the type is not known.
+    experts: ExpertAdapters = "peft"
 
     def __post_init__(self) -> None:
         problems = [] if is_whole(self.rank) else [f"rank = {self.rank!r}: {WHOLE}"]
-        allowed = (*GROUPS, *TARGETS)
+        allowed = (*GROUPS, *TARGETS, DEFAULT)
         words = self.targets or ("",)
         problems += [
-            f"targets: {word!r} is none of {', '.join(allowed)}" for word in words if word not in allowed
+            f"targets: {word!r} is none of {', '.join(allowed[:-1])}" for word in words if word not in allowed
         ]
         if self.base not in get_args(Base):
             problems.append(f"base = {self.base!r}: must be one of {', '.join(get_args(Base))}")
@@ -77,6 +103,9 @@ def split_objective(text: str) -> tuple[str, str]:
 
 def parse_training(text: str) -> Adapters | None:
     """Return the adapters that a text such as ``"lora:r=16,targets=q+v"`` states; None for ``"full"``.
+
+    Targets have the names of `Adapters`, or those of a framework's modules: ``q_proj+v_proj``,
+    ``all-linear``.
 
     Raises `InputError` if the method, a setting or its value is not known.
 
@@ -104,6 +133,11 @@ def parse_training(text: str) -> Adapters | None:
     if values.get("dropout"):
         problems.append(f"dropout = {values['dropout']}: takes no value; its probability does not matter")
     raise_problems("--train", problems)
-    targets = tuple(values.get("targets", "all").split("+"))
+    words = values.get("targets", "all").split("+")
+    own = (*GROUPS, *TARGETS)
+    targets = tuple(dict.fromkeys(word if word in own else MODULES.get(word, word) for word in words))
     chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
-    return Adapters(rank=int(rank), targets=targets, base=chosen, dropout="dropout" in values)
+    # PEFT finds no layers that Megatron joins in transformers' models with experts.
+    experts: ExpertAdapters = "each" if JOINED.keys() & set(targets) else "peft"
+    has_dropout = "dropout" in values
+    return Adapters(rank=int(rank), targets=targets, base=chosen, dropout=has_dropout, experts=experts)

@@ -1,12 +1,18 @@
 """Transformer models: counts of their parameters, and the vision tower they may have."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from traincast.core.adapted_layers import adapter_parameters, adapter_problems, adapter_targets
+from traincast.core.adapted_layers import (
+    adapter_parameters,
+    adapter_problems,
+    adapter_ranks,
+    adapter_targets,
+    of_type,
+)
 from traincast.core.adapters import PACKED, Adapters
 from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
@@ -60,6 +66,10 @@ class Model(ModelFigures):
     def adapter_targets(self) -> frozenset[str]:
         """Linear layers with an adapter; a group stands for those of its layers that the model has."""
         return adapter_targets(self)
+
+    def adapter_ranks(self, experts: bool) -> Mapping[str, int]:
+        """Return the rank of the adapter of each linear layer that has one: of experts, or of all else."""
+        return adapter_ranks(self, experts)
 
     @property
     def title(self) -> str:
@@ -368,7 +378,7 @@ class Model(ModelFigures):
         reference = objective == "dpo"
         return replace(
             self,
-            adapters=adapters or self.adapters,
+            adapters=of_type(adapters, self.transformers_type) if adapters else self.adapters,
             reference=reference,
             documents=documents,
             training_sequences=None,
@@ -379,7 +389,7 @@ class Model(ModelFigures):
 
         Raises `InputError` if the model lacks one of their targets.
         """
-        return replace(self, adapters=adapters, training_sequences=None)
+        return replace(self, adapters=of_type(adapters, self.transformers_type), training_sequences=None)
 
     def with_images(
         self, images: int | None = None, size: int | None = None, frozen: bool = False

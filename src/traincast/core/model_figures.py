@@ -144,6 +144,8 @@ class ModelFigures:
     # as well (DPO, arXiv 2305.18290). A pair of answers is two sequences.
     reference: bool = False
     documents: Documents | None = None  # packed into sequences or padded to them; each is one if None
+    # Its type in transformers, the word `model_type` of its config.json; empty if not known.
+    transformers_type: str = ""
     # Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model is.
     left_out: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # of each figure

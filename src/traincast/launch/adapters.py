@@ -1,11 +1,13 @@
 """Adapters in launches: which linear layers have one, in the names of PEFT and of Megatron-Bridge."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from traincast.catalog.huggingface.adapters import MODULES
-from traincast.core.adapters import Adapters, Target
+from traincast.core.adapted_layers import adapter_ranks, expert_rule
+from traincast.core.adapters import DEFAULT, MODULES, Adapters, Target
 from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.peft import VERSION
 from traincast.launch.settings import Settings
 
 BRIDGE_NAMES: Final[Mapping[Target, str]] = {
@@ -33,6 +35,18 @@ def targets_of(setting: str, modules: Any) -> tuple[str, ...]:
     if unknown := [module for module in last if module not in MODULES]:
         raise InputError(setting, [f"{setting}: {unknown[0]!r} is none of {', '.join(MODULES)}"])
     return tuple(dict.fromkeys(MODULES[module] for module in last))
+
+
+def notes(model: Model, given: Adapters | None) -> Iterator[str]:
+    """Yield what is assumed of adapters `given` in a launch on a model: PEFT's targets, and dropout."""
+    adapters = model.adapters
+    if given is None or adapters is None:
+        return
+    if DEFAULT in given.targets:
+        layers = "+".join(adapters.targets)
+        yield f"adapters of {layers}, the default of {VERSION} for models of type {model.transformers_type}"
+    if adapters.dropout and expert_rule(model) == "joined" and adapter_ranks(model, experts=True):
+        yield f"adapters of experts pass dropout, at which {VERSION} stops: set lora_dropout to 0"
 
 
 def probability(settings: Settings, name: str) -> bool:

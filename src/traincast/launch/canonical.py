@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 from math import isqrt
 from typing import Any, Final, TypeAlias
 
-from traincast.core.adapters import TARGETS
+from traincast.core.adapted_layers import expert_rule
+from traincast.core.adapters import TARGETS, ExpertAdapters
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.model import Model
@@ -56,12 +57,7 @@ RARE_MODEL_FIELDS: Final = {
     field.name: field.default for field in fields(Model) if field.name in _RARE.split()
 }
 OMITTED_MODEL_FIELDS: Final = (
-    "name",
-    "left_out",
-    "sources",
-    "taken",
-    "global_batch",
-    "training_sequences",
+    *("name", "transformers_type", "left_out", "sources", "taken", "global_batch", "training_sequences"),
     *PARTS,
 )
 # Facts of parts that few models have, with what the others have: stated only where a model differs.
@@ -129,7 +125,9 @@ def model_facts(model: Model) -> Facts:
         facts["tower"] = model.tower.title
     if model.adapters is not None:  # targets in one order, groups as what they stand for
         targets = tuple(target for target in TARGETS if target in model.adapter_targets)
-        facts["adapters"] = replace(model.adapters, targets=targets)
+        # Where PEFT's rule makes no difference, there is none.
+        experts: ExpertAdapters = "each" if expert_rule(model) == "each" else "peft"
+        facts["adapters"] = replace(model.adapters, targets=targets, experts=experts)
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -176,7 +174,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "replicas": alone,
         "ep": model.experts is None,
         "etp": model.experts is None,
-        "ep_overlap": plan.ep * plan.etp == 1,
+        "ep_overlap": model.experts is None or plan.ep * plan.etp == 1,
         "schedule": plan.pp == 1,
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",

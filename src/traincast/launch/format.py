@@ -30,6 +30,7 @@ from traincast.launch.text_formats import TEXT_FORMATS
 from traincast.launch.unread_settings import UnreadRules, unread_rules
 from traincast.planner.framework_refusals import Refusal, accepted, refused
 from traincast.planner.framework_spaces import FRAMEWORKS, Framework
+from traincast.step.validity import Rule
 
 # Facts of neither model nor plan
 CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes", "grouped_gemm")
@@ -100,6 +101,7 @@ class Format:
     arguments: Callable[[Settings], Arguments | None] = lambda _: None
     own_stack: str = ""  # software stack of a plain launch, where it is not the framework's
     dense_only: bool = False  # whether it builds the model itself, from attention and an MLP
+    lifted: tuple[Rule, ...] = ()  # rules of the framework that its releases with this format did not have
 
     @property
     def model(self) -> bool:
@@ -120,6 +122,8 @@ class Format:
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
         space = FRAMEWORKS[self.framework]
+        if self.lifted:
+            space = replace(space, rules=tuple(rule for rule in space.rules if rule not in self.lifted))
         return replace(space, assumptions=self.own_stack) if self.own_stack else space
 
     def facts_of(self, setting: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from traincast.launch.format import Format, alone, load_format
 from traincast.launch.settings import Settings
 from traincast.launch.table import ComputedRow, Row
 from traincast.launch.unread_settings import UnreadRules
+from traincast.planner.framework_spaces import WHOLE_EXPERTS
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (
@@ -131,7 +132,13 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format(
             "torchtitan", "torchtitan", torchtitan, read=torchtitan_config.read, write=torchtitan_config.write
         ),
-        load_format("torchtitan-toml", "torchtitan", torchtitan),
+        load_format(
+            "torchtitan-toml",
+            "torchtitan",
+            torchtitan,
+            read=alone(torchtitan.parse_toml),
+            lifted=(WHOLE_EXPERTS,),
+        ),
         _DEEPSPEED,
         load_format("nanotron", "nanotron", nanotron, read=alone(nanotron.read)),
         _ACCELERATE,

@@ -12,9 +12,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from traincast.catalog.documents import parsed
-from traincast.catalog.huggingface.adapters import MODULES
 from traincast.catalog.names import repository
-from traincast.core.adapters import Adapters
+from traincast.core.adapters import DEFAULT, MODULES, Adapters
 from traincast.core.errors import InputError
 from traincast.launch import accelerate, deepspeed, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
@@ -45,7 +44,7 @@ OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as t
 KNOWN_OPTIMIZERS: Final = {name: kind for kind, names in OPTIMIZERS.items() for name in names.split()}
 LAYERS: Final[Mapping[Any, str]] = {  # target -> linear layer of most models of transformers
     **{target: name for name, target in reversed([*MODULES.items()]) if name.endswith(("_proj", "lm_head"))},
-    "proj": "o_proj", "kv_down": "kv_a_proj_with_mqa",
+    "proj": "o_proj", "kv_down": "kv_a_proj_with_mqa", "router": "gate", "shared_gate": "shared_expert_gate",
 }  # fmt: skip
 # Of transformers and LLaMA-Factory, which apply Liger's loss with the rest, and of axolotl.
 FUSED_LOSS: Final = ("use_liger_kernel", "liger_fused_linear_cross_entropy", "cut_cross_entropy")
@@ -54,7 +53,6 @@ ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-eager": "huggingface-deepspeed",
     "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
 }
-DEFAULT_TARGETS: Final = ("q", "v")  # of PEFT for most models: peft/utils/constants.py
 # Words of a command line that are objectives of TRL.
 SCRIPTS: Final = ("sft", "dpo", "orpo", "cpo", "grpo", "rloo", "ppo", "kto", "reward", "gkd", "online_dpo")
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
@@ -83,6 +81,8 @@ class Program:
     fsdp_by_options: bool = False  # whether an option of FSDP turns it on
     starts: bool = False  # whether it starts the processes
     joined: bool = False  # whether names of modules are one text
+    all_layers: str = "all"  # what adapters of all layers stand in: a group of `core.adapters`
+    converts_experts: bool = True  # whether its PEFT finds experts that transformers stacks: since 0.19
     names: Mapping[str, str] = field(default_factory=dict)  # its own -> those of the Trainer
     prefixes: Mapping[str, str]  # of names of the Trainer and Accelerate -> its own
     # Settings that it writes: `always`, for packed documents, adapters and so on; then by fact and value
@@ -210,15 +210,23 @@ class Program:
         modules = settings.get("lora_target_modules", self.usual.get("lora_target_modules"))
         if isinstance(modules, str) and self.joined:
             modules = [part.strip() for part in modules.split(",")]
-        if settings.is_on("lora_target_linear") or modules in (["all"], ["all-linear"]):
-            targets: tuple[str, ...] = ("all",)
+        if settings.is_on("lora_target_linear") or modules == ["all"]:
+            targets: tuple[str, ...] = (self.all_layers,)
+        elif modules == ["all-linear"]:
+            targets = ("all",)
         else:
-            targets = targets_of("lora_target_modules", _listed(modules)) if modules else DEFAULT_TARGETS
+            targets = targets_of("lora_target_modules", _listed(modules)) if modules else (DEFAULT,)
         dropout = self.usual["lora_dropout"] > 0
         if settings.get("lora_dropout") is not None:
             dropout = probability(settings, "lora_dropout")
         rank = settings.number("lora_r", default=self.usual["lora_r"])
-        adapters = Adapters(rank=rank, targets=targets, base=self._base(settings), dropout=dropout)  # type: ignore[arg-type]
+        adapters = Adapters(
+            rank=rank,
+            targets=targets,
+            base=self._base(settings),  # type: ignore[arg-type]
+            dropout=dropout,
+            experts="peft" if self.converts_experts else "each",
+        )
         return facts | {"adapters": adapters}
 
     def _has_adapters(self, settings: Settings) -> bool:
@@ -412,19 +420,9 @@ class Program:
                 "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
                 " a configuration can be given with --beside"
             )
-        if self._has_adapters(settings):
-            if not (settings.get("lora_target_modules") or settings.is_on("lora_target_linear")):
-                notes += ["adapters of queries and values, PEFT's default for most models"] * (
-                    "lora_target_modules" not in self.usual
-                )
-            if (
-                self._base(settings) == "16-bit"
-                and "dtype" in self.weights
-                and self._loaded(settings) == "fp32"
-            ):
-                notes.append(
-                    "the frozen model is in 16 bits; TRL loads it in fp32 unless dtype says otherwise"
-                )
+        is_frozen = self._has_adapters(settings) and self._base(settings) == "16-bit"
+        if is_frozen and "dtype" in self.weights and self._loaded(settings) == "fp32":
+            notes.append("the frozen model is in 16 bits; TRL loads it in fp32 unless dtype says otherwise")
         if str(settings.get("optim", "")).startswith("paged_"):
             notes.append("states of the paged optimizer stay on the device")
         return tuple(notes)

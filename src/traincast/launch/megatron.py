@@ -228,7 +228,7 @@ def read_adapters(settings: Settings) -> Facts:
     modules = settings.get("peft.target_modules") or tuple(BRIDGE_NAMES.values())
     targets = targets_of("peft.target_modules", modules)
     rank, dropout = settings.number("peft.dim", default=BRIDGE_RANK), probability(settings, "peft.dropout")
-    return {"adapters": Adapters(rank=rank, targets=targets, dropout=dropout)}
+    return {"adapters": Adapters(rank=rank, targets=targets, dropout=dropout, experts="each")}
 
 
 def write_positions(facts: Facts) -> Values:

@@ -13,6 +13,7 @@ from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
+from traincast.launch.adapters import notes
 from traincast.launch.beside import with_files_beside
 from traincast.launch.canonical import (
     FULL_LENGTH,
@@ -362,6 +363,7 @@ def complete_launch(
         raise InputError(reading.path, [f"gpus = {facts['gpus']}: {needed}"])
     if transformer is None:
         raise InputError(reading.path, ())  # what is wrong with it was said before
+    assumed += notes(transformer, facts.get("adapters"))
     if transformer.experts is None:
         completed = {name: value for name, value in completed.items() if name not in ("ep", "etp")}
     plan = plan_from_facts(completed, transformer)

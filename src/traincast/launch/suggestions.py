@@ -13,7 +13,7 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.launch.canonical import PLACEMENT_KNOBS, Facts, launch_facts
 from traincast.launch.format import Format, not_expressed
 from traincast.launch.settings import Settings, value_text
-from traincast.planner.framework_spaces import UNPIPELINED, Framework
+from traincast.planner.framework_spaces import EXPERTS_ON_TENSOR_RANKS, UNPIPELINED, Framework
 from traincast.planner.recommend import FIT_PROBABILITY
 from traincast.step.estimate import Estimate, estimate
 
@@ -55,7 +55,7 @@ class SettingChange:
             knobs |= {"cp_kind": "ring"}
         knobs["layout"] = _layout(plan, pp * knobs.get("vp", plan.vp), layers)
         if plan.etp > 1:
-            knobs["etp"] = tp
+            knobs.setdefault("etp", tp)
         if knobs.get("recompute", "full") != "full":
             knobs["recompute_every"] = 1
         try:
@@ -119,6 +119,13 @@ def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[Setti
         yield SettingChange({axis: 0.5, "dp": 2})
     for name in ("mbs",) if model.experts is None else ("mbs", "ep"):
         yield from (SettingChange({name: factor}) for factor in (2, 0.5, 4, 0.25))
+    if model.experts is not None and EXPERTS_ON_TENSOR_RANKS in space.rules:
+        for factor in (2, 0.5, 4, 0.25):
+            etp = 1 if plan.ep * factor > 1 else plan.tp
+            if etp != plan.etp:
+                yield SettingChange({"ep": factor}, {"etp": etp})
+        if plan.ep == 1 and plan.tp == 1:
+            yield SettingChange({"tp": 2, "dp": 0.5}, {"etp": 2})
     choices: list[tuple[str, Iterable[Any]]] = []
     if model.experts is not None and plan.tp > 1:
         choices += [("etp", [1 if plan.etp > 1 else plan.tp])]

@@ -9,9 +9,11 @@ from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.canonical import Facts, model_facts
+from traincast.launch.defaults import parser_defaults
 from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, not_allowed, whole_number
 from traincast.launch.table import Values, load_document
+from traincast.launch.text_formats import TEXT_FORMATS
 
 FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = {
     **load_document("torchtitan")["flavours"],
@@ -41,9 +43,24 @@ SCHEDULE_NAMES: Final[Mapping[str, ScheduleName]] = {  # of torchtitan -> schedu
 RESHARD_POLICIES: Final = {2: "never", 3: "always"}  # by ZeRO stage
 PARALLELISM: Final = "parallelism."
 REPLICATE, SHARD = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("replicate", "shard"))
-PP, CP = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("pp", "cp"))
+PP, CP, TP, EP = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("pp", "cp", "tp", "ep"))
+EXPERT_TP: Final = f"{PARALLELISM}expert_tensor_parallel_degree"  # in the TOML of 2025
 RESHARD: Final = f"{PARALLELISM}fsdp_reshard_after_forward"
 MICROBATCH: Final = f"{PARALLELISM}pipeline_parallel_microbatch_size"
+LOCAL_BATCH, GLOBAL_BATCH, SEQ = (
+    f"training.{name}" for name in ("local_batch_size", "global_batch_size", "seq_len")
+)
+CONTEXT, TOKENS_OF_MICROBATCH = (
+    f"training.{name}" for name in ("max_context_length", "num_tokens_per_microbatch_per_dp_rank")
+)
+IN_TOKENS: Final = {  # setting -> that which counts sequences
+    TOKENS_OF_MICROBATCH: LOCAL_BATCH, "training.num_tokens_per_dp_rank": LOCAL_BATCH,
+    "training.num_tokens_per_train_step": GLOBAL_BATCH, "training.num_tokens_per_step": GLOBAL_BATCH,
+}  # fmt: skip
+STATED: Final = (  # settings with defaults that the prediction depends on most, and their older names
+    (LOCAL_BATCH, "training.batch_size", MICROBATCH), (SEQ,), (RESHARD,),
+    ("compile.enable", "training.compile"),
+)  # fmt: skip
 SCHEDULE: Final = f"{PARALLELISM}pipeline_parallel_schedule"
 LAYERS_PER_STAGE: Final = f"{PARALLELISM}pipeline_parallel_layers_per_stage"
 MODULES: Final = f"{PARALLELISM}module_fqns_per_model_part"
@@ -117,24 +134,75 @@ def read_sharded_data(settings: Settings) -> Facts:
 write_sharded_data = write_data
 
 
+def write_experts(facts: Facts) -> Values:
+    """Write expert parallelism; without it torchtitan shards the width of experts over tensor ranks."""
+    return {EP: facts["ep"]} if facts.get("ep", 1) > 1 else {}
+
+
+def read_experts(settings: Settings) -> Facts:
+    """Read how experts are sharded: by expert, else over tensor ranks as the rest of the model.
+
+    torchtitan 0.3.0, models/common/moe_sharding.py: set_moe_sharding_config.
+    """
+    ep = settings.size(EP, 1)
+    return {"ep": ep, "etp": settings.size(TP, 1) if ep == 1 else 1}
+
+
+def write_experts_of_2025(facts: Facts) -> Values:
+    """Write expert parallelism, and tensor parallelism inside of experts where there are both."""
+    etp = facts.get("etp", 1)
+    both = facts.get("ep", 1) > 1 and etp > 1
+    return {**write_experts(facts), **({EXPERT_TP: etp} if both else {})}
+
+
+def read_experts_of_2025(settings: Settings) -> Facts:
+    """Read how experts are sharded: by expert and, where stated, over tensor ranks; else over tensor ranks.
+
+    pytorch/torchtitan f541d91, models/llama4/infra/parallelize.py: apply_moe_ep_tp.
+    """
+    facts = read_experts(settings)
+    return facts if facts["ep"] == 1 else facts | {"etp": settings.size(EXPERT_TP, 1)}
+
+
+def in_sequences(settings: Settings) -> Settings:
+    """Return settings with sequences in place of tokens, which torchtitan counts since August 2026."""
+    settings = Settings(settings)
+    length = settings.pop(CONTEXT, settings.get(SEQ))
+    if not (isinstance(length, int) and length > 0):
+        return settings
+    settings[SEQ] = length
+    pipeline = settings.number(PP, default=1) > 1
+    for name, counted in IN_TOKENS.items():
+        tokens = settings.pop(name, -1)
+        if isinstance(tokens, int) and tokens > 0:
+            of_stage = pipeline and name == TOKENS_OF_MICROBATCH
+            settings[MICROBATCH if of_stage else counted] = max(tokens // length, 1)
+    return settings
+
+
+def parse_toml(text: str) -> Settings:
+    """Read the settings of a TOML file."""
+    return in_sequences(TEXT_FORMATS[".toml"].read(text))
+
+
 def write_batch(facts: Facts) -> Values:
     """Write the batch of a rank; with a pipeline that of all its micro-batches."""
     pipeline = facts["pp"] > 1
     return {
-        "training.local_batch_size": max(facts["gbs"] // facts["dp"], 1) if pipeline else facts["mbs"],
-        "training.global_batch_size": facts["gbs"],
-        "training.seq_len": facts["seq"],
+        LOCAL_BATCH: max(facts["gbs"] // facts["dp"], 1) if pipeline else facts["mbs"],
+        GLOBAL_BATCH: facts["gbs"],
+        SEQ: facts["seq"],
         **({MICROBATCH: facts["mbs"]} if pipeline else {}),
     }
 
 
 def read_batch(settings: Settings) -> Facts:
     """Read micro-batch, batch and sequence length."""
-    local = settings.size("training.local_batch_size", settings.size("training.batch_size", 8))
+    local = settings.size(LOCAL_BATCH, settings.size("training.batch_size", 8))
     mbs = settings.size(MICROBATCH, 1) if settings.size(PP, 1) > 1 else local
-    gbs = settings.size("training.global_batch_size", 0)
+    gbs = settings.size(GLOBAL_BATCH, 0)
     batch = {"gbs": gbs} if gbs else {"accumulation": max(local // mbs, 1)}
-    return {"mbs": mbs, **batch, "seq": settings.size("training.seq_len", 2048)}
+    return {"mbs": mbs, **batch, "seq": settings.size(SEQ, 2048)}
 
 
 def default_split(layers: int, chunks: int) -> tuple[int, ...]:
@@ -224,13 +292,21 @@ def _converters(settings: Settings) -> str:
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
-    """Return what is assumed: that a float8 section that no converter uses changes nothing."""
+    """Return what is assumed: defaults, and that a float8 section that no converter uses changes nothing."""
+    usual = parser_defaults("torchtitan", "trainer")
+    absent = [
+        f"{names[0]} = {usual[names[0]]}" for names in STATED if not any(name in settings for name in names)
+    ]
+    notes = [f"not set, at torchtitan's default: {', '.join(absent)}"] * bool(absent)
     sections = {name.rpartition(".")[0] for name in settings if "float8" in name and settings.is_on(name)}
     if not sections or "float8" in _converters(settings) or settings.any_on(*OLD_FLOAT8):
-        return ()
-    return tuple(
-        f"[{section}] has no effect: model.converters does not name float8; products are in 16 bits"
-        for section in sorted(sections)
+        return tuple(notes)
+    return (
+        *notes,
+        *(
+            f"[{section}] has no effect: model.converters does not name float8; products are in 16 bits"
+            for section in sorted(sections)
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from traincast.launch.python_source import MAX_CALLS, called, constant, function
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
 from traincast.launch.text_formats import comments
-from traincast.launch.torchtitan import FLAVOURS, default_settings
+from traincast.launch.torchtitan import FLAVOURS, default_settings, in_sequences
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",
@@ -24,7 +24,6 @@ CLASSES: Final = {section: title for title, section in SECTIONS.items()}
 RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "none": "None"}
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 OTHER_CONVERTERS: Final = r"(?!LMHeadCast|ModelConfig|\w*GroupedExperts)\w+Converter"
-TOKEN_SETTINGS: Final = ("num_tokens_per_microbatch_per_dp_rank", "max_context_length")
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 
 {head}
@@ -137,7 +136,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
             case ast.Assign(targets=[ast.Attribute(value=ast.Attribute(attr=section), attr=name), *_]):
                 if section in CLASSES:  # config.parallelism.tensor_parallel_degree = 8
                     settings[f"{section}.{name}"] = constant(node.value)
-    return _with_tokens(settings)
+    return in_sequences(settings)
 
 
 def _describes_run(function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> bool:
@@ -152,25 +151,6 @@ def _nodes_of(name: str, functions: Mapping[str, ast.FunctionDef], depth: int = 
         return own
     inner = (other for other in dict.fromkeys(map(called, own)) if other in functions and other != name)
     return [node for other in inner for node in _nodes_of(other, functions, depth + 1)] + own
-
-
-def _with_tokens(settings: Settings) -> Settings:
-    """Return settings with sequences in place of tokens, which torchtitan counts since 2026."""
-    tokens, length = (settings.get(f"training.{name}") for name in TOKEN_SETTINGS)
-    step = settings.get("training.num_tokens_per_train_step", -1)
-    if isinstance(length, int) and length > 0:
-        for name in (*TOKEN_SETTINGS, "num_tokens_per_train_step"):
-            settings.pop(f"training.{name}", None)
-        settings["training.seq_len"] = length
-        pipeline = settings.number("parallelism.pipeline_parallel_degree", default=1) > 1
-        if isinstance(tokens, int):
-            name = (
-                "parallelism.pipeline_parallel_microbatch_size" if pipeline else "training.local_batch_size"
-            )
-            settings[name] = max(tokens // length, 1)
-        if isinstance(step, int) and step > 0:
-            settings["training.global_batch_size"] = max(step // length, 1)
-    return settings
 
 
 def _of_call(node: ast.Call) -> Values:

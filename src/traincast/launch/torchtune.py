@@ -85,6 +85,7 @@ def read_training(settings: Settings) -> Facts:
         targets=targets or ("",),
         base="nf4" if packed else "16-bit",  # torchao's NF4: scales of 64 weights in 8 bits
         dropout=probability(settings, "model.lora_dropout"),
+        experts="each",
     )
     return facts | {"adapters": adapters}
 

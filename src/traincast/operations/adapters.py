@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.adapters import PACKED
+from traincast.core.adapters import PACKED, ROUTING
 from traincast.core.quantities import Column
 from traincast.operations.elementwise import dropout, moved
 from traincast.operations.linear import linear
@@ -22,6 +22,7 @@ from traincast.operations.operation import Collective, Gemm, Operation, PassCoun
 from traincast.operations.sharding import Sharding
 
 ROW_PARALLEL: Final = ("output projection", "down projection")
+WHOLE: Final = ("q_down", "kv_down", *ROUTING)  # every tensor rank has all of it
 # Of other roles: their name.
 TARGETS: Final = {"output projection": "proj", "down projection": "fc2", "input projection": "in_proj"}
 
@@ -147,17 +148,19 @@ def _outputs(op: Operation, sharding: Sharding, joined: bool) -> dict[str, Colum
 
 def _adapters(op: Operation, sharding: Sharding) -> Iterator[Operation]:
     """Yield the adapters of a linear layer: the first saves the input that all share, or each a copy."""
-    targets = sharding.model.adapter_targets
+    ranks = sharding.model.adapter_ranks(op.experts)
     outputs = _outputs(op, sharding, joined=True) | _outputs(op, sharding, joined=False)
     shared: Column = 0.0
-    if op.role == "kv_down" and not targets & {"q_down", "q_up"}:  # else that of the queries saves its input
+    # The adapter of the queries saves the same input, if there is one.
+    if op.role == "kv_down" and not ranks.keys() & {"q_down", "q_up"}:
         product = _product(op)
         shared = sharding.E * product.m * product.k
-    saved = op.saved_bytes / sharding.sizes.saved_operand + shared
+    sizes = sharding.plain_sizes if op.role in ROUTING else sharding.sizes
+    saved = op.saved_bytes / sizes.saved_operand + shared
     gathers = tuple(call for call in op.backward.collectives if call.kind == "all-gather")
     for target, o in outputs.items():
-        if target in targets:
-            yield from _adapter(op, sharding, target, o, saved, gathers)
+        if target in ranks:
+            yield from _adapter(op, sharding, target, o, ranks[target], saved, gathers)
             gathers = ()
             if sharding.assumptions.memory.shares_adapter_inputs:
                 saved = 0 * saved
@@ -168,16 +171,17 @@ def _adapter(
     sharding: Sharding,
     target: str,
     o: Column,
+    r: int,
     saved: Column,
     gathers: tuple[Collective, ...],
 ) -> Iterator[Operation]:
-    """Yield an adapter of local output width o, which saves `saved` bytes of its input.
+    """Yield an adapter of rank r and local output width o, which saves `saved` bytes of its input.
 
     Its result is added to the frozen one; backward adds the gradients of the input.
     """
     adapters, product, sizes = sharding.model.adapters, _product(op), sharding.plain_sizes
     assert adapters is not None
-    r, rows, i = adapters.rank, product.m * product.batch, product.k
+    rows, i = product.m * product.batch, product.k
     copies = None if product.layout == "one" else product.batch
     summed: tuple[Collective, ...] = ()
     returned: tuple[Collective, ...] = ()
@@ -185,7 +189,7 @@ def _adapter(
     if op.role in ROW_PARALLEL and not op.experts:
         summed, returned = sharding.partial_sum_comms(r)
         out_rows = sharding.residual_shape[0]
-    elif op.role not in (*ROW_PARALLEL, "q_down", "kv_down"):  # B is sharded: its gradient is a partial sum
+    elif op.role not in (*ROW_PARALLEL, *WHOLE):  # B is sharded: its gradient is a partial sum
         returned = (Collective("all-reduce", sizes.E * rows * r, "etp" if op.experts else "tp"),)
     name = f"{op.name}.{target}"
     if adapters.dropout:

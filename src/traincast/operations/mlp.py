@@ -49,7 +49,8 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     router = linear("experts.router", sharding.plain_sizes, n, model.hidden, config.experts + config.zero)
     weights = router.weights + (config.experts + config.zero if config.router_bias else 0)
     saved = (0 if config.shared_ffn else 1) * router.saved_bytes  # shared experts save the same input
-    yield replace(router, weights=weights, saved_bytes=saved, module="experts", recomputed_with="norms")
+    router = replace(router, weights=weights, saved_bytes=saved, role="router")
+    yield replace(router, module="experts", recomputed_with="norms")
     if config.width:
         into = linear("experts.into_latent", sharding.plain_sizes, n, model.hidden, config.width)
         yield replace(into, saved_bytes=0 * into.saved_bytes, module="experts", recomputed_with="norms")
@@ -67,7 +68,8 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
         yield from mlp(sharding, config.shared_ffn, "shared", ends_layer=False)
         if config.shared_gate:  # one number of a token, by which the result is multiplied
             gate = linear("shared.gate", sharding.plain_sizes, n, model.hidden, 1)
-            yield replace(gate, saved_bytes=0 * gate.saved_bytes, module="experts", recomputed_with="norms")
+            gate = replace(gate, saved_bytes=0 * gate.saved_bytes, role="shared_gate")
+            yield replace(gate, module="experts", recomputed_with="norms")
 
 
 def _permutation(

@@ -29,7 +29,7 @@ Role = Literal[  # what selective recomputation of single operations (torchtitan
     "", "qkv", "input projection", "core attention", "output projection", "attention norm", "up projection",
     "activation", "down projection",
     # those that adapters distinguish besides
-    "head", "q_down", "q_up", "kv_down", "kv_up",
+    "head", "q_down", "q_up", "kv_down", "kv_up", "router", "shared_gate",
 ]  # fmt: skip
 CollectiveKind = Literal[  # "send" passes a block to the neighbour in a ring
     "all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"

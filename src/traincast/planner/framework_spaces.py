@@ -545,6 +545,19 @@ UNTIED_PIPELINE: Final = Rule(  # the same function
     lambda model, plan, gbs: (plan.pp == 1) | (not model.tied),
     search_only=True,
 )
+# torchtitan 0.3.0, torchtitan/models/common/moe_sharding.py: experts lie on ranks of ep, or on those of tp
+EXPERTS_ON_TENSOR_RANKS: Final = Rule(
+    "torchtitan shards experts over tensor ranks where it has no expert parallelism (etp is tp)",
+    ("tp", "ep", "etp"),
+    lambda model, plan, gbs: True if model.experts is None else (plan.ep > 1) | (plan.etp == plan.tp),
+    search_only=True,
+)
+WHOLE_EXPERTS: Final = Rule(
+    "torchtitan shards no expert over tensor ranks beside expert parallelism (etp is 1)",
+    ("ep", "etp"),
+    lambda model, plan, gbs: True if model.experts is None else (plan.ep == 1) | (plan.etp == 1),
+    search_only=True,
+)
 
 
 # transformers 5.23, distributed/tensor_parallel.py: only quantized layers with _hf_quantized_needs_local_tp,
@@ -712,7 +725,14 @@ FRAMEWORKS: Final = {
             assumptions="torchtitan-2025",
             also_called=("titan", "torch-titan"),
             usual_zero=3,  # fsdp_reshard_after_forward = "default": no stage 2 without a pipeline
-            rules=(_no_packed_weights("torchtitan"), SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS),
+            rules=(
+                _no_packed_weights("torchtitan"),
+                SHARDED_KV_HEADS,
+                UNTIED_PIPELINE,
+                EXPERTS_ON_TENSOR_RANKS,
+                WHOLE_EXPERTS,
+                EQUAL_SHARDS,
+            ),
             on_request=("ring",),  # releases before 0.3 could exchange keys and values so
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),

@@ -60,7 +60,8 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
     parts_left = [content.get("left_out"), None if row or seen else _left_out(document)]
     left_out = ", ".join(dict.fromkeys(filter(None, parts_left))) or None
-    header = {"name": name, "source": place, "left_out": left_out}
+    whole_type = str(document.get("model_type") or model_type)  # of a multimodal model that of the whole
+    header = {"name": name, "source": place, "transformers_type": whole_type, "left_out": left_out}
     return {key: value for key, value in (content | header).items() if value is not None}
 
 

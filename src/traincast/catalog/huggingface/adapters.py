@@ -6,21 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.catalog.documents import read
-from traincast.core.adapters import METHODS, Adapters, parse_training
+from traincast.core.adapters import METHODS, MODULES, Adapters, parse_training
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 
-MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron, torchtune -> target
-    "q_proj": "q", "k_proj": "k", "v_proj": "v", "query": "q", "key": "k", "value": "v",
-    "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv", "Wqkv": "qkv", "linear_qkv": "qkv",
-    "q_a_proj": "q_down", "q_b_proj": "q_up", "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up",
-    "o_proj": "proj", "out_proj": "proj", "output_proj": "proj", "dense": "proj", "linear_proj": "proj",
-    "in_proj": "in_proj",
-    "gate_proj": "gate", "up_proj": "up", "down_proj": "fc2", "gate_up_proj": "fc1", "w1": "gate", "w3": "up",
-    "w2": "fc2", "fc1": "fc1", "fc2": "fc2", "c_fc": "fc1", "dense_h_to_4h": "fc1", "dense_4h_to_h": "fc2",
-    "linear_q_proj": "q", "linear_q_down_proj": "q_down", "linear_q_up_proj": "q_up",
-    "linear_kv_down_proj": "kv_down", "linear_kv_up_proj": "kv_up",
-    "linear_fc1": "fc1", "linear_fc2": "fc2", "lm_head": "head", "all-linear": "all",
-}  # fmt: skip
 # Settings that would train or compute something else, with the values that do not
 NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "peft_type": ("LORA",), "bias": ("none", None), "use_dora": (False, None), "modules_to_save": ([], None),
