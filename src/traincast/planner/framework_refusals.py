@@ -42,10 +42,10 @@ class Refusal:
         return "+".join(word for word in value.split("+") if word not in self.values) or "none"
 
 
-MEGATRON: Final = "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py"
-ARGUMENTS: Final = "Megatron-Core 0.16.1, megatron/training/arguments.py"
-OPTIMIZER: Final = "Megatron-Core 0.16.1, megatron/core/optimizer/optimizer_config.py"
-MUON: Final = "Megatron-Core 0.16.1, megatron/core/optimizer/muon.py"
+MEGATRON: Final = "Megatron-Core 0.19.2, megatron/core/transformer/transformer_config.py"
+ARGUMENTS: Final = "Megatron-Core 0.19.2, megatron/training/arguments.py"
+OPTIMIZER: Final = "Megatron-Core 0.19.2, megatron/core/optimizer/optimizer_config.py"
+MUON: Final = "Megatron-Core 0.19.2, megatron/core/optimizer/__init__.py"
 FORKS: Final = ("megatron-deepspeed-2022",)  # stacks of software that refuses other things than its framework
 TORCHTITAN: Final = "torchtitan 0.3.0, torchtitan/config/configs.py"
 DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
@@ -89,6 +89,14 @@ REFUSALS: Final = (
     ),
     Refusal(
         "megatron",
+        "ep_overlap",
+        ON,
+        {"recompute": "experts"},
+        "overlap of expert communication does not support recomputation of experts (moe), since 0.17",
+        MEGATRON,
+    ),
+    Refusal(
+        "megatron",
         "tp_overlap",
         ON,
         {"sp": False},
@@ -116,7 +124,7 @@ REFUSALS: Final = (
         ON,
         {"sp": False},
         "overlap of tensor-parallel communication needs sequence parallelism, in every framework",
-        "Megatron-Core 0.16.1, torchtitan 0.3.0, nanotron 00708b8",
+        "Megatron-Core 0.19.2, torchtitan 0.3.0, nanotron 00708b8",
     ),
     Refusal(
         "nanotron",
