@@ -1,4 +1,4 @@
-"""Launches that are written keep the rules that Megatron-Core 0.16.1 checks at its start."""
+"""Launches that are written keep the rules that Megatron-Core 0.19.2 checks at its start."""
 
 import re
 

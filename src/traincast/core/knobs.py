@@ -26,6 +26,8 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modul
     "per-op": frozenset({"per-op"}),
     # queries, keys and values of latent attention (Megatron-Core's name)
     "mla_up_proj": frozenset({"latent"}),
+    # the gated norm of a delta net's result, and the exchange that follows (Megatron-Core's name)
+    "gdn_norm_out": frozenset({"gated_norm"}),
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")
 MAX_CHUNKS: Final = 1 << 16  # largest number of chunks that a layout may repeat

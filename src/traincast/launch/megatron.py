@@ -20,7 +20,7 @@ from traincast.launch.table import Values
 ARGUMENTS: Final = Arguments("megatron_arguments")
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention", "layernorm": "norms", "moe_act": "activation", "mlp": "mlp", "moe": "experts",
-    "mla_up_proj": "mla_up_proj",
+    "mla_up_proj": "mla_up_proj", "gdn_norm_out": "gdn_norm_out",
 }  # fmt: skip
 OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
     "checkpoint_activations": "full", "activations_checkpoint_method": "full",
@@ -30,7 +30,9 @@ CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
-MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
+MOMENTS: Final = {  # optimizer -> precision of its moments
+    "adam-8bit": "fp8", "adam-bf16": "bf16", "adam-aware": "fp32",
+}  # fmt: skip
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
 LAYERS: Final = ("num_layers", "encoder_num_layers")
@@ -527,6 +529,8 @@ def write_recompute(facts: Facts) -> Values:
         return {"recompute_granularity": "full", **_recomputed_layers(facts)}
     if "experts.experts" not in facts or not facts.get("grouped_gemm", True):
         modules -= {"activation"}  # moe_act applies to experts only, in one kernel
+    if "gated_delta.key_heads" not in facts:
+        modules -= {"gdn_norm_out"}  # which is refused without a delta net (transformer_config.py)
     names = tuple(name for name, module in RECOMPUTE_MODULES.items() if module in modules)
     return {"recompute_granularity": "selective", "recompute_modules": names} if names else {}
 
@@ -640,6 +644,13 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         "zero = 1: in bf16 DeepSpeed shards the optimizer at stage 0 as well": (
             settings.is_on("bf16")
             and str(settings.get("zero_stage", settings.get(STAGE))).removesuffix(".0") == "0"
+        ),
+        "Megatron-LM 0.19 should refuse this launch: it has disabled --cross-entropy-fusion-impl te for its"
+        " instability (megatron/training/arguments.py); 0.18 runs it": (
+            settings.is_on("cross_entropy_loss_fusion")
+            and settings.get("cross_entropy_fusion_impl") == "te"
+            and str(settings.get("program")).endswith(".py")
+            and not settings.is_on("recipe")
         ),
         "shared experts are not recomputed": "shared_experts"
         in value_text(settings.get("recompute_modules")),

@@ -83,12 +83,16 @@ FEATURES: Final = (
         "megatron", "layout", (2025, 6), f"{MEGATRON} 77732c3628, pipeline-model-parallel-layout",
         until=EVEN_CHUNKS,
     ),
+    Feature(  # in 0.19.0, of August 2026
+        "megatron", "recompute", (2026, 6), f"{MEGATRON} ff5264c33d, gdn_norm_out, #4715",
+        frozenset({"gdn_norm_out"}),
+    ),
     Feature(  # in 0.18.0, of June 2026
-        "megatron", "cp", (2026, 4), f"{MEGATRON} 20ba03fec0, gated delta net with context parallelism, #2642",
+        "megatron", "cp", (2026, 4), f"{MEGATRON} 20ba03fec0, context parallel gated delta net, #2642",
         until=NO_CONTEXT,
     ),
     Feature(  # in 0.18.0 as well
-        "megatron", "pp", (2026, 5), f"{MEGATRON} 286445c28a, multi-token prediction beside ep_overlap, #4796",
+        "megatron", "pp", (2026, 5), f"{MEGATRON} 286445c28a, ep_overlap and MTP without pp, #4796",
         until=PIPED_PREDICTION,
     ),
     Feature("torchtitan", "schedule", (2025, 2), "pytorch/torchtitan 3996b634a, #817", frozenset({"zb-v"})),

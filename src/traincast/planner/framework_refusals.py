@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
+from traincast.core.precision import OPTIMIZERS
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
 NANOTRON: Final = "huggingface/nanotron 00708b8, src/nanotron"
 ON: Final = frozenset({True})
 HOST: Final = "of optimizers Adam alone runs on the host"
+AWARE: Final = {name for name, optimizer in OPTIMIZERS.items() if optimizer.precision_aware}
 SHARDED: Final = "needs the distributed optimizer (zero 1)"
 # Of Megatron: source, choice and its values, conditions, reason
 MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]] = (
@@ -66,7 +68,7 @@ MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]]
     (OPTIMIZER, "offload", {"optimizer"}, {"zero": 0}, f"Adam on the host {SHARDED}"),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "sgd"}, HOST),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "muon"}, HOST),
-    (OPTIMIZER, "optimizer_kind", {"adam-8bit", "adam-bf16"}, {"zero": 0}, f"Adam of few bits {SHARDED}"),
+    (OPTIMIZER, "optimizer_kind", AWARE, {"zero": 0}, f"precision-aware Adam {SHARDED}"),
     (ARGUMENTS, "zero", {2, 3}, {"optimizer_kind": "muon"}, "Muon does not support Megatron-FSDP"),
     (MUON, "optimizer_kind", {"muon"}, {"precision": "fp16"}, "Muon does not support fp16"),
 )

@@ -22,7 +22,17 @@ VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is kn
 # Knobs in which plans of a family differ.
 VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order")
 # Modules by the work that recomputing them repeats: elementwise, one product, core attention, many products.
-RECOMPUTED_WORK: Final = ("norms", "activation", "latent", "attention", "per-op", "mlp", "experts", "full")
+RECOMPUTED_WORK: Final = (
+    "norms",
+    "gated_norm",
+    "activation",
+    "latent",
+    "attention",
+    "per-op",
+    "mlp",
+    "experts",
+    "full",
+)
 _family_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in (*VARIED, *PLACEMENTS)))
 _run_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name != "zero"))
 layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
