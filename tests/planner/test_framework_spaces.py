@@ -646,13 +646,12 @@ def test_megatron_overlaps_no_exchange_with_experts_that_are_recomputed():
     assert not any(columns.ep_overlap for columns in plans_of(found))
     with pytest.raises(tc.InputError, match=r"ep_overlap = True: .*recomputation of experts"):
         tc.search(MOE, H100, **asked, locks={"ep_overlap": True, "recompute": "experts+norms"})
-    assert tc.search(
-        MOE, H100, **asked, locks={"ep_overlap": True, "recompute": "norms+activation"}
-    ).candidates
+    beside = tc.search(MOE, H100, **asked, locks={"ep_overlap": True, "recompute": "norms+activation"})
+    assert beside.candidates > 0
 
 
 def test_megatron_numbers_pp_before_dp_where_experts_have_as_many_replicas():
-    """core_v0.19.2, core/parallel_state.py, initialize_model_parallel: replicas of experts, dp tp cp / (ep etp), equal dp."""
+    """core_v0.19.2, core/parallel_state.py: replicas of experts, dp tp cp / (ep etp), equal dp."""
     ordered = 0
     for model in (DENSE, MOE):
         found = tc.search(model, H100, gpus=64, gbs=64, framework="megatron", locks={"order": "tp-cp-pp-dp"})
