@@ -30,9 +30,8 @@ CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
-MOMENTS: Final = {  # optimizer -> precision of its moments
-    "adam-8bit": "fp8", "adam-bf16": "bf16", "adam-aware": "fp32",
-}  # fmt: skip
+# Optimizer that is aware of precision -> precision of its moments; empty for fp32, which is the default
+MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16", "adam-aware": ""}
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
 LAYERS: Final = ("num_layers", "encoder_num_layers")
@@ -516,7 +515,7 @@ def write_moments(facts: Facts) -> Values:
     moments, aware = MOMENTS.get(facts["optimizer_kind"]), {"use_precision_aware_optimizer": True}
     if moments:
         return aware | {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments}
-    return aware if "optimizer" in words(facts["offload"]) else {}
+    return aware if moments == "" or "optimizer" in words(facts["offload"]) else {}
 
 
 # Memory
