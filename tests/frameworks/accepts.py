@@ -11,6 +11,7 @@ import re
 import runpy
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -186,7 +187,7 @@ def megatron(path, gpus):
     for name in VARIABLES:  # of the file before
         os.environ.pop(name, None)
     words, environment = _launched(path)
-    given = dict(zip(words, words[1:], strict=False))
+    given = dict(pairwise(words))
     ranks = int(given["--nnodes"]) * int(given["--nproc-per-node"])
     assert ranks == gpus, f"{ranks} processes"
     program = next(i for i, word in enumerate(words) if word.endswith(".py"))

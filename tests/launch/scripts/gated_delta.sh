@@ -1,5 +1,6 @@
 #!/bin/bash
 # Three layers of a gated delta net, then one of attention: 16 heads of keys and 32 of values.
+export CUDA_DEVICE_MAX_CONNECTIONS=1
 torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py \
     --num-layers 12 --hidden-size 2048 --ffn-hidden-size 5120 --num-attention-heads 16 --kv-channels 256 \
     --group-query-attention --num-query-groups 2 \
