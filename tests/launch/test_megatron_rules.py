@@ -256,14 +256,18 @@ def test_the_master_copy_of_the_precision_aware_optimizer_is_not_misread(further
     assert checked.est.memory["optimizer"] == pytest.approx((master + moments) * parameters / 8, rel=1e-3)
     again = launch(FORMATS["megatron"], checked.est.model, checked.est.plan, 64, MACHINE)
     assert (AWARE in again.text) is (AWARE in further)
-    assert "optimizer_kind" not in again.not_expressed
+    assert not {"optimizer_kind", "master_copy"} & set(again.not_expressed)
 
 
 def test_optimizer_memory_of_llama_3_on_eight_ranks():
     """6 + 6/8, 8 + ... bytes: (2 + moments) / 8 of 8.03e9 parameters are 9.35, 5.61 and 3.74 GiB."""
-    sizes = {"adam": 11.22, "adam-aware": 9.35, "adam-bf16": 5.61, "adam-8bit": 3.74}
-    for kind, size in sizes.items():
-        est = tc.estimate("llama-3-8b", "dgx-h200", tc.Plan(dp=8, optimizer_kind=kind), gbs=64)
+    sizes = {
+        ("adam", "usual"): 11.22, ("adam", "remainder"): 9.35, ("adam-bf16", "usual"): 5.61,
+        ("adam-8bit", "usual"): 3.74, ("adam-8bit", "remainder"): 3.74, ("adam-8bit", "fp32"): 5.61,
+    }  # fmt: skip
+    for (kind, copy), size in sizes.items():
+        plan = tc.Plan(dp=8, optimizer_kind=kind, master_copy=copy)
+        est = tc.estimate("llama-3-8b", "dgx-h200", plan, gbs=64)
         assert est.memory["optimizer"] / 2**30 == pytest.approx(size, abs=0.01)
 
 
@@ -275,20 +279,23 @@ def test_adam_of_other_frameworks_has_whole_master_copies():
         assert est.memory["optimizer"] / 2**30 == pytest.approx(6 / 8 * 8.03e9 / 2**30, rel=1e-3)
 
 
+MOMENTS_IN_BF16 = ("optimizer.exp_avg_dtype=torch.bfloat16", "optimizer.exp_avg_sq_dtype=torch.bfloat16")
+
+
 @pytest.mark.parametrize(
-    ("further", "kind"),
+    ("further", "stored"),
     [
-        ((), "adam-aware"),
-        (("optimizer.store_param_remainders=true",), "adam-aware"),
-        (("optimizer.store_param_remainders=false",), "adam"),
-        (("optimizer.optimizer_cpu_offload=true",), "adam"),
+        ((), "remainder"),
+        (("optimizer.store_param_remainders=true",), "remainder"),
+        (("optimizer.store_param_remainders=false",), "usual"),
+        (("optimizer.optimizer_cpu_offload=true",), "usual"),
+        (MOMENTS_IN_BF16, "usual"),
+        ((*MOMENTS_IN_BF16, "optimizer.store_param_remainders=false"), "fp32"),
     ],
 )
-def test_whole_master_copies_of_megatron_bridge_are_no_misread(further, kind, tmp_path):
+def test_whole_master_copies_of_megatron_bridge_are_no_misread(further, stored, tmp_path):
     """megatron/core/optimizer/optimizer_config.py: store_param_remainders is True unless it is set."""
-    text = written(optimizer_kind="adam-aware", to="megatron-bridge").text
-    assert checked_with(tmp_path, text, *further).est.plan.optimizer_kind == kind
-    moments = ("optimizer.exp_avg_dtype=bf16", "optimizer.exp_avg_sq_dtype=bf16")
-    if further and further[0].endswith("remainders=false"):
-        with pytest.raises(tc.InputError, match="master copy is stored in fp32"):
-            checked_with(tmp_path, text, *further, *moments)
+    text = written(master_copy="remainder", to="megatron-bridge").text
+    plan = checked_with(tmp_path, text, *further).est.plan
+    assert plan.optimizer_kind == ("adam-bf16" if MOMENTS_IN_BF16[0] in further else "adam")
+    assert plan.master_copy == stored

@@ -882,7 +882,7 @@ def test_recipes_are_searched_on_request_and_what_accuracy_they_may_cost_is_said
 
 def test_every_recipe_that_can_be_asked_for_says_what_accuracy_it_may_cost():
     assert set(PRECISIONS) - set(ACCURACY["precision"]) == {"bf16", "fp32"}
-    assert set(OPTIMIZERS) - set(ACCURACY["optimizer_kind"]) == {"adam", "adam-aware"}
+    assert set(OPTIMIZERS) - set(ACCURACY["optimizer_kind"]) == {"adam"}
     assert all("(" in cost for costs in ACCURACY.values() for cost in costs.values())  # the source
 
 

@@ -251,8 +251,8 @@ class MemoryUse:
     )
     stores_remainders: bool = _is(
         False,
-        "a precision-aware optimizer, sharded alone and on the device, stores of the master copy only the 16 "
-        "bits that bf16 weights lack (store_param_remainders of Megatron-Core)",
+        "the usual master copy of Adam with moments of few bits is the half that bf16 weights lack "
+        "(store_param_remainders of Megatron-Core)",
     )
     stores_sharded_copy: bool = _is(
         True, "ZeRO-3 stores a shard of the 16-bit weights beside the master copy (DeepSpeed); FSDP casts it"

@@ -100,6 +100,11 @@ class Knobs(Generic[Number, Placement]):
     grad_dtype: str = _knob(
         "usual", "accumulated gradients: usual (assumed), 16-bit, fp32", allowed=("usual", *GRADIENTS)
     )
+    master_copy: str = _knob(
+        "usual",
+        "master copy of weights: usual (assumed), remainder (the half that bf16 weights lack), fp32",
+        allowed=("usual", "remainder", "fp32"),
+    )
     optimizer_kind: str = _knob(
         "adam", "optimizer recipe, such as adam, adam-8bit or muon", allowed=tuple(OPTIMIZERS)
     )

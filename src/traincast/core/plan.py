@@ -226,14 +226,16 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
     def master_bytes(self, assumed: Assumptions) -> float:
         """Return the size of the master copy of a parameter [byte].
 
-        Where `stores_remainders` is assumed a precision-aware optimizer stores the half that bf16 weights
-        lack (Transformer Engine 2.20.2, pytorch/optimizers/fused_adam.py). Megatron-FSDP (ZeRO 2 and 3) keeps
-        the copy itself, and Adam on the host has it in fp32 (Megatron-Core 0.19.2,
-        megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py).
+        A remainder is the half that bf16 weights lack (Transformer Engine 2.20.2,
+        pytorch/optimizers/fused_adam.py). Megatron-FSDP (ZeRO 2 and 3) keeps the copy itself, and Adam on the
+        host has it in fp32 (Megatron-Core 0.19.2, core/optimizer/cpu_offloading/hybrid_optimizer.py).
         """
-        stores = assumed.memory.stores_remainders and self.optimizer.precision_aware
+        stored = self.master_copy
+        if stored == "usual" and assumed.memory.stores_remainders and self.optimizer.precision_aware:
+            stored = "remainder"
         on_device = self.zero == 1 and "optimizer" not in words(self.offload)
-        return REMAINDER if stores and on_device and self.recipe.splits_master else self.recipe.master
+        halved = stored == "remainder" and on_device and self.recipe.splits_master
+        return REMAINDER if halved else self.recipe.master
 
     def ready(self, assumed: Assumptions) -> "Plans":
         """Return the plans with a `grad_dtype` of "usual" replaced by that of recipe or assumptions."""

@@ -48,7 +48,7 @@ class Optimizer:
     about: str
     accuracy: str = ""  # as for a precision; empty for the usual Adam
     iterations: float = 0.0  # of Newton-Schulz on a weight matrix (Muon's orthogonalisation)
-    precision_aware: bool = False  # whether Megatron-Core runs it as its precision-aware optimizer
+    precision_aware: bool = False  # whether Megatron-Core needs its precision-aware optimizer for it
 
 
 _RECIPES = (
@@ -160,13 +160,6 @@ _RECIPES = (
 )
 _OPTIMIZERS = (
     Optimizer("adam", 8.0, "Adam or AdamW, two fp32 moments (arXiv 1412.6980)"),
-    Optimizer(
-        "adam-aware",
-        8.0,
-        "AdamW, two fp32 moments, Megatron-Core's precision-aware optimizer: of the master copy it can store"
-        " the 16 bits that bf16 weights lack",
-        precision_aware=True,
-    ),
     Optimizer(
         "adam-bf16",
         4.0,

@@ -30,8 +30,8 @@ CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
-# Optimizer that is aware of precision -> precision of its moments; empty for fp32, which is the default
-MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16", "adam-aware": ""}
+MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
+MOMENT_DTYPES: Final = ("exp_avg_dtype", "exp_avg_sq_dtype")
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
 LAYERS: Final = ("num_layers", "encoder_num_layers")
@@ -470,7 +470,7 @@ def write_zero(facts: Facts) -> Values:
     zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
     if facts["optimizer_kind"] in ("muon", "sgd"):
         return {}
-    alone = is_alone(facts) and bool(write_moments(facts))
+    alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
     settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
     if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
         strategy = {"data_parallel_sharding_strategy": SHARDING_STRATEGIES[zero]}
@@ -515,7 +515,24 @@ def write_moments(facts: Facts) -> Values:
     moments, aware = MOMENTS.get(facts["optimizer_kind"]), {"use_precision_aware_optimizer": True}
     if moments:
         return aware | {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments}
-    return aware if moments == "" or "optimizer" in words(facts["offload"]) else {}
+    return aware if "optimizer" in words(facts["offload"]) else {}
+
+
+def write_master_copy(facts: Facts) -> Values:
+    """Write the precision-aware Adam where it stores a half of the master copy."""
+    return {"use_precision_aware_optimizer": True} if facts.get("master_copy") == "remainder" else {}
+
+
+def read_master_copy(settings: Settings) -> Facts:
+    """Read what the precision-aware Adam stores of the master copy, if it is not what its moments imply.
+
+    By default it stores a remainder (optimizer_config.py), on the host all of it.
+    """
+    if not settings.is_on("use_precision_aware_optimizer") or settings.is_on("optimizer_cpu_offload"):
+        return {}
+    wide = all(value_text(settings.get(name, "fp32")).endswith("32") for name in MOMENT_DTYPES)
+    whole = "store_param_remainders" in settings and not settings.is_on("store_param_remainders")
+    return {"master_copy": "fp32" if whole else "remainder"} if whole != wide else {}
 
 
 # Memory

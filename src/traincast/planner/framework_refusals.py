@@ -68,7 +68,18 @@ MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]]
     (OPTIMIZER, "offload", {"optimizer"}, {"zero": 0}, f"Adam on the host {SHARDED}"),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "sgd"}, HOST),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "muon"}, HOST),
-    (OPTIMIZER, "optimizer_kind", AWARE, {"zero": 0}, f"precision-aware Adam {SHARDED}"),
+    (OPTIMIZER, "optimizer_kind", AWARE, {"zero": 0}, f"Adam of few bits {SHARDED}"),
+    (OPTIMIZER, "master_copy", {"remainder"}, {"zero": 0}, f"a remainder of the master copy {SHARDED}"),
+    *(
+        (
+            OPTIMIZER,
+            "master_copy",
+            {"remainder"},
+            {"optimizer_kind": kind},
+            "of optimizers Adam alone stores it",
+        )
+        for kind in ("sgd", "muon")
+    ),
     (ARGUMENTS, "zero", {2, 3}, {"optimizer_kind": "muon"}, "Muon does not support Megatron-FSDP"),
     (MUON, "optimizer_kind", {"muon"}, {"precision": "fp16"}, "Muon does not support fp16"),
 )

@@ -673,7 +673,8 @@ FRAMEWORKS: Final = {
             held={
                 "precision": FP8_RECIPES,
                 "offload": ("optimizer", "activations"),
-                "optimizer_kind": ("adam-aware", "adam-bf16", "adam-8bit"),
+                "optimizer_kind": ("adam-bf16", "adam-8bit"),
+                "master_copy": ("remainder",),
                 "grad_dtype": ("16-bit",),
                 "zero": (0, 2, 3),  # the last two of Megatron-FSDP
                 "sp": (False,),

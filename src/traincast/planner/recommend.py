@@ -59,6 +59,7 @@ UNUSUAL: Final[Mapping[str, Callable[[Plan], bool]]] = {
     "offload": _differs("offload"),  # copies compete for the host's links
     "optimizer_kind": _differs("optimizer_kind"),  # can change convergence,
     "grad_dtype": _differs("grad_dtype"),  # as can rounding of accumulated gradients
+    "master_copy": _differs("master_copy"),  # of one framework's optimizer
     "tp_kind": _differs("tp_kind"),  # frameworks in use shard in one dimension
     "TP over the slow network": lambda plan: (plan.fast_tp or 1) < plan.tp,  # exposed in every layer,
     "CP over the slow network": lambda plan: (plan.fast_cp or 1) < plan.cp,  # by ring or all-to-all
