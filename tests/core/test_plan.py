@@ -94,7 +94,7 @@ def test_only_the_placement_may_be_left_open(knob):
         (
             "recompute",
             "none, full, selective, attention, activation, norms, mlp, experts, per-op, mla_up_proj"
-            ", or several of them but none and full joined by +",
+            ", gdn_norm_out, or several of them but none and full joined by +",
         ),
         ("offload", "none, optimizer, activations, weights, or several of them but none joined by +"),
     ],
