@@ -92,6 +92,10 @@ class Format:
     spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
     stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
     assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
+    # What the program has where a file leaves it out, of what rows and rules read.
+    defaults: Callable[[Settings], Values] = lambda _: {}
+    # Figures of assumptions that settings state, by path.
+    figures: Callable[[Settings], Values] = lambda _: {}
     takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
     # Name of the model that settings speak of without its sizes.
     named_model: Callable[[Settings], str] = lambda _: ""
@@ -164,12 +168,16 @@ class Format:
         """Return the settings of facts, without sections."""
         return Writing(facts, self.sections(facts)).all_settings
 
+    def with_defaults(self, settings: Settings) -> Settings:
+        """Return settings with what the program has by default."""
+        return Settings({**settings, **self.defaults(settings)})
+
     def facts(self, settings: Values, errors: ErrorCollector, known: Collection[str] = ()) -> Facts:
         """Return the facts of settings; invalid values are collected in `errors`.
 
         Those of facts that are `known` from elsewhere, or of all facts of a model where "model" is, are not.
         """
-        values, facts = Settings(settings), Facts()
+        values, facts = self.with_defaults(Settings(settings)), Facts()
         for section, rows in self.rows.items():
             for row in rows:
                 needless = (section in MODEL_SECTIONS and "model" in known) or bool(
@@ -209,6 +217,7 @@ def load_format(name: str, framework: str, conversions: object, table: str = "",
         "write": write,
         "stack": getattr(conversions, "stack", lambda _: FRAMEWORKS[framework].assumptions),
         "assumptions": getattr(conversions, "assumptions", lambda _: ()),
+        "figures": getattr(conversions, "figures", lambda _: {}),
     }
     return Format(name, framework, **texts, **parts | functions)
 

@@ -92,6 +92,7 @@ _SCRIPTS: Final = (
         name, "megatron", megatron,
         read=read_bash.settings_of, write=write, spelled=write_bash.flag,
         unread=_BRIDGE.unread + _named_beside(_WRITTEN), arguments=megatron.arguments,
+        assumptions=megatron.assumptions_of_script, defaults=megatron.defaults,
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )  # fmt: skip
@@ -148,7 +149,13 @@ FORMATS: Final[Mapping[str, Format]] = {
         ),
     )
 }
-_MEGATRON: Final = replace(FORMATS["megatron"], unread=_BRIDGE.unread, arguments=lambda _: None)
+_MEGATRON: Final = replace(
+    FORMATS["megatron"],
+    unread=_BRIDGE.unread,
+    arguments=lambda _: None,
+    assumptions=megatron.assumptions,
+    defaults=lambda _: {},
+)
 _RECIPE: Final = replace(
     FORMATS["megatron-bridge"],
     name="bridge-recipe",

@@ -13,11 +13,20 @@ from traincast.launch.arguments import Arguments
 from traincast.launch.beside import deepspeed_settings
 from traincast.launch.canonical import Facts, is_alone, normalized_recompute
 from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name
+from traincast.launch.defaults import parser_defaults
+from traincast.launch.defaults import release as release_of
 from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
 from traincast.launch.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.table import Values
 
 ARGUMENTS: Final = Arguments("megatron_arguments")
+OLD_ARGUMENTS: Final = Arguments("megatron_old_arguments")
+DEFAULTS: Final = parser_defaults("megatron", "pretrain")
+# Those that the parser still has and the program refuses (arguments.py of Megatron-Core 0.19.2, validate_args).
+REFUSED_ARGUMENTS: Final = ("batch_size", "warmup", "model_parallel_size", "checkpoint_activations")
+# Months of Megatron-LM, before an argument was taken away, whose attention is fused with --use-flash-attn only ->
+# stacks
+OLD_STACKS: Final = {"2021-01": "megatron-lm-2021", "2022-04": "megatron-lm-2021", "2023-09": "megatron-lm-2022"}
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention", "layernorm": "norms", "moe_act": "activation", "mlp": "mlp", "moe": "experts",
     "mla_up_proj": "mla_up_proj",
@@ -33,14 +42,21 @@ FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backen
 MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
+OF_SPLITS: Final = (  # of layers over pipeline stages
+    *OF_END_STAGES, "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+)  # fmt: skip
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 BERT: Final = "pretrain_bert.py"
+SCHEDULE: Final = "step_batch_size_schedule"
+DISPATCHER: Final = "moe_token_dispatcher_type"
 STAGE: Final = "deepspeed_config.zero_optimization.stage"
 GATED_DELTA: Final = ("gated_delta_net", "gdn")
 HYBRID: Final = ("hybrid_layer_pattern", "hybrid_override_pattern")
 HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
 HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
 MAX_LAYERS: Final = 10_000  # of a pattern
+STEP_OF_SCHEDULE: Final = re.compile(r"\d[\d.]{0,20}[KMBTkmbt]?:(\d{1,9})")  # tokens or samples, and batch
 HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols
     "M": "mamba2 only", "*": "attention only", "-": "dense only", "E": "moe only"
 }  # fmt: skip
@@ -124,12 +140,17 @@ def name_hybrid(settings: Settings) -> None:
         settings["spec"] = spec[-1]
 
 
+def _hybrid_pattern(settings: Settings) -> str:
+    """Return the letters of a hybrid's layers, with | between the pipeline stages; empty if there are none."""
+    return next((str(settings[name]) for name in HYBRID if settings.is_on(name)), "")
+
+
 def read_hybrid(settings: Settings) -> Facts:
     """Read a hybrid's layers, a letter for each, and its Mamba-2; without letters all layers are Mamba-2.
 
     Defaults are those of arguments.py and mamba_mixer.py.
     """
-    pattern = next((str(settings[name]) for name in HYBRID if settings.is_on(name)), "")
+    pattern = _hybrid_pattern(settings)
     program, spec = str(settings.get("program")), str(settings.get("spec"))
     if not pattern and (program.startswith(HYBRID_PROGRAMS) or spec.endswith(HYBRID_STACKS)):
         pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
@@ -372,11 +393,13 @@ def read_chunks(settings: Settings) -> Facts:
     pp, layers = settings.count("pipeline_model_parallel_size") or 1, layers_of(settings)
     layout = settings.get("pipeline_model_parallel_layout")
     if layout is not None:
-        chunks = layout_chunks(str(layout))
-        if len(chunks) % pp:
-            problem = f"{str(layout)[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
-            raise InputError("layout", [f"pipeline_model_parallel_layout = {problem}"])
-        return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
+        return _layout_facts("pipeline_model_parallel_layout", str(layout), layout_chunks(str(layout)), pp)
+    pattern = _hybrid_pattern(settings)
+    stages = pattern.partition("/")[0].split("|")
+    if len(stages) > 1:  # hybrid_layer_allocation.py, select_pipeline_segment
+        _refuse_further_splits(settings)
+        name = next(name for name in HYBRID if settings.is_on(name))
+        return _layout_facts(name, pattern, tuple(map(len, stages)), pp)
     ends = [settings.is_on(f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
     layers_per_chunk = settings.count("num_layers_per_virtual_pipeline_stage")
     vp = settings.number(
@@ -386,9 +409,25 @@ def read_chunks(settings: Settings) -> Facts:
         least=0,
     )
     uneven = any(ends) or settings.any_on(*OF_END_STAGES)
-    if pp == 1 or not layers or not (uneven or settings.count(*LAYERS)):
+    if pp == 1 or not layers or not (uneven or settings.count(*LAYERS) or pattern):
         return {"vp": vp}
     return {"vp": vp, "chunks": _chunk_layers(settings, layers, pp, vp, ends)}
+
+
+def _layout_facts(name: str, text: str, chunks: tuple[int, ...], pp: int) -> Facts:
+    """Return the facts of chunks, of which each of `pp` ranks has equally many; `text` is what names them."""
+    if len(chunks) % pp:
+        problem = f"{text[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
+        raise InputError(name, [f"{name} = {problem}"])
+    return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
+
+
+def _refuse_further_splits(settings: Settings) -> None:
+    """Refuse settings that split layers over stages beside | in a hybrid's pattern, as arguments.py does."""
+    beside = [name for name in OF_SPLITS if settings.is_on(name)]
+    if beside:
+        problem = "the | of the hybrid's layer pattern split the layers over stages: leave this out"
+        raise InputError(beside[0], [f"{name} = {value_text(settings[name])}: {problem}" for name in beside])
 
 
 def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
@@ -481,7 +520,8 @@ def write_zero(facts: Facts) -> Values:
 def read_zero(settings: Settings) -> Facts:
     """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479).
 
-    In bf16 stage 0 shards the optimizer as well (deepspeed/runtime/bf16_optimizer.py).
+    In bf16 stage 0 shards the optimizer as well (deepspeed/runtime/bf16_optimizer.py). Without a strategy
+    nothing is sharded (distributed_data_parallel_config.py); of scripts see `defaults`.
     """
     written = settings.get(STAGE)
     if settings.is_on("zero_stage") or written is not None:
@@ -497,6 +537,35 @@ def read_zero(settings: Settings) -> Facts:
         zero = int(settings.is_on("use_distributed_optimizer") or settings.get("optimizer") == "dist_muon")
     replicas = settings.number("num_distributed_optimizer_instances")
     return {"zero": zero} | ({"replicas": replicas} if replicas > 1 else {})
+
+
+# The batch
+
+
+def write_batch_schedule(facts: Facts) -> Values:
+    """Write no schedule: the global batch is one number."""
+    return {}
+
+
+def read_batch_schedule(settings: Settings) -> Facts:
+    """Read the global batch of a schedule: the last step's (core/num_microbatches_calculator.py)."""
+    steps, batch = batches_of_schedule(settings), settings.count("global_batch_size")
+    if steps and batch not in (0, steps[-1]):
+        problem = f"the last step of --{SCHEDULE.replace('_', '-')} has {steps[-1]}; Megatron-LM takes one of them"
+        raise InputError("global_batch_size", [f"global_batch_size = {batch}: {problem}"])
+    return {"gbs": steps[-1]} if steps else {}
+
+
+def batches_of_schedule(settings: Settings) -> tuple[int, ...]:
+    """Return the global batches [sequences] of a schedule such as "0:768 250B:1536"; none without one."""
+    if not settings.is_on(SCHEDULE):
+        return ()
+    text = value_text(settings[SCHEDULE]).strip("'\"")
+    steps = [STEP_OF_SCHEDULE.fullmatch(entry) for entry in text.replace(",", " ").split()]
+    if not steps or None in steps:
+        wanted = "must be steps such as 0:768 250B:1536, each from so many tokens on"
+        raise InputError(SCHEDULE, [f"{SCHEDULE} = {text[:60]!r}: {wanted}"])
+    return tuple(whole_number(SCHEDULE, step[1], 1) for step in steps if step is not None)
 
 
 # The optimizer
@@ -553,11 +622,6 @@ def read_recompute(settings: Settings) -> Facts:
         raise InputError("recompute_granularity", [problem])
     value = settings.get("recompute_modules", "core_attn")
     names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])] + moe_layer
-    allowed = (*RECOMPUTE_MODULES, "shared_experts")
-    for name in names:
-        if name not in allowed:
-            problem = f"recompute_modules = {name!r}: must be among {', '.join(allowed)}"
-            raise InputError("recompute_modules", [problem])
     modules = (RECOMPUTE_MODULES[name] for name in names if name in RECOMPUTE_MODULES)
     return {"recompute": normalized_recompute("+".join(modules) or "none")}
 
@@ -576,7 +640,9 @@ def _read_recomputed_layers(settings: Settings) -> Facts:
 
 
 def layers_of(settings: Settings) -> int:
-    """Return the number of layers, which is that of a model of the catalogue where only its name is given."""
+    """Return the number of layers: of a hybrid its letters, of a model of the catalogue that is named its own."""
+    if pattern := _hybrid_pattern(settings):  # which overrides --num-layers (arguments.py)
+        return len(pattern.partition("/")[0].replace("|", ""))
     name = catalogue_name(str(settings.get(NAMED_MODEL, "")))
     return settings.count(*LAYERS) or (load_model(name).layers if name else 0)
 
@@ -611,6 +677,8 @@ def stack(settings: Settings) -> str:
     """Return the software stack: Megatron-DeepSpeed, or Megatron-Core, with DeepEP or HybridEP or without."""
     if _is_deepspeed(settings):
         return "megatron-deepspeed-2022"
+    if settings.get("release") in OLD_STACKS:
+        return OLD_STACKS[settings["release"]]
     flex = settings.get("moe_token_dispatcher_type") == "flex" or settings.any_on(*FLEX_DISPATCHER_FLAGS)
     return "megatron-core-deepep" if flex and settings.is_on("num_experts") else "megatron-core-2025"
 
@@ -618,6 +686,98 @@ def stack(settings: Settings) -> str:
 def arguments(settings: Settings) -> Arguments | None:
     """Return the arguments of the program: None for Megatron-DeepSpeed, which has others."""
     return None if _is_deepspeed(settings) else ARGUMENTS
+
+
+def old_release(settings: Settings) -> str:
+    """Return the old release that a script is of; empty if it may be of a present one.
+
+    It is of an old one if it has arguments that the present program lacks or refuses, and that release, of
+    those before Megatron-Core the newest, has all of its arguments. --vocab-size says what an old one does not.
+    """
+    names = {name for name in settings if _is_present(name) or _was_there(name)} - {"vocab_size"}
+    if not _gone(settings):
+        return ""
+    releases = reversed(OLD_ARGUMENTS.revisions.items())
+    return next((name for name, known in releases if names <= known.keys()), "")
+
+
+def defaults(settings: Settings) -> Values:
+    """Return what Megatron-LM's own programs have where a script leaves it out and a prediction needs it.
+
+    Of other programs on Megatron-Core the same settings have other defaults.
+    """
+    if _is_deepspeed(settings) or settings.is_on("release"):
+        return {}
+    names = ["data_parallel_sharding_strategy"] if settings.is_on("use_megatron_fsdp") else []
+    further: dict[str, Any] = {}
+    if settings.is_on("num_experts"):
+        names += [] if settings.any_on(*FLEX_DISPATCHER_FLAGS) else [DISPATCHER]
+        if settings.is_on("tensor_model_parallel_size"):  # arguments.py, validate_args
+            further["expert_tensor_parallel_size"] = settings["tensor_model_parallel_size"]
+    further |= {name: DEFAULTS[name] for name in names}
+    return {name: value for name, value in further.items() if not settings.is_on(name)}
+
+
+def figures(settings: Settings) -> Values:
+    """Return figures of assumptions that settings state: to which multiple the vocabulary is padded.
+
+    As many rows for each tensor rank (training/vocab_utils.py); none where its padded size is given.
+    """
+    if settings.any_on("padded_vocab_size", "pad_vocab_size_to"):
+        return {"memory.vocab_multiple": 1}
+    multiple = settings.count("make_vocab_size_divisible_by")
+    return {"memory.vocab_multiple": multiple} if multiple else {}
+
+
+def assumptions_of_script(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed of a script of Megatron-LM's own programs."""
+    old, steps = settings.get("release", ""), batches_of_schedule(settings)
+    gone = ", ".join(map(_flag, _gone(settings)))
+    flash = (
+        settings.is_on("use_flash_attn") or settings.get("transformer_impl") == DEFAULTS["transformer_impl"]
+    )
+    steps_before = " and ".join(map(str, dict.fromkeys(steps[:-1])))
+    cases = {
+        f"Megatron-LM of {old} or before, as later ones lack {gone}"
+        + ("" if flash else "; its attention is unfused without --use-flash-attn"): bool(old),
+        f"a present Megatron-LM, although it has no {gone}: other arguments are newer": bool(gone and not old),
+        "products of experts are grouped, although --moe-grouped-gemm is not set:"
+        " Megatron-LM computes one expert after the other": (
+            settings.is_on("num_experts")
+            and not settings.is_on("moe_grouped_gemm")
+            and not _is_deepspeed(settings)
+        ),
+        f"global batch {steps[-1] if steps else 0}, the last of {_flag(SCHEDULE)}; before it {steps_before}": (
+            len(steps) > 1
+        ),
+        f"Megatron-LM takes either {_flag(SCHEDULE)} or --global-batch-size": (
+            bool(steps) and settings.is_on("global_batch_size")
+        ),
+    }
+    unset = (f"{_flag(name)} {value}" for name, value in defaults(settings).items())
+    notes = (f"{each}: not set, the default of {release_of('megatron')}" for each in unset)
+    return (*assumptions(settings), *notes, *(text for text, applies in cases.items() if applies))
+
+
+def _is_present(name: str) -> bool:
+    """Return whether the present program takes an argument."""
+    return name not in REFUSED_ARGUMENTS and any(name in known for known in ARGUMENTS.revisions.values())
+
+
+def _gone(settings: Settings) -> list[str]:
+    """Return the arguments of old releases that the present program lacks or refuses."""
+    if _is_deepspeed(settings):  # which still has them
+        return []
+    return [name for name in settings if _was_there(name) and not _is_present(name)]
+
+
+def _was_there(name: str) -> bool:
+    """Return whether an old release takes an argument."""
+    return any(name in known for known in OLD_ARGUMENTS.revisions.values())
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
