@@ -2,9 +2,9 @@
 
     python tools/arguments.py TABLE CHECKOUT [REVISION ...]
 
-TABLE is one of `PROGRAMS`, and the revisions are by default those of the present table. NAME=REVISION gives one
-another name, and NAME=FOLDER is that of files in a folder, such as an unpacked wheel. What all of them have alike
-stands once. Arguments are calls of `add_argument`, and fields of the dataclasses that an
+TABLE is one of `PROGRAMS`, and the revisions are by default those of the present table. NAME=REVISION gives
+one another name, and NAME=FOLDER is that of files in a folder, such as an unpacked wheel. What all of them
+have alike stands once. Arguments are calls of `add_argument`, and fields of the dataclasses that an
 `ArgumentGroupFactory` turns into arguments; settings are the fields of a dataclass, by dotted names.
 """
 
@@ -213,7 +213,8 @@ class Folder(Revision):
                     for file in sorted(Path(self.checkout, within).rglob("*.py"))
                 }
                 if how == "-lE":
-                    return "\n".join(f"{self.name}:{p}" for p, text in files.items() if expression.search(text))
+                    found = (path for path, text in files.items() if expression.search(text))
+                    return "\n".join(f"{self.name}:{path}" for path in found)
                 lines = (line for text in files.values() for line in text.splitlines())
                 return "\n".join(filter(expression.search, lines))
         return ""

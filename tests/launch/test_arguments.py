@@ -162,7 +162,10 @@ def test_a_wrong_value_is_named_once(tmp_path):
             "--tensor-model-parallel-size 16",
             "8: must be divisible by tp 16, and the file has no more; give `gpus`",
         ),
-        ("--num-experts 16 --expert-model-parallel-size 16 --moe-token-dispatcher-type alltoall", r"on 8 GPUs \(`gpus` takes another number\)"),
+        (
+            "--num-experts 16 --expert-model-parallel-size 16 --moe-token-dispatcher-type alltoall",
+            r"on 8 GPUs \(`gpus` takes another number\)",
+        ),
     ],
 )
 def test_too_few_gpus_of_a_file_can_be_given(tmp_path, more, said):

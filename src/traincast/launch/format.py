@@ -24,7 +24,7 @@ from traincast.launch.canonical import (
     with_effect,
 )
 from traincast.launch.given import NOTHING, Given
-from traincast.launch.settings import Settings, dotted
+from traincast.launch.settings import Settings, dotted, same_value, value_text
 from traincast.launch.table import ComputedRow, Row, Values, load_document, of_format, rows_of
 from traincast.launch.text_formats import TEXT_FORMATS
 from traincast.launch.unread_settings import UnreadRules, unread_rules
@@ -94,6 +94,8 @@ class Format:
     assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
     # What the program has where a file leaves it out, of what rows and rules read.
     defaults: Callable[[Settings], Values] = lambda _: {}
+    # All defaults of the program: a setting that no row reads says nothing at its own.
+    parser_defaults: Callable[[Settings], Values] = lambda _: {}
     # Figures of assumptions that settings state, by path.
     figures: Callable[[Settings], Values] = lambda _: {}
     takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
@@ -167,6 +169,14 @@ class Format:
     def settings(self, facts: Facts) -> Settings:
         """Return the settings of facts, without sections."""
         return Writing(facts, self.sections(facts)).all_settings
+
+    def without_effect(self, settings: Settings) -> tuple[str, ...]:
+        """Return the settings that no row reads and that are at the program's default."""
+        usual = self.parser_defaults(settings)
+        unread = (name for name in settings if name in usual and name not in self.known)
+        return tuple(
+            name for name in unread if same_value(value_text(settings[name]), value_text(usual[name]))
+        )
 
     def with_defaults(self, settings: Settings) -> Settings:
         """Return settings with what the program has by default."""

@@ -13,20 +13,11 @@ from traincast.launch.arguments import Arguments
 from traincast.launch.beside import deepspeed_settings
 from traincast.launch.canonical import Facts, is_alone, normalized_recompute
 from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name
-from traincast.launch.defaults import parser_defaults
-from traincast.launch.defaults import release as release_of
 from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
 from traincast.launch.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.table import Values
 
 ARGUMENTS: Final = Arguments("megatron_arguments")
-OLD_ARGUMENTS: Final = Arguments("megatron_old_arguments")
-DEFAULTS: Final = parser_defaults("megatron", "pretrain")
-# Those that the parser still has and the program refuses (arguments.py of Megatron-Core 0.19.2, validate_args).
-REFUSED_ARGUMENTS: Final = ("batch_size", "warmup", "model_parallel_size", "checkpoint_activations")
-# Months of Megatron-LM, before an argument was taken away, whose attention is fused with --use-flash-attn only ->
-# stacks
-OLD_STACKS: Final = {"2021-01": "megatron-lm-2021", "2022-04": "megatron-lm-2021", "2023-09": "megatron-lm-2022"}
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention", "layernorm": "norms", "moe_act": "activation", "mlp": "mlp", "moe": "experts",
     "mla_up_proj": "mla_up_proj",
@@ -38,7 +29,6 @@ OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
 CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "a2a+p2p": "hybrid"}
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
-FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
 MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
@@ -48,8 +38,13 @@ OF_SPLITS: Final = (  # of layers over pipeline stages
 )  # fmt: skip
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 BERT: Final = "pretrain_bert.py"
+# Stacks of Megatron-LM before Megatron-Core, by the month up to which an argument was there.
+OLD_STACKS: Final = {
+    "2021-01": "megatron-lm-2021", "2022-04": "megatron-lm-2021", "2023-09": "megatron-lm-2022",
+}  # fmt: skip
 SCHEDULE: Final = "step_batch_size_schedule"
 DISPATCHER: Final = "moe_token_dispatcher_type"
+SHARDING: Final = "data_parallel_sharding_strategy"
 STAGE: Final = "deepspeed_config.zero_optimization.stage"
 GATED_DELTA: Final = ("gated_delta_net", "gdn")
 HYBRID: Final = ("hybrid_layer_pattern", "hybrid_override_pattern")
@@ -141,7 +136,7 @@ def name_hybrid(settings: Settings) -> None:
 
 
 def _hybrid_pattern(settings: Settings) -> str:
-    """Return the letters of a hybrid's layers, with | between the pipeline stages; empty if there are none."""
+    """Return the letters of a hybrid's layers, with | between pipeline stages; empty if there are none."""
     return next((str(settings[name]) for name in HYBRID if settings.is_on(name)), "")
 
 
@@ -222,11 +217,11 @@ def read_topk(settings: Settings) -> Facts:
     """Read the experts of a token; Megatron-DeepSpeed's --topk is 1 by default (megatron/arguments.py)."""
     if not settings.count("num_experts"):
         return {}
-    default = settings.number("topk") if _is_deepspeed(settings) else 2
+    default = settings.number("topk") if is_deepspeed(settings) else 2
     return {"experts.topk": settings.number("moe_router_topk", default=default)}
 
 
-def _is_deepspeed(settings: Settings) -> bool:
+def is_deepspeed(settings: Settings) -> bool:
     """Return whether Megatron-DeepSpeed runs."""
     return settings.any_on("deepspeed", "zero_stage")
 
@@ -321,7 +316,7 @@ def read_moe_layers(settings: Settings) -> Facts:
     layers = settings.count(*LAYERS)
     if not settings.count("num_experts") or not layers or settings.any_on(*HYBRID):
         return {}
-    if _is_deepspeed(settings):  # the last of every interval
+    if is_deepspeed(settings):  # the last of every interval
         interval = settings.number("expert_interval", default=2)
         return {"moe_layers": tuple(range(interval, layers + 1, interval))}
     frequency = str(settings.get("moe_layer_freq", "1"))
@@ -337,7 +332,7 @@ def read_capacity(settings: Settings) -> Facts:
     name = "moe_expert_capacity_factor"
     if not settings.count("num_experts"):
         return {}
-    if _is_deepspeed(settings) and not settings.is_on("disable_moe_token_dropping"):
+    if is_deepspeed(settings) and not settings.is_on("disable_moe_token_dropping"):
         name = "moe_train_capacity_factor"
         settings = Settings({name: "1.0"} | settings)
     if not settings.is_on(name):
@@ -440,7 +435,7 @@ def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[
     set_stages = {stage for stage, number in ((0, first), (pp - 1, last)) if number}
     even = [chunk for chunk in range(pp * vp) if chunk % pp not in set_stages]
     rest = layers - sum(chunks) + sum(ends)
-    if _is_deepspeed(settings) and not set_stages:
+    if is_deepspeed(settings) and not set_stages:
         return _balanced(layers, len(chunks), "embedding" in str(settings.get("pp_partition_method", "")))
     if not even or rest % len(even):
         problem = f"{rest} layers do not divide over {len(even)} chunks of the pipeline"
@@ -511,7 +506,7 @@ def write_zero(facts: Facts) -> Values:
     alone = is_alone(facts) and bool(write_moments(facts))
     settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
     if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
-        strategy = {"data_parallel_sharding_strategy": SHARDING_STRATEGIES[zero]}
+        strategy = {SHARDING: SHARDING_STRATEGIES[zero]}
         further = {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
         settings |= {"use_megatron_fsdp": True, **strategy, **further}
     return settings | ({"num_distributed_optimizer_instances": replicas} if replicas > 1 else {})
@@ -521,7 +516,7 @@ def read_zero(settings: Settings) -> Facts:
     """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479).
 
     In bf16 stage 0 shards the optimizer as well (deepspeed/runtime/bf16_optimizer.py). Without a strategy
-    nothing is sharded (distributed_data_parallel_config.py); of scripts see `defaults`.
+    nothing is sharded (distributed_data_parallel_config.py); what scripts have then says `megatron_script`.
     """
     written = settings.get(STAGE)
     if settings.is_on("zero_stage") or written is not None:
@@ -530,7 +525,7 @@ def read_zero(settings: Settings) -> Facts:
             raise not_allowed("zero_stage", stage, SHARDING_STRATEGIES)
         return {"zero": 1 if stage == "0" and settings.is_on("bf16") else int(stage)}
     strategies = list(SHARDING_STRATEGIES.values())
-    zero = strategies.index(settings.choice("data_parallel_sharding_strategy", strategies, "no_shard"))
+    zero = strategies.index(settings.choice(SHARDING, strategies, "no_shard"))
     if settings.is_on("use_torch_fsdp2"):
         zero = 2 if settings.is_on("torch_fsdp2_no_reshard_after_forward") else 3
     elif not settings.any_on(*FSDP_FLAGS):
@@ -551,7 +546,8 @@ def read_batch_schedule(settings: Settings) -> Facts:
     """Read the global batch of a schedule: the last step's (core/num_microbatches_calculator.py)."""
     steps, batch = batches_of_schedule(settings), settings.count("global_batch_size")
     if steps and batch not in (0, steps[-1]):
-        problem = f"the last step of --{SCHEDULE.replace('_', '-')} has {steps[-1]}; Megatron-LM takes one of them"
+        schedule = f"--{SCHEDULE.replace('_', '-')}"
+        problem = f"the last step of {schedule} has {steps[-1]}; Megatron-LM takes one of them"
         raise InputError("global_batch_size", [f"global_batch_size = {batch}: {problem}"])
     return {"gbs": steps[-1]} if steps else {}
 
@@ -640,7 +636,7 @@ def _read_recomputed_layers(settings: Settings) -> Facts:
 
 
 def layers_of(settings: Settings) -> int:
-    """Return the number of layers: of a hybrid its letters, of a model of the catalogue that is named its own."""
+    """Return the number of layers: a hybrid's letters, or those of a model of the catalogue that is named."""
     if pattern := _hybrid_pattern(settings):  # which overrides --num-layers (arguments.py)
         return len(pattern.partition("/")[0].replace("|", ""))
     name = catalogue_name(str(settings.get(NAMED_MODEL, "")))
@@ -675,47 +671,18 @@ def read_offload(settings: Settings) -> Facts:
 
 def stack(settings: Settings) -> str:
     """Return the software stack: Megatron-DeepSpeed, or Megatron-Core, with DeepEP or HybridEP or without."""
-    if _is_deepspeed(settings):
+    if is_deepspeed(settings):
         return "megatron-deepspeed-2022"
-    if settings.get("release") in OLD_STACKS:
+    if settings.is_on("release"):
         return OLD_STACKS[settings["release"]]
-    flex = settings.get("moe_token_dispatcher_type") == "flex" or settings.any_on(*FLEX_DISPATCHER_FLAGS)
+    backend = DISPATCHER not in settings and settings.is_on("moe_flex_dispatcher_backend")
+    flex = settings.get(DISPATCHER) == "flex" or settings.is_on("moe_enable_deepep") or backend
     return "megatron-core-deepep" if flex and settings.is_on("num_experts") else "megatron-core-2025"
 
 
 def arguments(settings: Settings) -> Arguments | None:
     """Return the arguments of the program: None for Megatron-DeepSpeed, which has others."""
-    return None if _is_deepspeed(settings) else ARGUMENTS
-
-
-def old_release(settings: Settings) -> str:
-    """Return the old release that a script is of; empty if it may be of a present one.
-
-    It is of an old one if it has arguments that the present program lacks or refuses, and that release, of
-    those before Megatron-Core the newest, has all of its arguments. --vocab-size says what an old one does not.
-    """
-    names = {name for name in settings if _is_present(name) or _was_there(name)} - {"vocab_size"}
-    if not _gone(settings):
-        return ""
-    releases = reversed(OLD_ARGUMENTS.revisions.items())
-    return next((name for name, known in releases if names <= known.keys()), "")
-
-
-def defaults(settings: Settings) -> Values:
-    """Return what Megatron-LM's own programs have where a script leaves it out and a prediction needs it.
-
-    Of other programs on Megatron-Core the same settings have other defaults.
-    """
-    if _is_deepspeed(settings) or settings.is_on("release"):
-        return {}
-    names = ["data_parallel_sharding_strategy"] if settings.is_on("use_megatron_fsdp") else []
-    further: dict[str, Any] = {}
-    if settings.is_on("num_experts"):
-        names += [] if settings.any_on(*FLEX_DISPATCHER_FLAGS) else [DISPATCHER]
-        if settings.is_on("tensor_model_parallel_size"):  # arguments.py, validate_args
-            further["expert_tensor_parallel_size"] = settings["tensor_model_parallel_size"]
-    further |= {name: DEFAULTS[name] for name in names}
-    return {name: value for name, value in further.items() if not settings.is_on(name)}
+    return None if is_deepspeed(settings) else ARGUMENTS
 
 
 def figures(settings: Settings) -> Values:
@@ -727,57 +694,6 @@ def figures(settings: Settings) -> Values:
         return {"memory.vocab_multiple": 1}
     multiple = settings.count("make_vocab_size_divisible_by")
     return {"memory.vocab_multiple": multiple} if multiple else {}
-
-
-def assumptions_of_script(settings: Settings) -> tuple[str, ...]:
-    """Return what is assumed of a script of Megatron-LM's own programs."""
-    old, steps = settings.get("release", ""), batches_of_schedule(settings)
-    gone = ", ".join(map(_flag, _gone(settings)))
-    flash = (
-        settings.is_on("use_flash_attn") or settings.get("transformer_impl") == DEFAULTS["transformer_impl"]
-    )
-    steps_before = " and ".join(map(str, dict.fromkeys(steps[:-1])))
-    cases = {
-        f"Megatron-LM of {old} or before, as later ones lack {gone}"
-        + ("" if flash else "; its attention is unfused without --use-flash-attn"): bool(old),
-        f"a present Megatron-LM, although it has no {gone}: other arguments are newer": bool(gone and not old),
-        "products of experts are grouped, although --moe-grouped-gemm is not set:"
-        " Megatron-LM computes one expert after the other": (
-            settings.is_on("num_experts")
-            and not settings.is_on("moe_grouped_gemm")
-            and not _is_deepspeed(settings)
-        ),
-        f"global batch {steps[-1] if steps else 0}, the last of {_flag(SCHEDULE)}; before it {steps_before}": (
-            len(steps) > 1
-        ),
-        f"Megatron-LM takes either {_flag(SCHEDULE)} or --global-batch-size": (
-            bool(steps) and settings.is_on("global_batch_size")
-        ),
-    }
-    unset = (f"{_flag(name)} {value}" for name, value in defaults(settings).items())
-    notes = (f"{each}: not set, the default of {release_of('megatron')}" for each in unset)
-    return (*assumptions(settings), *notes, *(text for text, applies in cases.items() if applies))
-
-
-def _is_present(name: str) -> bool:
-    """Return whether the present program takes an argument."""
-    return name not in REFUSED_ARGUMENTS and any(name in known for known in ARGUMENTS.revisions.values())
-
-
-def _gone(settings: Settings) -> list[str]:
-    """Return the arguments of old releases that the present program lacks or refuses."""
-    if _is_deepspeed(settings):  # which still has them
-        return []
-    return [name for name in settings if _was_there(name) and not _is_present(name)]
-
-
-def _was_there(name: str) -> bool:
-    """Return whether an old release takes an argument."""
-    return any(name in known for known in OLD_ARGUMENTS.revisions.values())
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:

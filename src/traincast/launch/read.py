@@ -81,7 +81,10 @@ class Reading(Result):
     def not_in_table(self) -> UnreadSettings:
         """Settings that no row of the table reads, by their effect."""
         settings = self.form.with_defaults(self.settings)
-        return self.form.unread.sorted(settings, self.form.known, self.given)
+        idle = self.form.without_effect(self.settings)
+        telling = Settings({name: value for name, value in settings.items() if name not in idle})
+        result = self.form.unread.sorted(telling, self.form.known, self.given)
+        return replace(result, harmless=[*result.harmless, *idle])
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
@@ -184,7 +187,9 @@ def read(
     is_script = detected.ending == ".sh"
     words = [word for command in commands(text, given) for word in command] if is_script else []
     if not given.actor:
-        check_training_kind(words, settings, str(path), detected.spelled)
+        idle = detected.without_effect(settings)
+        telling = {name: value for name, value in settings.items() if name not in idle}
+        check_training_kind(words, telling, str(path), detected.spelled)
     if "zero" in given.facts:  # what the other file sets is given
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)

@@ -10,7 +10,8 @@ from typing import Any, Final
 from traincast.catalog.documents import read as read_document
 from traincast.launch.beside import found
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.megatron import ARGUMENTS, name_hybrid, old_release
+from traincast.launch.megatron import ARGUMENTS, name_hybrid
+from traincast.launch.megatron_script import old_release
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.shell import Command, Script, interpret, split_command_lines, substitute
 

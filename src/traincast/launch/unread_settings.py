@@ -18,7 +18,8 @@ _WORDS: Final = """
 """
 SUSPECT_WORDS: Final = frozenset(_WORDS.split())
 NOT_UNDERSTOOD: Final = "not understood, may matter"
-LISTS: Final = ("settings", "neutral", "at", "unless", "degrees")  # keys of an effect with several names or values
+# Keys of an effect with several names or values.
+LISTS: Final = ("settings", "neutral", "at", "unless", "degrees")
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 
