@@ -2,8 +2,9 @@
 
     python tools/arguments.py TABLE CHECKOUT [REVISION ...]
 
-TABLE is one of `PROGRAMS`, and the revisions are by default those of the present table. What all of them have
-alike stands once. Arguments are calls of `add_argument`, and fields of the dataclasses that an
+TABLE is one of `PROGRAMS`, and the revisions are by default those of the present table. NAME=REVISION gives
+one another name, and NAME=FOLDER is that of files in a folder, such as an unpacked wheel. What all of them
+have alike stands once. Arguments are calls of `add_argument`, and fields of the dataclasses that an
 `ArgumentGroupFactory` turns into arguments; settings are the fields of a dataclass, by dotted names.
 """
 
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 TABLES = Path(__file__).parents[1] / "src/traincast/launch/tables"
 FILES = ("megatron/training/arguments.py", "megatron/post_training/arguments.py")
+OLD_FILE = "megatron/arguments.py"  # up to Megatron-Core 0.4
 
 
 class Program(NamedTuple):
@@ -32,6 +34,9 @@ class Program(NamedTuple):
 
 PROGRAMS = {
     "megatron_arguments": Program("Megatron-LM", f"NVIDIA/Megatron-LM, {' and '.join(FILES)}", "megatron"),
+    "megatron_old_arguments": Program(
+        "Megatron-LM before Megatron-Core 0.4", f"NVIDIA/Megatron-LM, {OLD_FILE}", "megatron"
+    ),
     "torchtitan_settings": Program(
         "torchtitan", "pytorch/torchtitan, torchtitan/config/job_config.py", "torchtitan/config", "JobConfig"
     ),
@@ -60,7 +65,7 @@ class Revision:
     """A revision of a checkout."""
 
     def __init__(self, checkout: str, name: str, within: str = "megatron"):
-        self.checkout, self.name, self.within = checkout, name, within
+        self.checkout, self.name, self.title, self.within = checkout, name, name, within
 
     def git(self, *words: str) -> str:
         """Return what git answers; empty if it finds nothing."""
@@ -103,7 +108,7 @@ class Revision:
     def arguments(self) -> dict[str, Argument]:
         """Return all arguments by name, with underscores."""
         found: dict[str, Argument] = {}
-        for path in FILES:
+        for path in (*FILES, OLD_FILE):
             for function in self.tree(path).body:
                 lists = {
                     target.id: ast.literal_eval(node.value)
@@ -192,6 +197,29 @@ class Revision:
         return Argument("word", tuple(map(ast.unparse, members)) if is_enum else ())
 
 
+class Folder(Revision):
+    """A revision whose files stand in a folder, such as those of an unpacked wheel."""
+
+    def git(self, *words: str) -> str:
+        """Return what the few commands of git that are asked for would answer of the folder."""
+        match words:
+            case ("show", path):
+                file = Path(self.checkout, path.removeprefix(f"{self.name}:"))
+                return file.read_text(encoding="utf-8") if file.is_file() else ""
+            case ("grep", how, pattern, _, _, within):
+                expression = re.compile(pattern, re.MULTILINE)
+                files = {
+                    str(file.relative_to(self.checkout)): file.read_text(encoding="utf-8")
+                    for file in sorted(Path(self.checkout, within).rglob("*.py"))
+                }
+                if how == "-lE":
+                    found = (path for path, text in files.items() if expression.search(text))
+                    return "\n".join(f"{self.name}:{path}" for path in found)
+                lines = (line for text in files.values() for line in text.splitlines())
+                return "\n".join(filter(expression.search, lines))
+        return ""
+
+
 def _argument(given: dict[str, ast.expr], usual: Argument | None = None) -> Argument:
     """Return an argument of what `add_argument` is given."""
     kind, choices = usual or Argument("word")
@@ -233,18 +261,29 @@ def lines(title: str, arguments: dict[str, Argument]) -> Iterator[str]:
         yield from (f'"{name}" = "{" ".join(choices)}"' for name, choices in chosen.items())
 
 
+def _revision(checkout: str, name: str, within: str) -> Revision:
+    """Return a revision of a checkout, under another name for NAME=REVISION, or that of a folder."""
+    title, _, source = name.partition("=")
+    if source and Path(source).is_dir():
+        return Folder(source, title, within)
+    revision = Revision(checkout, source or title, within)
+    revision.title = title
+    return revision
+
+
 def main(arguments: Sequence[str]) -> None:
     """Write the table."""
     table, checkout, *names = arguments
     program, file = PROGRAMS[table], TABLES / f"{table}.toml"
     names = names or tomllib.loads(file.read_text(encoding="utf-8"))["revisions"]
-    revisions = [Revision(checkout, name, program.within) for name in names]
+    revisions = [_revision(checkout, name, program.within) for name in names]
+    names = [revision.title for revision in revisions]
     found = [rev.settings(program.root) if program.root else rev.arguments() for rev in revisions]
     alike = {name: kind for name, kind in found[0].items() if all(other.get(name) == kind for other in found)}
     dates = (revision.git("log", "-1", "--format=%cs", revision.name).strip() for revision in revisions)
-    parts = [
+    parts = [  # folders have no date
         HEAD.format(program=program),
-        f"revisions = {names!r}  # of {' and '.join(dates)}\n".replace("'", '"'),
+        f"revisions = {names!r}  # of {' and '.join(filter(None, dates))}\n".replace("'", '"'),
         *("\n".join(lines("all", alike)), "\n"),
     ]
     for name, own in zip(names, found, strict=True):

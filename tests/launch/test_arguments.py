@@ -56,7 +56,7 @@ def test_what_is_no_argument_is_named_as_such(tmp_path):
     """`--lr-warm` is taken for one that begins so, as argparse does."""
     lines = checked(tmp_path, "--use-distributed-optimiser --lr-warm 10").reading.assumed
     (line,) = [line for line in lines if "has no" in line]
-    assert "Megatron-LM (core_v0.16.1, d98e8a64) has no --use-distributed-optimiser:" in line
+    assert "Megatron-LM (core_v0.16.1, d98e8a64, core_v0.19.2) has no --use-distributed-optimiser:" in line
 
 
 def test_what_is_no_argument_but_seems_to_matter_is_refused(tmp_path):
@@ -162,7 +162,10 @@ def test_a_wrong_value_is_named_once(tmp_path):
             "--tensor-model-parallel-size 16",
             "8: must be divisible by tp 16, and the file has no more; give `gpus`",
         ),
-        ("--num-experts 16 --expert-model-parallel-size 16", r"on 8 GPUs \(`gpus` takes another number\)"),
+        (
+            "--num-experts 16 --expert-model-parallel-size 16 --moe-token-dispatcher-type alltoall",
+            r"on 8 GPUs \(`gpus` takes another number\)",
+        ),
     ],
 )
 def test_too_few_gpus_of_a_file_can_be_given(tmp_path, more, said):

@@ -108,6 +108,9 @@ Every setting of a file is one of these:
 
 `--json` has them under `read`, `unread`, `not_understood`, `small` and `ignored`.
 
+What a script of Megatron-LM leaves out is read as its default in megatron-core 0.19.2, written out; the defaults that matter stand under
+"assumed". A script with arguments that Megatron-LM had up to September 2023 is predicted with the software of its time.
+
 `check` predicts the launch with the software stack of its framework, searches the plans that the framework can run on the same GPUs,
 batch and precision, and estimates every single change (a degree doubled or halved against data parallelism, another micro-batch, number of
 chunks, ZeRO stage, recomputation or schedule), the best pairs of changes, and the best pair with a third. It reports changes that fit and
@@ -219,6 +222,7 @@ def _unread(form: Format) -> Iterable[str]:
             f"is {' or '.join(map(str, row.at))}" if row.at else "",
             f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",
             f"`{form.spelled(row.needs)}` is set" if row.needs else "",
+            f"{_names(form, row.degrees)}: one is above 1" if row.degrees else "",
             f"{_names(form, row.unless)} not set" if row.unless else "",
             f"`{form.spelled(row.unlike)}` has another value" if row.unlike else "",
         ]

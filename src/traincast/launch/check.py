@@ -212,6 +212,8 @@ def check(
     of_grace = machine is not None and re.match("G[BH]", machine.accelerator.name)
     stack += "-grace" if of_grace and f"{stack}-grace" in stack_names() else ""
     assumed = errors.catch(check_assumptions, assumptions, stack)
+    if reading is not None and assumed is not None and assumptions is None:
+        assumed = assumed.with_values(errors.catch(reading.form.figures, reading.settings) or {})
     completed = None
     if reading is not None:
         length = seq or reading.facts.get("seq")

@@ -24,7 +24,7 @@ from traincast.launch.canonical import (
     with_effect,
 )
 from traincast.launch.given import NOTHING, Given
-from traincast.launch.settings import Settings, dotted
+from traincast.launch.settings import Settings, dotted, same_value, value_text
 from traincast.launch.table import ComputedRow, Row, Values, load_document, of_format, rows_of
 from traincast.launch.text_formats import TEXT_FORMATS
 from traincast.launch.unread_settings import UnreadRules, unread_rules
@@ -93,6 +93,12 @@ class Format:
     spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
     stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
     assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
+    # What the program has where a file leaves it out, of what rows and rules read.
+    defaults: Callable[[Settings], Values] = lambda _: {}
+    # All defaults of the program: a setting that no row reads says nothing at its own.
+    parser_defaults: Callable[[Settings], Values] = lambda _: {}
+    # Figures of assumptions that settings state, by path.
+    figures: Callable[[Settings], Values] = lambda _: {}
     takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
     # Name of the model that settings speak of without its sizes.
     named_model: Callable[[Settings], str] = lambda _: ""
@@ -168,12 +174,24 @@ class Format:
         """Return the settings of facts, without sections."""
         return Writing(facts, self.sections(facts)).all_settings
 
+    def without_effect(self, settings: Settings) -> tuple[str, ...]:
+        """Return the settings that no row reads and that are at the program's default."""
+        usual = self.parser_defaults(settings)
+        unread = (name for name in settings if name in usual and name not in self.known)
+        return tuple(
+            name for name in unread if same_value(value_text(settings[name]), value_text(usual[name]))
+        )
+
+    def with_defaults(self, settings: Settings) -> Settings:
+        """Return settings with what the program has by default."""
+        return Settings({**settings, **self.defaults(settings)})
+
     def facts(self, settings: Values, errors: ErrorCollector, known: Collection[str] = ()) -> Facts:
         """Return the facts of settings; invalid values are collected in `errors`.
 
         Those of facts that are `known` from elsewhere, or of all facts of a model where "model" is, are not.
         """
-        values, facts = Settings(settings), Facts()
+        values, facts = self.with_defaults(Settings(settings)), Facts()
         for section, rows in self.rows.items():
             for row in rows:
                 needless = (section in MODEL_SECTIONS and "model" in known) or bool(
@@ -213,6 +231,7 @@ def load_format(name: str, framework: str, conversions: object, table: str = "",
         "write": write,
         "stack": getattr(conversions, "stack", lambda _: FRAMEWORKS[framework].assumptions),
         "assumptions": getattr(conversions, "assumptions", lambda _: ()),
+        "figures": getattr(conversions, "figures", lambda _: {}),
     }
     return Format(name, framework, **texts, **parts | functions)
 

@@ -20,6 +20,7 @@ from traincast.launch import (
     maxtext,
     megatron,
     megatron_bridge,
+    megatron_script,
     nanotron,
     nemo_programs,
     read_bash,
@@ -93,6 +94,8 @@ _SCRIPTS: Final = (
         name, "megatron", megatron,
         read=read_bash.settings_of, write=write, spelled=write_bash.flag,
         unread=_BRIDGE.unread + _named_beside(_WRITTEN), arguments=megatron.arguments,
+        assumptions=megatron_script.assumptions, stack=megatron_script.stack,
+        defaults=megatron_script.defaults, parser_defaults=megatron_script.all_defaults,
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )  # fmt: skip
@@ -155,7 +158,15 @@ FORMATS: Final[Mapping[str, Format]] = {
         ),
     )
 }
-_MEGATRON: Final = replace(FORMATS["megatron"], unread=_BRIDGE.unread, arguments=lambda _: None)
+_MEGATRON: Final = replace(
+    FORMATS["megatron"],
+    unread=_BRIDGE.unread,
+    arguments=lambda _: None,
+    assumptions=megatron.assumptions,
+    stack=megatron.stack,
+    defaults=lambda _: {},
+    parser_defaults=lambda _: {},
+)
 _RECIPE: Final = replace(
     FORMATS["megatron-bridge"],
     name="bridge-recipe",

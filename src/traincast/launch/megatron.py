@@ -29,19 +29,30 @@ OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
 CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "a2a+p2p": "hybrid"}
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
-FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
 MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
 MOMENT_DTYPES: Final = ("exp_avg_dtype", "exp_avg_sq_dtype")
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
+OF_SPLITS: Final = (  # of layers over pipeline stages
+    *OF_END_STAGES, "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+)  # fmt: skip
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 BERT: Final = "pretrain_bert.py"
+# Stacks of Megatron-LM before Megatron-Core, by the month up to which an argument was there.
+OLD_STACKS: Final = {
+    "2021-01": "megatron-lm-2021", "2022-04": "megatron-lm-2021", "2023-09": "megatron-lm-2022",
+}  # fmt: skip
+SCHEDULE: Final = "step_batch_size_schedule"
+DISPATCHER: Final = "moe_token_dispatcher_type"
+SHARDING: Final = "data_parallel_sharding_strategy"
 STAGE: Final = "deepspeed_config.zero_optimization.stage"
 GATED_DELTA: Final = ("gated_delta_net", "gdn")
 HYBRID: Final = ("hybrid_layer_pattern", "hybrid_override_pattern")
 HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
 HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
 MAX_LAYERS: Final = 10_000  # of a pattern
+STEP_OF_SCHEDULE: Final = re.compile(r"\d[\d.]{0,20}[KMBTkmbt]?:(\d{1,9})")  # tokens or samples, and batch
 HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols
     "M": "mamba2 only", "*": "attention only", "-": "dense only", "E": "moe only"
 }  # fmt: skip
@@ -125,12 +136,17 @@ def name_hybrid(settings: Settings) -> None:
         settings["spec"] = spec[-1]
 
 
+def _hybrid_pattern(settings: Settings) -> str:
+    """Return the letters of a hybrid's layers, with | between pipeline stages; empty if there are none."""
+    return next((str(settings[name]) for name in HYBRID if settings.is_on(name)), "")
+
+
 def read_hybrid(settings: Settings) -> Facts:
     """Read a hybrid's layers, a letter for each, and its Mamba-2; without letters all layers are Mamba-2.
 
     Defaults are those of arguments.py and mamba_mixer.py.
     """
-    pattern = next((str(settings[name]) for name in HYBRID if settings.is_on(name)), "")
+    pattern = _hybrid_pattern(settings)
     program, spec = str(settings.get("program")), str(settings.get("spec"))
     if not pattern and (program.startswith(HYBRID_PROGRAMS) or spec.endswith(HYBRID_STACKS)):
         pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
@@ -202,11 +218,11 @@ def read_topk(settings: Settings) -> Facts:
     """Read the experts of a token; Megatron-DeepSpeed's --topk is 1 by default (megatron/arguments.py)."""
     if not settings.count("num_experts"):
         return {}
-    default = settings.number("topk") if _is_deepspeed(settings) else 2
+    default = settings.number("topk") if is_deepspeed(settings) else 2
     return {"experts.topk": settings.number("moe_router_topk", default=default)}
 
 
-def _is_deepspeed(settings: Settings) -> bool:
+def is_deepspeed(settings: Settings) -> bool:
     """Return whether Megatron-DeepSpeed runs."""
     return settings.any_on("deepspeed", "zero_stage")
 
@@ -301,7 +317,7 @@ def read_moe_layers(settings: Settings) -> Facts:
     layers = settings.count(*LAYERS)
     if not settings.count("num_experts") or not layers or settings.any_on(*HYBRID):
         return {}
-    if _is_deepspeed(settings):  # the last of every interval
+    if is_deepspeed(settings):  # the last of every interval
         interval = settings.number("expert_interval", default=2)
         return {"moe_layers": tuple(range(interval, layers + 1, interval))}
     frequency = str(settings.get("moe_layer_freq", "1"))
@@ -317,7 +333,7 @@ def read_capacity(settings: Settings) -> Facts:
     name = "moe_expert_capacity_factor"
     if not settings.count("num_experts"):
         return {}
-    if _is_deepspeed(settings) and not settings.is_on("disable_moe_token_dropping"):
+    if is_deepspeed(settings) and not settings.is_on("disable_moe_token_dropping"):
         name = "moe_train_capacity_factor"
         settings = Settings({name: "1.0"} | settings)
     if not settings.is_on(name):
@@ -373,11 +389,13 @@ def read_chunks(settings: Settings) -> Facts:
     pp, layers = settings.count("pipeline_model_parallel_size") or 1, layers_of(settings)
     layout = settings.get("pipeline_model_parallel_layout")
     if layout is not None:
-        chunks = layout_chunks(str(layout))
-        if len(chunks) % pp:
-            problem = f"{str(layout)[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
-            raise InputError("layout", [f"pipeline_model_parallel_layout = {problem}"])
-        return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
+        return _layout_facts("pipeline_model_parallel_layout", str(layout), layout_chunks(str(layout)), pp)
+    pattern = _hybrid_pattern(settings)
+    stages = pattern.partition("/")[0].split("|")
+    if len(stages) > 1:  # hybrid_layer_allocation.py, select_pipeline_segment
+        _refuse_further_splits(settings)
+        name = next(name for name in HYBRID if settings.is_on(name))
+        return _layout_facts(name, pattern, tuple(map(len, stages)), pp)
     ends = [settings.is_on(f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
     layers_per_chunk = settings.count("num_layers_per_virtual_pipeline_stage")
     vp = settings.number(
@@ -387,9 +405,25 @@ def read_chunks(settings: Settings) -> Facts:
         least=0,
     )
     uneven = any(ends) or settings.any_on(*OF_END_STAGES)
-    if pp == 1 or not layers or not (uneven or settings.count(*LAYERS)):
+    if pp == 1 or not layers or not (uneven or settings.count(*LAYERS) or pattern):
         return {"vp": vp}
     return {"vp": vp, "chunks": _chunk_layers(settings, layers, pp, vp, ends)}
+
+
+def _layout_facts(name: str, text: str, chunks: tuple[int, ...], pp: int) -> Facts:
+    """Return the facts of chunks, of which each of `pp` ranks has equally many; `text` is what names them."""
+    if len(chunks) % pp:
+        problem = f"{text[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
+        raise InputError(name, [f"{name} = {problem}"])
+    return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
+
+
+def _refuse_further_splits(settings: Settings) -> None:
+    """Refuse settings that split layers over stages beside | in a hybrid's pattern, as arguments.py does."""
+    beside = [name for name in OF_SPLITS if settings.is_on(name)]
+    if beside:
+        problem = "the | of the hybrid's layer pattern split the layers over stages: leave this out"
+        raise InputError(beside[0], [f"{name} = {value_text(settings[name])}: {problem}" for name in beside])
 
 
 def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
@@ -402,7 +436,7 @@ def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[
     set_stages = {stage for stage, number in ((0, first), (pp - 1, last)) if number}
     even = [chunk for chunk in range(pp * vp) if chunk % pp not in set_stages]
     rest = layers - sum(chunks) + sum(ends)
-    if _is_deepspeed(settings) and not set_stages:
+    if is_deepspeed(settings) and not set_stages:
         return _balanced(layers, len(chunks), "embedding" in str(settings.get("pp_partition_method", "")))
     if not even or rest % len(even):
         problem = f"{rest} layers do not divide over {len(even)} chunks of the pipeline"
@@ -473,7 +507,7 @@ def write_zero(facts: Facts) -> Values:
     alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
     settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
     if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
-        strategy = {"data_parallel_sharding_strategy": SHARDING_STRATEGIES[zero]}
+        strategy = {SHARDING: SHARDING_STRATEGIES[zero]}
         further = {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
         settings |= {"use_megatron_fsdp": True, **strategy, **further}
     return settings | ({"num_distributed_optimizer_instances": replicas} if replicas > 1 else {})
@@ -482,7 +516,8 @@ def write_zero(facts: Facts) -> Values:
 def read_zero(settings: Settings) -> Facts:
     """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479).
 
-    In bf16 stage 0 shards the optimizer as well (deepspeed/runtime/bf16_optimizer.py).
+    In bf16 stage 0 shards the optimizer as well (deepspeed/runtime/bf16_optimizer.py). Without a strategy
+    nothing is sharded (distributed_data_parallel_config.py); what scripts have then says `megatron_script`.
     """
     written = settings.get(STAGE)
     if settings.is_on("zero_stage") or written is not None:
@@ -491,13 +526,43 @@ def read_zero(settings: Settings) -> Facts:
             raise not_allowed("zero_stage", stage, SHARDING_STRATEGIES)
         return {"zero": 1 if stage == "0" and settings.is_on("bf16") else int(stage)}
     strategies = list(SHARDING_STRATEGIES.values())
-    zero = strategies.index(settings.choice("data_parallel_sharding_strategy", strategies, "no_shard"))
+    zero = strategies.index(settings.choice(SHARDING, strategies, "no_shard"))
     if settings.is_on("use_torch_fsdp2"):
         zero = 2 if settings.is_on("torch_fsdp2_no_reshard_after_forward") else 3
     elif not settings.any_on(*FSDP_FLAGS):
         zero = int(settings.is_on("use_distributed_optimizer") or settings.get("optimizer") == "dist_muon")
     replicas = settings.number("num_distributed_optimizer_instances")
     return {"zero": zero} | ({"replicas": replicas} if replicas > 1 else {})
+
+
+# The batch
+
+
+def write_batch_schedule(facts: Facts) -> Values:
+    """Write no schedule: the global batch is one number."""
+    return {}
+
+
+def read_batch_schedule(settings: Settings) -> Facts:
+    """Read the global batch of a schedule: the last step's (core/num_microbatches_calculator.py)."""
+    steps, batch = batches_of_schedule(settings), settings.count("global_batch_size")
+    if steps and batch not in (0, steps[-1]):
+        schedule = f"--{SCHEDULE.replace('_', '-')}"
+        problem = f"the last step of {schedule} has {steps[-1]}; Megatron-LM takes one of them"
+        raise InputError("global_batch_size", [f"global_batch_size = {batch}: {problem}"])
+    return {"gbs": steps[-1]} if steps else {}
+
+
+def batches_of_schedule(settings: Settings) -> tuple[int, ...]:
+    """Return the global batches [sequences] of a schedule such as "0:768 250B:1536"; none without one."""
+    if not settings.is_on(SCHEDULE):
+        return ()
+    text = value_text(settings[SCHEDULE]).strip("'\"")
+    steps = [STEP_OF_SCHEDULE.fullmatch(entry) for entry in text.replace(",", " ").split()]
+    if not steps or None in steps:
+        wanted = "must be steps such as 0:768 250B:1536, each from so many tokens on"
+        raise InputError(SCHEDULE, [f"{SCHEDULE} = {text[:60]!r}: {wanted}"])
+    return tuple(whole_number(SCHEDULE, step[1], 1) for step in steps if step is not None)
 
 
 # The optimizer
@@ -573,11 +638,6 @@ def read_recompute(settings: Settings) -> Facts:
         raise InputError("recompute_granularity", [problem])
     value = settings.get("recompute_modules", "core_attn")
     names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])] + moe_layer
-    allowed = (*RECOMPUTE_MODULES, "shared_experts")
-    for name in names:
-        if name not in allowed:
-            problem = f"recompute_modules = {name!r}: must be among {', '.join(allowed)}"
-            raise InputError("recompute_modules", [problem])
     modules = (RECOMPUTE_MODULES[name] for name in names if name in RECOMPUTE_MODULES)
     return {"recompute": normalized_recompute("+".join(modules) or "none")}
 
@@ -596,7 +656,9 @@ def _read_recomputed_layers(settings: Settings) -> Facts:
 
 
 def layers_of(settings: Settings) -> int:
-    """Return the number of layers, which is that of a model of the catalogue where only its name is given."""
+    """Return the number of layers: a hybrid's letters, or those of a model of the catalogue that is named."""
+    if pattern := _hybrid_pattern(settings):  # which overrides --num-layers (arguments.py)
+        return len(pattern.partition("/")[0].replace("|", ""))
     name = catalogue_name(str(settings.get(NAMED_MODEL, "")))
     return settings.count(*LAYERS) or (load_model(name).layers if name else 0)
 
@@ -629,15 +691,29 @@ def read_offload(settings: Settings) -> Facts:
 
 def stack(settings: Settings) -> str:
     """Return the software stack: Megatron-DeepSpeed, or Megatron-Core, with DeepEP or HybridEP or without."""
-    if _is_deepspeed(settings):
+    if is_deepspeed(settings):
         return "megatron-deepspeed-2022"
-    flex = settings.get("moe_token_dispatcher_type") == "flex" or settings.any_on(*FLEX_DISPATCHER_FLAGS)
+    if settings.is_on("release"):
+        return OLD_STACKS[settings["release"]]
+    backend = DISPATCHER not in settings and settings.is_on("moe_flex_dispatcher_backend")
+    flex = settings.get(DISPATCHER) == "flex" or settings.is_on("moe_enable_deepep") or backend
     return "megatron-core-deepep" if flex and settings.is_on("num_experts") else "megatron-core-2025"
 
 
 def arguments(settings: Settings) -> Arguments | None:
     """Return the arguments of the program: None for Megatron-DeepSpeed, which has others."""
-    return None if _is_deepspeed(settings) else ARGUMENTS
+    return None if is_deepspeed(settings) else ARGUMENTS
+
+
+def figures(settings: Settings) -> Values:
+    """Return figures of assumptions that settings state: to which multiple the vocabulary is padded.
+
+    As many rows for each tensor rank (training/vocab_utils.py); none where its padded size is given.
+    """
+    if settings.any_on("padded_vocab_size", "pad_vocab_size_to"):
+        return {"memory.vocab_multiple": 1}
+    multiple = settings.count("make_vocab_size_divisible_by")
+    return {"memory.vocab_multiple": multiple} if multiple else {}
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:

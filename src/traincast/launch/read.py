@@ -81,7 +81,16 @@ class Reading(Result):
     @cached_property
     def not_in_table(self) -> UnreadSettings:
         """Settings that no row of the table reads, by their effect."""
-        return self.form.unread.sorted(self.settings, self.form.known, self.given)
+        settings = self.form.with_defaults(self.settings)
+        idle = self.form.without_effect(self.settings)
+        telling = Settings({name: value for name, value in settings.items() if name not in idle})
+        result = self.form.unread.sorted(telling, self.form.known, self.given)
+        return replace(result, harmless=[*result.harmless, *idle])
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """Settings of the program that the file leaves out, of those that the prediction depends on."""
+        return self.form.defaults(self.settings)
 
     @property
     def unread(self) -> Annotated[tuple[UnreadSetting, ...], KEY]:
@@ -91,7 +100,7 @@ class Reading(Result):
         return tuple(
             UnreadSetting(
                 self.form.spelled(name),
-                value_text(self.settings[name])[:MAX_SHOWN_CHARACTERS],
+                value_text({**self.settings, **self.defaults}[name])[:MAX_SHOWN_CHARACTERS],
                 missing if name in self.missing else why,
             )
             for name, why in self.not_in_table.matter.items()
@@ -131,8 +140,11 @@ class Reading(Result):
     def check_unread(self) -> None:
         """Raise an `InputError` with every setting that matters and is not read, its value, and why."""
         named = {self.form.spelled(name) for name in self.not_in_table.named}
+        unset = self._spelled(self.defaults)
         problems = [
-            f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
+            f"{each.setting} is not set, and {each.value} by default: not read ({each.why})"
+            if each.setting in unset
+            else f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
             + _advice("" if each.setting.endswith("source") else each.value)
             for each in self.unread
             if each.setting not in named
@@ -176,7 +188,9 @@ def read(
     is_script = detected.ending == ".sh"
     words = [word for command in commands(text, given) for word in command] if is_script else []
     if not given.actor:
-        check_training_kind(words, settings, str(path), detected.spelled)
+        idle = detected.without_effect(settings)
+        telling = {name: value for name, value in settings.items() if name not in idle}
+        check_training_kind(words, telling, str(path), detected.spelled)
     if "zero" in given.facts:  # what the other file sets is given
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)

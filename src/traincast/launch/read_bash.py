@@ -4,12 +4,14 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, Final
 
 from traincast.catalog.documents import read as read_document
 from traincast.launch.beside import found
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.megatron import name_hybrid
+from traincast.launch.megatron import ARGUMENTS, name_hybrid
+from traincast.launch.megatron_script import old_release
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.shell import Command, Script, interpret, split_command_lines, substitute
 
@@ -32,7 +34,7 @@ ENVIRONMENT: Final = re.compile(  # files that set the environment, not the run
     re.IGNORECASE,
 )
 DIRECTIVE: Final = re.compile(r"\s(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(?!--)(\S+)")  # an option for Slurm
-UNSET: Final = re.compile(r"\$\w+|\$\{\w+\}")  # a variable that the script does not set
+UNSET: Final = re.compile(r"\$\w+|\$\{\w+(?:\[[@*]\])?\}")  # a variable that the script does not set
 LEAST_ARGUMENTS: Final = 3  # in which runs can differ
 
 
@@ -52,8 +54,8 @@ def settings_of(text: str, given: Given = NOTHING) -> Settings:
     if str(settings.get("num_experts")) == "1":  # a dense model
         del settings["num_experts"]
     name_hybrid(settings)
-    files = [path for path in script.not_read if not ENVIRONMENT.search(path)]
-    if files:
+    files = [path for path in script.not_read if script.empty_arrays or not ENVIRONMENT.search(path)]
+    if files and not ("num_layers" in settings and _is_complete(lines, script)):
         settings["source"] = tuple(files)
     programs = [word for words in lines for word in words if re.search(r"\bpretrain_\w+\.py$", word)]
     if programs:
@@ -61,7 +63,30 @@ def settings_of(text: str, given: Given = NOTHING) -> Settings:
     if "deepspeed_config" in settings:
         written = _written_json(text, script) or _json_beside(settings["deepspeed_config"], given)
         settings |= {f"deepspeed_config.{name}": value for name, value in written.items()}
+    if release := old_release(settings):
+        settings["release"] = release
     return settings
+
+
+def _is_complete(lines: Sequence[Sequence[str]], script: Script) -> bool:
+    """Return whether command lines hold no variable that could stand for arguments and is not set."""
+    if script.empty_arrays:
+        return False
+    for words in lines:
+        for before, word in pairwise(("", *words)):
+            takes_value = before.startswith("--") and "=" not in before and not _is_switch(before)
+            name = word.strip("${}")
+            of_slurm = name.startswith("SLURM_")
+            if UNSET.fullmatch(word) and not (takes_value or of_slurm or name in script.values):
+                return False
+    return True
+
+
+def _is_switch(flag: str) -> bool:
+    """Return whether an argument of Megatron-LM takes no value."""
+    name = flag.removeprefix("--").replace("-", "_")
+    known = (arguments.get(name) for arguments in ARGUMENTS.revisions.values())
+    return any(argument is not None and argument.kind == "switch" for argument in known)
 
 
 def _commands_of_run(script: Script, recipe: str | None) -> list[Command]:

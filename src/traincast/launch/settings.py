@@ -30,6 +30,10 @@ class Settings(dict[str, Any]):
         """Return whether any of some settings is on."""
         return any(map(self.is_on, names))
 
+    def is_degree(self, name: str) -> bool:
+        """Return whether a setting is on and not 1."""
+        return self.is_on(name) and not same_value(self[name], 1)
+
     def number(self, *names: str, default: int = 1, least: int = 1) -> int:
         """Return the first setting that is on as a whole number, the first of a list; else the default."""
         for name in filter(self.is_on, names):

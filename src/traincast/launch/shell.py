@@ -63,6 +63,7 @@ COMPARISONS: Final = {
     "-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">=",
 }  # fmt: skip
 REDIRECTION: Final = re.compile(r"\d*>{1,2}[|&]?(.*)", re.DOTALL)  # and the file it names
+OF_INPUT: Final = ("read", "mapfile", "readarray")  # commands that set variables
 OF_FILES: Final = ("-f", "-d", "-e", "-s", "-r", "-x", "-L", "-h", "-t", "-v")  # tests: not known
 
 
@@ -102,6 +103,8 @@ class Script:
     without: str = ""  # one of these, whose branches are left out
     fixed: frozenset[str] = frozenset()  # variables given from outside, which no statement changes
     not_read: list[str] = field(default_factory=list)  # files that it reads and that are not beside it
+    empty_arrays: set[str] = field(default_factory=set)  # that are expanded and not set
+    from_input: set[str] = field(default_factory=set)  # variables that commands such as mapfile set
     missed: set[str] = field(default_factory=set)  # variables without a value in the present condition
     passed: dict[str, str] = field(default_factory=dict)  # of single commands, whose launchers pass them on
     folder: Path | None = None
@@ -117,6 +120,13 @@ class Script:
     def active(self) -> bool:
         """Whether the present statement is run, as far as is known."""
         return not any(frame.active is False or self.without in frame.unknown for frame in self.frames)
+
+    def is_empty(self, name: str) -> bool:
+        """Return whether an array is empty: the environment has none, so that those not set are."""
+        if name in self.values or name in self.from_input:
+            return name in self.values and not self.values[name]
+        self.empty_arrays.add(name)
+        return True
 
     def hang(self, frame: _Frame, text: str) -> None:
         """Keep what a branch hangs on whose condition, of this text, is not known."""
@@ -432,6 +442,8 @@ def _run(text: str, script: Script, depth: int) -> None:
         _source(expanded[1], script, depth)
     elif expanded[0] == "printf" and expanded[1:2] == ["-v"] and len(expanded) > 3:
         script.set(expanded[2], [_formatted(expanded[3], expanded[4:])], False)
+    elif expanded[0] in OF_INPUT:
+        script.from_input.update(word for word in expanded[1:] if word.isidentifier())
     elif expanded[0] == "unset":
         for name in expanded[1:]:
             script.values.pop(name, None)
@@ -522,6 +534,8 @@ def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
     """Expand a word: to an array's words, or to one text; blanks of an unquoted variable separate words."""
     variable = re.fullmatch(r"\"?\$\{(\w+)(?:\[[@*]\])?\}\"?|\"?\$(\w+)\"?", word)
     joined = word.startswith('"') and "[*]" in word
+    if split and re.fullmatch(r'"?\$\{\w+\[[@*]\]\}"?', word) and variable and script.is_empty(variable[1]):
+        return []
     if split and variable and not joined and len(script.values.get(variable[1] or variable[2], ())) > 1:
         return script.values[variable[1] or variable[2]]
     expansion, has_blanks = "", False
@@ -552,6 +566,8 @@ def substitute(text: str, script: Script, depth: int = 0) -> str:
             return str(sum(known.isdecimal() for known in script.values))
         words, how = script.values.get(name), match["how"] or ""
         index = (match["index"] or "[@]")[1:-1]
+        if match["index"] in ("[@]", "[*]") and not how and script.is_empty(name):
+            return "0" if match["count"] else ""
         if match["count"]:
             return str(len(words)) if words is not None and match["index"] else match[0]
         if index not in ("@", "*") and words is not None:

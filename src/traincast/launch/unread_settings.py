@@ -18,7 +18,8 @@ _WORDS: Final = """
 """
 SUSPECT_WORDS: Final = frozenset(_WORDS.split())
 NOT_UNDERSTOOD: Final = "not understood, may matter"
-LISTS: Final = ("settings", "neutral", "at", "unless")  # keys of an effect with several names or values
+# Keys of an effect with several names or values.
+LISTS: Final = ("settings", "neutral", "at", "unless", "degrees")
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 
@@ -32,6 +33,7 @@ class UnreadEffect:
     at: tuple[str, ...] = ()  # the only values that matter; if empty, all that are neither off nor neutral
     needs: str = ""  # a setting without which they have no effect
     unless: tuple[str, ...] = ()  # settings that replace them: with one of these they have no effect
+    degrees: tuple[str, ...] = ()  # without one of them above 1 they have no effect
     given: str = ""  # a fact that says what they ask for: given beside the file, they have no effect
     unlike: str = ""  # another setting: they matter only where its value differs from theirs
     # Whether they are named but not refused: they change neither model, plan, precision nor optimizer.
@@ -43,6 +45,7 @@ class UnreadEffect:
             self.given in given
             or (self.needs and not settings.is_on(self.needs))
             or settings.any_on(*self.unless)
+            or (self.degrees and not any(map(settings.is_degree, self.degrees)))
             or (self.unlike and same_value(value, settings.get(self.unlike)))
         )
         if without_effect:

@@ -150,6 +150,6 @@ def flags(settings: Values) -> Iterable[str]:
 
 def flag(name: str) -> str:
     """Return an argument's name on the command line."""
-    if "." in name:  # of a configuration file that the script writes
+    if "." in name or name == "source":  # of a configuration file that the script writes, or no argument
         return name
     return "--" + name.replace("_", "-")

@@ -24,7 +24,7 @@ PARALLEL_ARGS=(
     --tensor-model-parallel-size 1
     --pipeline-model-parallel-size 8
     --pipeline-model-parallel-layout "Et*3|(tt|)*29m|L"
-    --expert-model-parallel-size 32
+    --expert-model-parallel-size 32 --moe-token-dispatcher-type alltoall --moe-grouped-gemm
     --use-distributed-optimizer
 )
 TRAIN_ARGS=( --micro-batch-size 1 --global-batch-size 2048 --bf16 --fp8-format e4m3 --fp8-recipe blockwise )

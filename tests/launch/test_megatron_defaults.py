@@ -1,0 +1,136 @@
+"""A launch of Megatron-LM that leaves a setting out and one with its default written out are read alike."""
+
+import re
+
+import pytest
+
+import traincast as tc
+from traincast.catalog.software_stacks import load_stack
+from traincast.launch.defaults import parser_defaults
+from traincast.launch.formats import READERS
+from traincast.launch.read import read
+
+MODEL = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 \\
+    --num-attention-heads 16 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --bf16 \\
+    --micro-batch-size 1 --global-batch-size 64"""
+EXPERTS = f"""{MODEL} --num-experts 16 --moe-ffn-hidden-size 1024 --expert-model-parallel-size 8 \\
+    --tensor-model-parallel-size 2 --sequence-parallel"""
+BASES = {
+    "dense": f"{MODEL} --use-distributed-optimizer",
+    "experts": EXPERTS,
+    "fsdp": f"{MODEL} --use-megatron-fsdp --ckpt-format fsdp_dtensor --no-gradient-accumulation-fusion",
+    "pipeline": f"{MODEL} --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2",
+    "context": f"{MODEL} --context-parallel-size 2 --swiglu --group-query-attention --num-query-groups 4",
+    "latent": f"{EXPERTS} --multi-latent-attention --moe-token-dispatcher-type alltoall --mtp-num-layers 1",
+    "delta": f"{MODEL} --experimental-attention-variant gated_delta_net --linear-attention-freq 4",
+    "precision": f"{MODEL} --fp8-format hybrid --recompute-granularity selective --optimizer-cpu-offload"
+    " --use-distributed-optimizer --use-precision-aware-optimizer",
+    "hybrid": MODEL.replace("pretrain_gpt", "pretrain_mamba") + " --hybrid-layer-pattern M-M*M-M*",
+}
+# Of an enumeration (megatron/core/transformer/enums.py), whose members are numbers.
+WORDS = {"attention_backend": "auto"}
+
+
+def read_script(tmp_path, text):
+    (path := tmp_path / "run.sh").write_text(text, encoding="utf-8")
+    return read(path, READERS)
+
+
+def what_is_read(reading):
+    """All that a prediction of a launch follows from."""
+    unread = {each.setting: each.value for each in reading.unread}
+    form = reading.form
+    assumed = load_stack(form.stack(reading.settings)).with_values(form.figures(reading.settings))
+    return reading.facts, assumed, unread
+
+
+def flag(name):
+    return f"--{name.replace('_', '-')}"
+
+
+def in_text(name, text):
+    return re.search(rf"{flag(name)}\b", text) is not None
+
+
+def written_out(name, value):
+    values = value if isinstance(value, list) else [WORDS.get(name, value)]
+    return f"{flag(name)} {' '.join(map(str, values))}"
+
+
+def differing(tmp_path, text, values):
+    """What is read otherwise with each of some settings written out."""
+    absent, found = what_is_read(read_script(tmp_path, text)), {}
+    for name, value in values.items():
+        written = what_is_read(read_script(tmp_path, f"{text} {written_out(name, value)}"))
+        if others := [(left, right) for left, right in zip(absent, written, strict=True) if left != right]:
+            found[name] = others
+    return found
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_default_written_out_of_every_setting_is_read_as_the_absent_one(tmp_path, base):
+    """Defaults: megatron-core 0.19.2, megatron/training/arguments.py."""
+    text = BASES[base]
+    values = {
+        name: value
+        for name, value in parser_defaults("megatron", "pretrain").items()
+        if value not in (None, []) and not isinstance(value, bool) and not in_text(name, text)
+    }
+    assert len(values) > 200
+    assert differing(tmp_path, text, values) == {}
+
+
+def test_settings_of_other_values_are_not_read_as_the_absent_ones(tmp_path):
+    """The comparison above tells values that are no defaults."""
+    others = {"data_parallel_sharding_strategy": "optim", "make_vocab_size_divisible_by": 4096}
+    assert differing(tmp_path, BASES["fsdp"], others).keys() == others.keys()
+    with pytest.raises(tc.InputError, match="--img-h"):
+        differing(tmp_path, BASES["fsdp"], {"img_h": 384})
+
+
+@pytest.mark.parametrize("further", ["", " --data-parallel-sharding-strategy optim_grads_params"])
+def test_default_written_out_of_megatron_fsdp_shards_all(tmp_path, further):
+    """--data-parallel-sharding-strategy is optim_grads_params by default since Megatron-Core 0.18: ZeRO-3.
+
+    32 layers of width 4096 in bf16 on 16 GPUs: weights, gradients and state are 18 bytes of a parameter over
+    16 ranks, and what is gathered and saved.
+    """
+    text = BASES["fsdp"].replace("--num-layers 16", "--num-layers 32")
+    (path := tmp_path / "run.sh").write_text(text + further, encoding="utf-8")
+    checked = tc.check(path, "dgx-h100")
+    est = checked.est
+    assert est.plan.zero == 3
+    assert est.memory["optimizer"] == pytest.approx(12 * est.model.parameters / 16, rel=0.02)
+    said = (
+        "--data-parallel-sharding-strategy optim_grads_params: not set, the default of megatron-core 0.19.2"
+    )
+    assert (said in checked.reading.assumed) == (not further)
+
+
+@pytest.mark.parametrize("further", ["", " --moe-token-dispatcher-type allgather"])
+def test_default_written_out_of_the_dispatcher_is_refused_alike(tmp_path, further):
+    """megatron/core/transformer/transformer_config.py: moe_token_dispatcher_type = "allgather"."""
+    (path := tmp_path / "run.sh").write_text(BASES["experts"] + further, encoding="utf-8")
+    with pytest.raises(
+        tc.InputError, match=r"--moe-token-dispatcher-type .*allgather.*all-to-all is predicted"
+    ):
+        tc.check(path, "dgx-h100")
+    accepted = tc.check(path, "dgx-h100", accept_unread=True)
+    assert [each.setting for each in accepted.reading.unread] == ["--moe-token-dispatcher-type"]
+    assert accepted.est.assumptions.name == "megatron-core-2025"
+
+
+@pytest.mark.parametrize("further", ["", " --moe-token-dispatcher-type allgather"])
+def test_default_written_out_of_the_dispatcher_matters_only_where_ranks_exchange_tokens(tmp_path, further):
+    """Experts of one rank get its own tokens, whatever dispatches them."""
+    alone = "--expert-model-parallel-size 8 \\\n    --tensor-model-parallel-size 2 --sequence-parallel"
+    assert alone in EXPERTS
+    assert read_script(tmp_path, EXPERTS.replace(alone, "") + further).unread == ()
+
+
+def test_default_written_out_products_of_experts_are_said_to_be_grouped(tmp_path):
+    """transformer_config.py: moe_grouped_gemm = False, a switch that has no value to write out."""
+    said = "products of experts are grouped, although --moe-grouped-gemm is not set"
+    for more, expected in (("", True), (" --moe-grouped-gemm", False)):
+        assumed = read_script(tmp_path, EXPERTS + more).assumed
+        assert any(line.startswith(said) for line in assumed) == expected
