@@ -211,7 +211,7 @@ def test_batches_grow_from_the_largest_known():
 
 def test_all_mistakes_are_reported_at_once():
     with pytest.raises(tc.InputError) as error:
-        tc.limits("h100", layer=(0, 5), tokens=1.5, gpus=[0], days=-1.0, batch_growth=2.0, network=-1.0)
+        tc.limits("h101", layer=(0, 5), tokens=1.5, gpus=[0], days=-1.0, batch_growth=2.0, network=-1.0)
     text = str(error.value)
     for problem in (
         "layer[0] = 0",
@@ -220,13 +220,13 @@ def test_all_mistakes_are_reported_at_once():
         "days = -1.0",
         "batch_growth = 2.0",
         "network = -1.0",
-        "'h100'",
+        "'h101'",
     ):
         assert problem in text
     with pytest.raises(tc.InputError, match="give one of them"):
         tc.limits("h100-sxm-80", system="dgx-h100")
     with pytest.raises(tc.InputError, match="give network"):
-        tc.limits("h100-pcie-80")
+        tc.limits("mi250x-128")
 
 
 def test_figures_show_the_limits(tmp_path):

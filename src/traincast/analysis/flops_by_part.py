@@ -162,8 +162,8 @@ def _part(name: str, masked: _Count, full: _Count, seq: int) -> PartFlops:
         "palm": published + scores / seq,
         "6n": 0.0 if name in OUTSIDE else published,
     }
-    if name in TOWER:  # not every token meets it: its products, whatever the convention
-        forward = dict.fromkeys(forward, full.products / seq)
+    if name in TOWER:  # not every token meets it: its products, whatever the convention; masks are windows
+        forward = dict.fromkeys(forward, masked.products / seq)
     return PartFlops(name, float(full.weights), float(full.active), {k: float(v) for k, v in forward.items()})
 
 
@@ -236,8 +236,10 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
             result[LATENT] = _count((op for op in around if "latent" in op.name), model)
         result[ROUTER] = _count((op for op in around if "latent" not in op.name), model)
         result["experts"] = _count((op for op in inner[:routed] if op.experts), model)
-        if config.shared_ffn:
-            result["shared experts"] = _count(inner[routed:], model)
+        if config.shared_ffn:  # Megatron-LM counts their gate as little as the router
+            gates = [op for op in inner[routed:] if op.name == "shared.gate"]
+            result[ROUTER] = result[ROUTER].plus(_count(gates, model))
+            result["shared experts"] = _count((op for op in inner[routed:] if op not in gates), model)
     if model.beside:
         result[BESIDE] = _count(beside(sharding, "layer", model.beside), model)
     if model.streams > 1:
