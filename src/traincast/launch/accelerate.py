@@ -212,8 +212,7 @@ def _strategy(settings: Settings) -> str:
     numbered = dict(zip(map(str, range(1, len(ZERO_STAGES) + 1)), ZERO_STAGES, strict=True))
     strategy = numbered.get(str(given), str(given).upper())
     if strategy not in ZERO_STAGES:
-        allowed = (f"{number} ({name})" for number, name in numbered.items())
-        raise not_allowed(STRATEGY, given, tuple(allowed))
+        raise not_allowed(STRATEGY, given, (*ZERO_STAGES, f"or 1 to {len(ZERO_STAGES)}"))
     return strategy
 
 
