@@ -15,6 +15,7 @@ from traincast.launch.text_formats import TEXT_FORMATS
 DEGREES: Final = "parallelism_config.parallelism_config_"
 REPLICATE, SHARD = f"{DEGREES}dp_replicate_size", f"{DEGREES}dp_shard_size"
 MESH: Final = ("tp", "cp")
+AXES: Final = (*MESH, "dp_replicate", "dp_shard", "sp")
 OFFLOAD, RECOMPUTE = "fsdp_config.fsdp_offload_params", "fsdp_config.fsdp_activation_checkpointing"
 OFFLOAD_SAVED: Final = f"{RECOMPUTE}_offload"  # of what is recomputed: the inputs of layers
 VERSION: Final = "fsdp_config.fsdp_version"
@@ -37,6 +38,10 @@ PRECISIONS: Final = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8-current"}  # of
 # transformers 5 loads them (modeling_utils.py, from_pretrained: dtype = "auto").
 AS_LOADED: Final[Facts] = {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"}
 FP8: Final = "fp8_config."
+FP8_NAMES: Final = (  # arguments of `accelerate launch` behind fp8_ that programs do not have themselves
+    *("amax_compute_algo", "amax_history_len", "format", "interval", "margin", "opt_level", "pad_inner_dim"),
+    *("override_linear_precision", "use_autocast_during_eval", "use_mxfp8_block_scaling"),
+)
 # Of Accelerate's `deepspeed_config` -> of DeepSpeed.
 DEEPSPEED_NAMES: Final = {
     "zero_stage": "zero_optimization.stage",
@@ -182,12 +187,18 @@ def read_data(settings: Settings) -> Facts:
     if distributed_type(settings) == "DEEPSPEED":
         return _read_deepspeed_data(settings)
     fsdp_zero = 3 if is_true(settings, RESHARD, default=True) else 2  # parallelism_config is of FSDP2
-    if not any(name.startswith(DEGREES) for name in settings):
-        return _read_without_degrees(settings)
+    if not has_mesh(settings):
+        is_one = SHARD in settings and settings.count("num_processes") == 1
+        return {"dp": 1, "zero": 0} if is_one else _read_without_degrees(settings)
     replicas, shards = settings.number(REPLICATE), settings.number(SHARD)
     sharded = shards * settings.number(f"{DEGREES}cp_size") > 1
     facts: Facts = {"dp": replicas * shards, "zero": fsdp_zero if sharded else 0}
     return facts | ({"replicas": replicas} if replicas > 1 and sharded else {})
+
+
+def has_mesh(settings: Settings) -> bool:
+    """Return whether a ParallelismConfig states a mesh: with all sizes at 1, the default, there is none."""
+    return any(settings.count(f"{DEGREES}{axis}_size") > 1 for axis in AXES)
 
 
 def _read_without_degrees(settings: Settings) -> Facts:
@@ -221,7 +232,7 @@ def _read_deepspeed_data(settings: Settings) -> Facts:
     written = native_deepspeed(settings)
     if STAGE not in written and f"{DEEPSPEED}deepspeed_config_file" not in settings:
         raise InputError("zero_stage", [f"{DEEPSPEED}zero_stage: missing"])
-    if not any(name.startswith(DEGREES) for name in settings):
+    if not has_mesh(settings):
         return {}
     return {"dp": settings.number(REPLICATE) * settings.number(SHARD)}
 

@@ -64,7 +64,8 @@ DEFAULT_TARGETS: Final = ("q", "v")  # of PEFT for most models: peft/utils/const
 SCRIPTS: Final = ("sft", "dpo", "orpo", "cpo", "grpo", "rloo", "ppo", "kto", "reward", "gkd", "online_dpo")
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
 FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuration
-    name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")
+    **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
+    **{f"fp8_{name}": f"{accelerate.FP8}{name}" for name in accelerate.FP8_NAMES},
 }
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: dotted(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
@@ -285,8 +286,9 @@ class Program:
         words = settings.get("fsdp")
         options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
         is_fsdp = not is_off(words) if not isinstance(words, list) else bool(words)
-        is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.any_on(accelerate.SHARD, f"{FSDP}version")
-        is_fsdp = is_fsdp or (self.fsdp_by_options and any(name.startswith(FSDP) for name in settings))
+        is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.count(accelerate.SHARD) > 1
+        by_options = (name == accelerate.SHARD or name.startswith(FSDP) for name in settings)
+        is_fsdp = is_fsdp or (self.fsdp_by_options and any(by_options))
         is_deepspeed = settings.is_on("use_deepspeed") or any(
             name.startswith(DEEPSPEED) and not is_off(value) for name, value in settings.items()
         )
