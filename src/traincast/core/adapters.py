@@ -69,8 +69,9 @@ class Adapters:
     @property
     def title(self) -> str:
         """What is trained, in a few words."""
-        held = [] if self.base == "16-bit" else [self.base]
-        held += [] if self.dtype == "16-bit" else ["fp32" if self.base == "16-bit" else "fp32 elsewhere"]
+        held: list[str] = [] if self.base == "16-bit" else [self.base]
+        if self.dtype == "fp32":
+            held.append("fp32 elsewhere" if held else "fp32")
         base = f", base in {', '.join(held)}" if held else ""
         return f"LoRA of rank {self.rank} on {'+'.join(self.targets)} layers{base}"
 

@@ -186,10 +186,10 @@ def read_data(settings: Settings) -> Facts:
     """Read data parallelism and what is sharded; without degrees FSDP shards over all processes."""
     if distributed_type(settings) == "DEEPSPEED":
         return _read_deepspeed_data(settings)
-    fsdp_zero = 3 if is_true(settings, RESHARD, default=True) else 2  # parallelism_config is of FSDP2
     if not has_mesh(settings):
         is_one = SHARD in settings and settings.count("num_processes") == 1
         return {"dp": 1, "zero": 0} if is_one else _read_without_degrees(settings)
+    fsdp_zero = 3 if is_true(settings, RESHARD, default=True) else 2  # parallelism_config is of FSDP2
     replicas, shards = settings.number(REPLICATE), settings.number(SHARD)
     sharded = shards * settings.number(f"{DEGREES}cp_size") > 1
     facts: Facts = {"dp": replicas * shards, "zero": fsdp_zero if sharded else 0}

@@ -33,8 +33,8 @@ def write_batch(facts: Facts) -> Values:
     An engine takes it to be that of all ranks, tensor-parallel ones included (0.19.8, runtime/config.py,
     DeepSpeedConfig: world_size), each of which has a micro-batch of its own.
     """
-    batch = BATCH if facts.get("tp", 1) == 1 else {name: fact for name, fact in BATCH.items() if fact != "gbs"}
-    return {name: facts[fact] for name, fact in batch.items()}
+    counts_tp = facts.get("tp", 1) > 1
+    return {name: facts[fact] for name, fact in BATCH.items() if not (counts_tp and fact == "gbs")}
 
 
 def read_batch(settings: Settings) -> Facts:
@@ -45,7 +45,7 @@ def read_batch(settings: Settings) -> Facts:
     facts: Facts = {fact: size for name, fact in BATCH.items() if (size := settings.size(name))}
     if "gbs" in facts and (tp := settings.size("tensor_parallel.autotp_size", default=1)) > 1:
         if facts["gbs"] % tp:
-            problem = f"train_batch_size = {facts['gbs']}: must be divisible by autotp_size {tp}, whose ranks count"
+            problem = f"train_batch_size = {facts['gbs']}: must be divisible by autotp_size {tp}"
             raise InputError("train_batch_size", [problem])
         facts["gbs"] //= tp
     per_replica = facts.get("mbs", 0) * facts.get("accumulation", 0)

@@ -36,8 +36,8 @@ DTYPES: Final = {  # true: of the switch pure_bf16; auto: that of the checkpoint
     "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "true": "bf16",
 }  # fmt: skip
 LOADING: Final = "model_init_kwargs."  # of TRL: count before its own arguments (trl/scripts/sft.py)
-# Of transformers 5.23, training_args.py: the second, deprecated name counts where the first has no value. What
-# belongs to them has the names with KWARGS.
+# Of transformers 5.23, training_args.py: the second, deprecated name counts where the first has no value.
+# What belongs to them has the names with KWARGS.
 CHECKPOINTING: Final = ("activation_checkpointing", "gradient_checkpointing")
 KWARGS: Final = "_kwargs."
 OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as there is room
@@ -108,7 +108,8 @@ class Program:
             document = parsed(text, "yaml", repeated=True)
         except InputError:
             document = {}
-        if document:
+        is_command = any(" " in str(name) for name in document)  # with JSON in it, which looks like YAML
+        if document and not is_command:
             settings = dotted(document)
         else:
             settings = read_bash.settings_of(text, given)
@@ -228,7 +229,7 @@ class Program:
         rank = settings.number("lora_r", default=self.usual["lora_r"])
         adapters = Adapters(
             rank=rank,
-            targets=targets,  # type: ignore[arg-type]
+            targets=targets,
             base=self._base(settings),  # type: ignore[arg-type]
             dtype="fp32" if self._holds_fp32(settings) else "16-bit",
             dropout=dropout,
@@ -408,9 +409,10 @@ class Program:
             return "bf16"
         derived = self.derived(settings)
         written = accelerate.native_deepspeed(derived)
-        is_usual = stated is None and self.usual["bf16"] and not written.any_on("bf16.enabled", "fp16.enabled")
-        # the Trainer's own counts before that of `accelerate launch` (transformers 5.23, training_args.py)
-        return "bf16" if is_usual else accelerate.mixed_precision(derived)
+        is_usual = stated is None and bool(self.usual["bf16"])
+        if is_usual and not written.any_on("bf16.enabled", "fp16.enabled"):
+            return "bf16"  # before that of `accelerate launch` (transformers 5.23, training_args.py)
+        return accelerate.mixed_precision(derived)
 
     def _loaded(self, settings: Settings) -> str:
         """Return the precision in which the weights are loaded, and trained unless sharded."""
@@ -471,14 +473,18 @@ class Program:
                 "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
                 " a configuration can be given with --beside"
             )
-        if self._has_adapters(settings):
-            if not (settings.get("lora_target_modules") or settings.is_on("lora_target_linear")):
-                notes += ["adapters of queries and values, PEFT's default for most models"] * (
-                    "lora_target_modules" not in self.usual
-                )
-        stated = any(settings.get(f"{where}{name}") for where in ("", LOADING) for name in self.weights.split())
+        targets = settings.get("lora_target_modules") or settings.is_on("lora_target_linear")
+        if self._has_adapters(settings) and not targets and "lora_target_modules" not in self.usual:
+            notes.append("adapters of queries and values, PEFT's default for most models")
+        names = self.weights.split()
+        stated = any(settings.get(f"{where}{name}") for where in ("", LOADING) for name in names)
         if not stated and "dtype" in self.weights and self._loaded(settings) == "fp32":
             notes.append("the model is loaded in fp32, the default of dtype")
+        if any(settings.is_on(f"{name}{KWARGS}offload") for name in CHECKPOINTING):
+            notes.append(
+                "computation hides the copies of activations to and from the host, although transformers 5.23"
+                " runs them in turn with it"
+            )
         if str(settings.get("optim", "")).startswith("paged_"):
             notes.append("states of the paged optimizer stay on the device")
         return tuple(notes)
