@@ -396,3 +396,51 @@ def test_misread_batch_that_does_not_divide(reading):
     }
     with pytest.raises(InputError, match="train_batch_size = 9: must be divisible by autotp_size 2"):
         reading(document, ".json", "deepspeed")
+
+
+FMS = (
+    "accelerate launch --use_fsdp --num_processes 2 -m tuning.sft_trainer"
+    " --model_name_or_path mistralai/Mistral-7B-v0.1"
+)
+# foundation-model-stack/fms-hf-tuning 007d276, tuning/config/configs.py and peft_config.py: as the Trainer,
+# with bf16 weights and 4,096 tokens.
+FMS_DEFAULTS = {
+    "torch_dtype": "bfloat16",
+    "use_flash_attn": "True",
+    "max_seq_length": 4096,
+    "packing": "False",
+    "bf16": "False",
+    "gradient_checkpointing": "False",
+    "per_device_train_batch_size": 8,
+}
+
+
+def test_default_written_out_of_fms_hf_tuning(reading):
+    """A program on TRL with defaults of its own."""
+    plain = answered(reading(FMS, ".sh"))
+    launches = {name: f"{FMS} --{name} {value}" for name, value in FMS_DEFAULTS.items()}
+    assert not differing(lambda text: answered(reading(text, ".sh")), plain, launches)
+    names = ("seq", "mbs", "precision", "recompute", "zero")
+    assert (plain[1], *(plain[0][name] for name in names)) == (
+        "fms-hf-tuning",
+        4096,
+        8,
+        "bf16-pure",
+        "none",
+        3,
+    )
+    tuned = reading(f"{FMS} --peft_method lora --r 4 --target_modules q_proj v_proj", ".sh").facts["adapters"]
+    assert (tuned.rank, tuned.targets, tuned.dtype, tuned.dropout) == (4, ("q", "v"), "16-bit", True)
+
+
+@pytest.mark.parametrize("further", ["--peft_method pt", "--fused_lora auto_gptq True"])
+def test_misread_method_of_fms_hf_tuning(further, reading):
+    with pytest.raises(InputError, match="not read"):
+        reading(f"{FMS} {further}", ".sh").check_unread()
+
+
+@pytest.mark.parametrize(("zero", "kind"), [(0, "MULTI_GPU"), (2, "FSDP"), (3, "FSDP")])
+def test_misread_mesh_without_shards(zero, kind):
+    """FSDP2 stops at one: accelerate 1.15.0, parallelism_config.py, _validate_accelerator."""
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(dp=8, zero=zero), gbs=8)
+    assert f'distributed_type: "{kind}"' in tc.export(est, "accelerate").text

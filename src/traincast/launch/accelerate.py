@@ -117,8 +117,10 @@ def write_data(facts: Facts) -> Values:
     replicas = facts.get("replicas", 1) if zero else facts["dp"]
     if facts["dp"] % replicas:
         return {}
-    reshard = {RESHARD: zero == 3} if zero > 1 else {}
-    return {REPLICATE: replicas, SHARD: facts["dp"] // replicas, **reshard}
+    # of a mesh without shards FSDP2 would stop (1.15.0, parallelism_config.py, _validate_accelerator)
+    fsdp = {"distributed_type": "FSDP", VERSION: 2, RESHARD: zero == 3}
+    kind = fsdp if zero > 1 else {"distributed_type": "MULTI_GPU"}
+    return {REPLICATE: replicas, SHARD: facts["dp"] // replicas, **kind}
 
 
 def distributed_type(settings: Settings) -> str:

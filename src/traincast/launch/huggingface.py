@@ -84,7 +84,8 @@ class Program:
     usual: Values  # of settings that a file does not have
     adapted: Values  # the setting with which adapters are trained, and its value
     weights: str = ""  # settings of the precision in which weights are loaded; if empty, that of products
-    frozen: str = "fp32"  # precision of weights that adapters leave as they are, where none is stated
+    loaded: str = "fp32"  # precision in which weights are loaded, where none is stated
+    frozen: str = "fp32"  # that of weights that adapters leave as they are
     has_meshes: bool = False  # whether it takes degrees of parallelism itself
     fsdp_by_options: bool = False  # whether an option of FSDP turns it on
     starts: bool = False  # whether it starts the processes
@@ -418,7 +419,7 @@ class Program:
         """Return the precision in which the weights are loaded, and trained unless sharded."""
         if not self.weights:
             return self._mixed(settings) or "fp32"
-        usual = self.frozen if self._has_adapters(settings) else "fp32"
+        usual = self.frozen if self._has_adapters(settings) else self.loaded
         names = self.weights.split()
         for name in (*(f"{LOADING}{name}" for name in names), *names):
             if settings.is_on(name) or settings.get(name) == "auto":
@@ -527,3 +528,12 @@ def _listed(modules: Any) -> Any:
 
 
 PROGRAMS: Final = tuple(Program(name=name, **spec) for name, spec in TABLE["programs"].items())
+# Those that are read alone, each with its title, and where its names and defaults are from.
+READ_ALONE: Final = tuple(
+    (
+        Program(name=name, **{key: spec[key] for key in spec if key not in ("title", "source")}),
+        str(spec["title"]),
+        str(spec["source"]),
+    )
+    for name, spec in TABLE["read"].items()
+)
