@@ -215,6 +215,22 @@ def test_misread_dtype_of_what_qlora_does_not_pack(reading):
     assert memory[0] - memory[1] == pytest.approx(2 * 2 * 151_936 * 4096, rel=0.01)
 
 
+def test_default_written_out_of_the_dtype_of_a_reference_model(reading):
+    """trl 1.16.0, trainer/dpo_trainer.py: that of the model. It is counted in 16 bits, which is said."""
+    note = "the reference model is counted in 16 bits; it is held in fp32, as the model is loaded"
+    said = {
+        further: note in reading(f"{TRL}beta: 0.1\n{further}").assumed
+        for further in (
+            "",
+            "dtype: float32\n",
+            "dtype: bfloat16\n",
+            "accelerate_config: zero3\n",
+            "use_peft: true\n",
+        )
+    }
+    assert [*said.values()] == [True, True, False, False, False]
+
+
 @pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
 def test_misread_dtype_that_trl_does_not_have(name, reading):
     """trl 1.16.0, trainer/utils.py: auto, bfloat16, float16 or float32."""

@@ -481,6 +481,10 @@ class Program:
         stated = any(settings.get(f"{where}{name}") for where in ("", LOADING) for name in names)
         if not stated and "dtype" in self.weights and self._loaded(settings) == "fp32":
             notes.append("the model is loaded in fp32, the default of dtype")
+        if objective in WITH_REFERENCE and not self._has_adapters(settings) and self._holds_fp32(settings):
+            notes.append(
+                "the reference model is counted in 16 bits; it is held in fp32, as the model is loaded"
+            )
         if any(settings.is_on(f"{name}{KWARGS}offload") for name in CHECKPOINTING):
             notes.append(
                 "computation hides the copies of activations to and from the host, although transformers 5.23"
