@@ -342,6 +342,24 @@ def test_misread_distributed_type_that_is_refused_by_name(name, reading):
         reading({"distributed_type": name, "num_processes": 8}, form="accelerate")
 
 
+@pytest.mark.parametrize(
+    ("document", "defaults"),
+    [
+        (FILES["FSDP"], "fsdp_version 1, fsdp_sharding_strategy FULL_SHARD, dynamo_backend no"),
+        (FILES["FSDP2"], "fsdp_reshard_after_forward true, dynamo_backend no"),
+        ({**FILES["FSDP"], FSDP: {"fsdp_sharding_strategy": 2}}, "fsdp_version 1, dynamo_backend no"),
+        (
+            {**FILES["FSDP2"], "dynamo_config": {"dynamo_backend": "INDUCTOR"}},
+            "fsdp_reshard_after_forward true",
+        ),
+        (FILES["DeepSpeed"], None),
+    ],
+)
+def test_default_written_out_of_accelerate_is_assumed(document, defaults, reading):
+    said = [line for line in reading(document, form="accelerate").assumed if "defaults of Accelerate" in line]
+    assert said == ([f"{defaults}: defaults of Accelerate, not set in the file"] if defaults else [])
+
+
 @pytest.mark.parametrize("mixed", [{}, {"mixed_precision": "no"}, {"mixed_precision": False}])
 def test_default_written_out_of_mixed_precision(mixed, reading):
     """The dtype that the program loads the model in, with gradients and moments like it: said, not silent."""

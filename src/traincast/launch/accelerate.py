@@ -172,16 +172,30 @@ def read_precision(settings: Settings) -> Facts:
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
-    """Return what is assumed of the precision, where nothing is mixed, and of the optimizer then."""
+    """Return the defaults of what a file leaves out, and the precision where nothing is mixed."""
+    kind, notes = distributed_type(settings), []
+    used = []
+    if kind == "FSDP" and not has_mesh(settings):
+        used = [(VERSION, "1")] if VERSION not in settings else []
+        is_first = str(settings.get(VERSION, 1)) == "1"
+        used += [(STRATEGY, "FULL_SHARD") if is_first else (RESHARD, "true")]
+    used += [(DYNAMO[0], "no")] if kind != "DEEPSPEED" and not settings.any_on(*DYNAMO) else []
+    absent = (f"{name.rpartition('.')[2]} {value}" for name, value in used if name not in settings)
+    if words := ", ".join(absent):
+        notes.append(f"{words}: defaults of Accelerate, not set in the file")
     if mixed_precision(settings):
-        return ()
+        return tuple(notes)
     said = "as mixed_precision is no" if "mixed_precision" in settings else "without mixed_precision"
-    if distributed_type(settings) == "DEEPSPEED":
-        return (f"the program loads the model in fp32, {said} and DeepSpeed's configuration has no other",)
-    return (
-        f"{said}, weights, gradients and optimizer states are in the dtype that the program loads the model"
-        " in: bf16, that of most checkpoints",
-    )
+    if kind == "DEEPSPEED":
+        notes.append(
+            f"the program loads the model in fp32, {said} and DeepSpeed's configuration has no other"
+        )
+    else:
+        notes.append(
+            f"{said}, weights, gradients and optimizer states are in the dtype that the program loads the"
+            " model in: bf16, that of most checkpoints"
+        )
+    return tuple(notes)
 
 
 def read_data(settings: Settings) -> Facts:
