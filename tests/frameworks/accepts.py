@@ -43,7 +43,7 @@ def torchtitan(path, gpus):
 
 
 def deepspeed(path, gpus):
-    """Read the configuration as an engine does, on so many ranks."""
+    """Read the configuration as `deepspeed.initialize` does without an mpu, on so many ranks."""
     from unittest.mock import patch
 
     import deepspeed.comm as dist
@@ -51,12 +51,19 @@ def deepspeed(path, gpus):
 
     document = json.loads(Path(path).read_text())
     document.pop("//", None)
-    sequence = document.get("sequence_parallel_size", 1)
-    tensor = document.get("tensor_parallel", {}).get("autotp_size", 1)
-    replicas = gpus // (sequence * tensor)
-    mpu = SimpleNamespace(get_data_parallel_world_size=lambda: replicas)
-    with patch.object(dist, "get_world_size", lambda *_: gpus), patch.object(dist, "get_rank", lambda *_: 0):
-        DeepSpeedConfig(document, mpu=mpu)
+    mesh = None
+    if "sequence_parallel_size" in document and "data_parallel_size" in document:
+        sizes = {
+            "data_parallel": document["data_parallel_size"],
+            "sequence_parallel": document["sequence_parallel_size"],
+        }
+        ranks = sizes["data_parallel"] * sizes["sequence_parallel"]
+        assert ranks == gpus, f"a mesh of {ranks} ranks"  # as torch's init_device_mesh has it
+        mesh = SimpleNamespace(get_group=lambda mesh_dim: sizes[mesh_dim])  # a group is its size
+    world = patch.object(dist, "get_world_size", lambda group=None: group or gpus)
+    with world, patch.object(dist, "get_rank", lambda *_: 0):
+        read = DeepSpeedConfig(document, mesh_device=mesh)
+    assert read.gradient_accumulation_steps == document["gradient_accumulation_steps"]
 
 
 def accelerate(path, gpus):

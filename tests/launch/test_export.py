@@ -24,7 +24,7 @@ def read_back(form, text, model, gpus):
     mistakes = ErrorCollector("read back")
     facts = form.facts(form.read(text), mistakes)
     assert mistakes.errors == []
-    if form.names_model and not facts.keys() & {"gpus", "dp"}:
+    if not facts.keys() & {"gpus", "dp"}:
         facts["gpus"] = gpus
     return launch_facts(*launch_from_facts(facts, "drawn", None if "layers" in facts else model))
 

@@ -1,6 +1,7 @@
 """LoRA and QLoRA: weights, products, saved activations and states against counts by hand, PEFT and torch."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 
@@ -168,6 +169,61 @@ def test_bytes_of_the_base(base, bits):
     ends = 2 * V * E + 65 * E
     expected = linear * bits / 8 + ends * 2
     assert on_rank(model, lambda op: op.frozen_bytes) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("zero", "bytes_each", "gathered", "cast"),
+    [  # of a weight: all bytes, those gathered or whole, traffic of its cast in a forward pass
+        (0, 4, 2, 4 + 2),  # read and written
+        (1, 4, 2, 4 + 2),
+        (2, 6, 2, 0),  # FSDP without resharding: shards of 4 bytes, and a whole copy of 2
+        (3, 4, 2, 0),  # FSDP: shards of 4 bytes, gathered in 2
+    ],
+)
+def test_bytes_of_a_base_in_fp32(zero, bytes_each, gathered, cast):
+    """Autocast casts a frozen matrix in each forward pass, and keeps the result for backward; FSDP shards."""
+    narrow, wide = tuned("lora"), tuned("lora:dtype=fp32")
+    total = LLAMA.parameters
+    matrices = total - V * E - 65 * E  # all but embedding and norms
+    assert on_rank(wide, lambda op: op.frozen_bytes, zero=zero) == gathered * total
+    assert on_rank(wide, lambda op: op.frozen_fp32_bytes, zero=zero) == (bytes_each - gathered) * total
+    casts = [on_rank(model, lambda op: op.forward.cast, zero=zero) for model in (narrow, wide)]
+    assert casts[1] - casts[0] == cast * matrices
+    saved = [on_rank(model, lambda op: op.saved_bytes, zero=zero) for model in (narrow, wide)]
+    assert saved[1] - saved[0] == (2 * matrices if cast else 0)
+
+
+def test_a_base_in_fp32_of_training_in_fp32():
+    """There is nothing to cast, nor anything to hold besides."""
+    narrow, wide = tuned("lora"), tuned("lora:dtype=fp32")
+    for figure in ("frozen_bytes", "frozen_fp32_bytes", "saved_bytes"):
+        each = [on_rank(model, attrgetter(figure), precision="fp32") for model in (narrow, wide)]
+        assert each[0] == each[1]
+
+
+def test_autocast_saves_a_copy_of_a_frozen_matrix():
+    """Of torch: the copy in 16 bits alone, as there is no gradient of the matrix."""
+    torch = pytest.importorskip("torch")
+    frozen = torch.nn.Linear(64, 32, bias=False).requires_grad_(False)
+    kept = []
+    with (
+        torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor), lambda _: None),
+        torch.autocast("cpu", dtype=torch.bfloat16),
+    ):
+        frozen(torch.randn(4, 64, requires_grad=True))
+    assert [(tensor.numel(), tensor.dtype) for tensor in kept] == [(64 * 32, torch.bfloat16)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lora:dtype=bf16", "dtype = 'bf16': must be one of 16-bit, fp32"),
+        ("lora:base=operand,dtype=fp32", "dtype = 'fp32': base = 'operand' holds no copy above 16 bits"),
+    ],
+)
+def test_a_dtype_that_cannot_be(text, message):
+    with pytest.raises(InputError, match=message):
+        parse_training(text)
 
 
 def test_a_base_held_as_operands():

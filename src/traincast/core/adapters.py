@@ -16,6 +16,7 @@ Target = Literal[
 ]  # fmt: skip
 ExpertAdapters = Literal["peft", "each"]
 Base = Literal["16-bit", "operand", "int8", "nf4", "nf4-single"]
+Loaded = Literal["16-bit", "fp32"]
 TARGETS: Final = get_args(Target)
 JOINED: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
 ATTENTION: Final = ("q", "k", "v", "proj", "q_down", "q_up", "kv_down", "kv_up", "in_proj")
@@ -49,7 +50,7 @@ PACKED: Final[Mapping[str, float]] = {
 }  # fmt: skip
 METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
 OBJECTIVES: Final = ("sft", "dpo")  # as TRL calls them; before a plus sign
-HOW: Final = "full, or lora or qlora with settings such as lora:r=16,targets=q+v,base=nf4,dropout"
+HOW: Final = "full, or lora or qlora with settings such as lora:r=16,targets=q+v,base=nf4,dtype=fp32,dropout"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +66,11 @@ class Adapters:
     targets: tuple[str, ...] = ("all",)
     # How the linear layers of the layers are held. "operand": as products of low precision take them, without
     # a copy at 16 bits (fp8 primary weights of Transformer Engine). Packed ones, the last three, are
-    # dequantised to 16 bits for each product (arXiv 2305.14314). Embedding, head and norms stay at 16 bits.
+    # dequantised to 16 bits for each product (arXiv 2305.14314). Embedding, head and norms are as loaded.
     base: Base = "16-bit"
+    # How all that is not packed is loaded and held. What is in fp32 is cast to 16 bits for each product, and
+    # gathered in 16 bits where FSDP shards it.
+    dtype: Loaded = "16-bit"
     dropout: bool = False  # whether the input of an adapter passes dropout
     # Which weights of experts have adapters. "peft": as PEFT finds them (`core.peft`), by the type of the
     # model. "each": each matrix of each expert has its own, as other linear layers have (Megatron-Bridge,
@@ -82,12 +86,19 @@ class Adapters:
         ]
         if self.base not in get_args(Base):
             problems.append(f"base = {self.base!r}: must be one of {', '.join(get_args(Base))}")
+        if self.dtype not in get_args(Loaded):
+            problems.append(f"dtype = {self.dtype!r}: must be one of {', '.join(get_args(Loaded))}")
+        if self.base == "operand" and self.dtype != "16-bit":
+            problems.append("dtype = 'fp32': base = 'operand' holds no copy above 16 bits")
         raise_problems("adapters", problems)
 
     @property
     def title(self) -> str:
         """What is trained, in a few words."""
-        base = "" if self.base == "16-bit" else f", base in {self.base}"
+        held: list[str] = [] if self.base == "16-bit" else [self.base]
+        if self.dtype == "fp32":
+            held.append("fp32 elsewhere" if held else "fp32")
+        base = f", base in {', '.join(held)}" if held else ""
         return f"LoRA of rank {self.rank} on {'+'.join(self.targets)} layers{base}"
 
 
@@ -124,7 +135,7 @@ def parse_training(text: str) -> Adapters | None:
     for key, _, value in ((key.strip(), sign, value.strip()) for key, sign, value in settings):
         if key in values:
             problems.append(f"{key}: stands there twice; keep one")
-        elif key not in ("r", "rank", "targets", "base", "dropout"):
+        elif key not in ("r", "rank", "targets", "base", "dtype", "dropout"):
             problems.append(f"{key!r} is no setting; write {HOW}")
         values[key] = value
     rank = values.get("r", values.get("rank", "16"))
@@ -139,5 +150,12 @@ def parse_training(text: str) -> Adapters | None:
     chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
     # PEFT finds no layers that Megatron joins in transformers' models with experts.
     experts: ExpertAdapters = "each" if JOINED.keys() & set(targets) else "peft"
-    has_dropout = "dropout" in values
-    return Adapters(rank=int(rank), targets=targets, base=chosen, dropout=has_dropout, experts=experts)
+    loaded: Loaded = values.get("dtype", "16-bit")  # type: ignore[assignment]  # checked by `Adapters`
+    return Adapters(
+        rank=int(rank),
+        targets=targets,
+        base=chosen,
+        dtype=loaded,
+        dropout="dropout" in values,
+        experts=experts,
+    )

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
 from traincast.launch.format import Writing
 from traincast.launch.settings import Settings
@@ -27,13 +28,26 @@ def required(writing: Writing) -> Values:
 
 
 def write_batch(facts: Facts) -> Values:
-    """Write batch, micro-batch and gradient accumulation steps."""
-    return {name: facts[fact] for name, fact in BATCH.items()}
+    """Write batch, micro-batch and gradient accumulation steps; no batch with tensor parallelism.
+
+    An engine takes it to be that of all ranks, tensor-parallel ones included (0.19.8, runtime/config.py,
+    DeepSpeedConfig: world_size), each of which has a micro-batch of its own.
+    """
+    counts_tp = facts.get("tp", 1) > 1
+    return {name: facts[fact] for name, fact in BATCH.items() if not (counts_tp and fact == "gbs")}
 
 
 def read_batch(settings: Settings) -> Facts:
-    """Read batch and micro-batch; together with the accumulation steps also the data-parallel replicas."""
+    """Read batch and micro-batch; together with the accumulation steps also the data-parallel replicas.
+
+    Of a batch that counts tensor-parallel ranks, those of one replica have the same sequences.
+    """
     facts: Facts = {fact: size for name, fact in BATCH.items() if (size := settings.size(name))}
+    if "gbs" in facts and (tp := settings.size("tensor_parallel.autotp_size", default=1)) > 1:
+        if facts["gbs"] % tp:
+            problem = f"train_batch_size = {facts['gbs']}: must be divisible by autotp_size {tp}"
+            raise InputError("train_batch_size", [problem])
+        facts["gbs"] //= tp
     per_replica = facts.get("mbs", 0) * facts.get("accumulation", 0)
     if "gbs" in facts and per_replica and facts["gbs"] % per_replica == 0:
         facts["dp"] = facts["gbs"] // per_replica
@@ -55,8 +69,11 @@ def read_groups(settings: Settings) -> Facts:
 
 
 def write_sequence(facts: Facts) -> Values:
-    """Write sequence parallelism (Ulysses) and the data-parallel replicas."""
-    if facts.get("cp_kind") != "ulysses":
+    """Write sequence parallelism (Ulysses) and the data-parallel replicas; not beside tensor parallelism.
+
+    Their mesh is of all ranks (0.19.8, deepspeed/__init__.py): any others have no group in it.
+    """
+    if facts.get("cp_kind") != "ulysses" or facts.get("tp", 1) > 1:
         return {}
     return {"sequence_parallel_size": facts["cp"], "data_parallel_size": facts["dp"]}
 

@@ -271,7 +271,7 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     read_facts = form.facts(settings, ErrorCollector(form.name))
     described = "layers" in read_facts
     reasons = {}
-    if form.names_model and not read_facts.keys() & {"gpus", "dp"}:
+    if not read_facts.keys() & {"gpus", "dp"}:  # the launcher decides, and with them of the batch
         read_facts |= {"gpus": facts["gpus"]}
         reasons["gpus"] = _reason(form, "gpus", facts)
     try:

@@ -180,6 +180,10 @@ _RECIPE: Final = replace(
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
     _RECIPE.name: _RECIPE,
+    **{
+        program.name: replace(_on_trainer(program), title=title, source=source, sign="(?!)")  # by its command
+        for program, title, source in huggingface.READ_ALONE
+    },
     "primus-torchtitan": dialects.dialect(
         "primus-torchtitan", FORMATS["torchtitan-toml"], dialects.read_primus
     ),

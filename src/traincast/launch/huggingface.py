@@ -4,6 +4,7 @@ Settings have the names of TrainingArguments, TRL and Accelerate. A program's ow
 file is read, and back when one is written.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,9 +32,14 @@ SEQ: Final = ("max_length", "max_seq_length")
 FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
-DTYPES: Final = {  # true: of the switch pure_bf16
+DTYPES: Final = {  # true: of the switch pure_bf16; auto: that of the checkpoint, bf16 of most
     "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "true": "bf16",
 }  # fmt: skip
+LOADING: Final = "model_init_kwargs."  # of TRL: count before its own arguments (trl/scripts/sft.py)
+# Of transformers 5.23, training_args.py: the second, deprecated name counts where the first has no value.
+# What belongs to them has the names with KWARGS.
+CHECKPOINTING: Final = ("activation_checkpointing", "gradient_checkpointing")
+KWARGS: Final = "_kwargs."
 OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as there is room
     "adam": "adamw_torch_fused adamw_torch adamw_hf adamw_apex_fused adamw_torch_xla paged_adamw_32bit"
     " paged_adamw adamw_torch_npu_fused",
@@ -57,7 +63,8 @@ ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
 SCRIPTS: Final = ("sft", "dpo", "orpo", "cpo", "grpo", "rloo", "ppo", "kto", "reward", "gkd", "online_dpo")
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
 FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuration
-    name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")
+    **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
+    **{f"fp8_{name}": f"{accelerate.FP8}{name}" for name in accelerate.FP8_NAMES},
 }
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: dotted(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
@@ -76,10 +83,12 @@ class Program:
     usual: Values  # of settings that a file does not have
     adapted: Values  # the setting with which adapters are trained, and its value
     weights: str = ""  # settings of the precision in which weights are loaded; if empty, that of products
-    frozen: str = "fp32"  # precision of weights that adapters leave as they are, where none is stated
+    loaded: str = "fp32"  # precision in which weights are loaded, where none is stated
+    frozen: str = "fp32"  # that of weights that adapters leave as they are
     has_meshes: bool = False  # whether it takes degrees of parallelism itself
     fsdp_by_options: bool = False  # whether an option of FSDP turns it on
     starts: bool = False  # whether it starts the processes
+    recomputes_unless: str = ""  # the setting without which the program itself recomputes layers, if it does
     joined: bool = False  # whether names of modules are one text
     all_layers: str = "all"  # what adapters of all layers stand in: a group of `core.adapters`
     converts_experts: bool = True  # whether its PEFT finds experts that transformers stacks: since 0.19
@@ -101,7 +110,8 @@ class Program:
             document = parsed(text, "yaml", repeated=True)
         except InputError:
             document = {}
-        if document:
+        is_command = any(" " in str(name) for name in document)  # with JSON in it, which looks like YAML
+        if document and not is_command:
             settings = dotted(document)
         else:
             settings = read_bash.settings_of(text, given)
@@ -113,6 +123,7 @@ class Program:
             titles = (title.removesuffix("_modeling") for title in files)
             if objective := next((title for title in titles if title in SCRIPTS), ""):
                 settings["objective"] = objective
+        settings = _with_parts(settings)
         preset = PRESETS.get(str(settings.get("accelerate_config")), Settings())
         return Settings({**preset, **{self._common(name): value for name, value in settings.items()}})
 
@@ -155,8 +166,8 @@ class Program:
 
     def read_machines(self, settings: Settings) -> Facts:
         """Read the accelerators: processes, or those of each machine."""
-        if settings.is_on("num_processes"):
-            return {"gpus": settings.number("num_processes")}
+        if own := accelerate.read_machines(settings):
+            return own
         machines = settings.number("num_machines", "nnodes", "num_nodes")
         per_machine = settings.count("nproc_per_node", "num_gpus")
         return {"gpus": machines * per_machine} if per_machine else {}
@@ -224,6 +235,7 @@ class Program:
             rank=rank,
             targets=targets,
             base=self._base(settings),  # type: ignore[arg-type]
+            dtype="fp32" if self._holds_fp32(settings) else "16-bit",
             dropout=dropout,
             experts="peft" if self.converts_experts else "each",
         )
@@ -250,6 +262,16 @@ class Program:
             return "16-bit"
         return "nf4" if self._states("use_bnb_nested_quant", settings) else "nf4-single"
 
+    def _holds_fp32(self, settings: Settings) -> bool:
+        """Return whether what is frozen is held in fp32 beside products of lower precision.
+
+        It is as loaded, also where FSDP shards it: Accelerate 1.15 widens what is trained alone
+        (utils/fsdp_utils.py, fsdp2_prepare_model). DeepSpeed casts all (0.19.8, runtime/engine.py,
+        _cast_module_mixed_precision).
+        """
+        narrow = self._mixed(settings) and self.engine(settings) != "DEEPSPEED"
+        return bool(narrow) and "dtype" in self.weights and self._loaded(settings) == "fp32"
+
     def write_training(self, facts: Facts) -> Values:
         """Write what is trained; nothing of adapters where a layer has no name of its own."""
         adapters: Adapters | None = facts.get("adapters")
@@ -270,15 +292,20 @@ class Program:
         words = settings.get("fsdp")
         options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
         is_fsdp = not is_off(words) if not isinstance(words, list) else bool(words)
-        is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.any_on(accelerate.SHARD, f"{FSDP}version")
-        is_fsdp = is_fsdp or (self.fsdp_by_options and any(name.startswith(FSDP) for name in settings))
+        is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.count(accelerate.SHARD) > 1
+        by_options = (name == accelerate.SHARD or name.startswith(FSDP) for name in settings)
+        is_fsdp = is_fsdp or (self.fsdp_by_options and any(by_options))
         is_deepspeed = settings.is_on("use_deepspeed") or any(
             name.startswith(DEEPSPEED) and not is_off(value) for name, value in settings.items()
         )
         if not settings.is_on("distributed_type") or is_fsdp or is_deepspeed:
             derived["distributed_type"] = "DEEPSPEED" if is_deepspeed else "FSDP" if is_fsdp else "MULTI_GPU"
+        if words is not None and is_fsdp:  # transformers 5.23, training_args.py, _process_fsdp_args
+            of_fsdp1 = {"hybrid_shard", "no_shard"} & {*options.split()}
+            derived.setdefault(accelerate.VERSION, 1 if of_fsdp1 else 2)
         for word, name, value in (
             ("offload", f"{FSDP}offload_params", True),
+            ("shard_grad_op", accelerate.RESHARD, False),
             ("shard_grad_op", accelerate.STRATEGY, "SHARD_GRAD_OP"),
             ("hybrid_shard", accelerate.STRATEGY, "HYBRID_SHARD"),
             ("no_shard", accelerate.STRATEGY, "NO_SHARD"),
@@ -337,10 +364,27 @@ class Program:
         return {**fsdp, **{name: value for name, value in sharded.items() if name not in preset}}
 
     def read_recompute(self, settings: Settings) -> Facts:
-        """Read whether layers are recomputed."""
-        on = self._states("gradient_checkpointing", settings)
-        on = on and not settings.is_on("disable_gradient_checkpointing")
-        return {"recompute": "full" if on or settings.is_on(f"{FSDP}activation_checkpointing") else "none"}
+        """Read whether layers are recomputed, every one or every n-th, and where what they save is held."""
+        by_fsdp = accelerate.is_true(settings, f"{FSDP}activation_checkpointing")
+        if not (by_fsdp or self._recomputes(settings)):
+            return {"recompute": "none"}
+        facts: Facts = {"recompute": "full"}
+        names = [f"{name}{KWARGS}" for name in CHECKPOINTING]
+        kwargs = next((name for name in names if any(one.startswith(name) for one in settings)), names[0])
+        if (every := settings.number(f"{kwargs}every_n_layers")) > 1 and not by_fsdp:
+            facts["recompute_every"] = every
+        if settings.is_on(f"{kwargs}offload") and not by_fsdp:
+            beside = str(self.accelerate(self.derived(settings)).get("offload", "none"))
+            facts["offload"] = "activations" if beside == "none" else f"activations+{beside}"
+        return facts
+
+    def _recomputes(self, settings: Settings) -> bool:
+        """Return whether the Trainer, or the program itself, recomputes layers."""
+        stated = (settings[name] for name in CHECKPOINTING if settings.get(name) is not None)
+        given = next(stated, None)
+        if self.recomputes_unless:  # the program itself, whatever the Trainer is told
+            return not settings.is_on(self.recomputes_unless) or not is_off(given)
+        return not is_off(self.usual.get(CHECKPOINTING[1]) if given is None else given)
 
     def write_recompute(self, facts: Facts) -> Values:
         """Write whether layers are recomputed."""
@@ -350,7 +394,8 @@ class Program:
 
     def read_attention(self, settings: Settings) -> Facts:
         """Read the attention kernel."""
-        named = str(settings.get("attn_implementation") or settings.get("flash_attn") or "")
+        names = (f"{LOADING}attn_implementation", "attn_implementation", "flash_attn")
+        named = str(next((settings[name] for name in names if settings.is_on(name)), ""))
         unfused = named in ("eager", "disabled") or settings.is_on("eager_attention")
         return {"attention": "unfused" if unfused else "flash"}
 
@@ -367,18 +412,26 @@ class Program:
         stated = settings.get("bf16")
         if settings.is_on("bfloat16") or stated == "auto" or not is_off(stated):
             return "bf16"
-        facts = accelerate.read_precision(self.derived(settings))
-        if facts["precision"] != "fp32":
-            return str(facts["precision"])
-        return "bf16" if stated is None and self.usual["bf16"] else ""
+        derived = self.derived(settings)
+        written = accelerate.native_deepspeed(derived)
+        is_usual = stated is None and bool(self.usual["bf16"])
+        if is_usual and not written.any_on("bf16.enabled", "fp16.enabled"):
+            return "bf16"  # before that of `accelerate launch` (transformers 5.23, training_args.py)
+        return accelerate.mixed_precision(derived)
 
     def _loaded(self, settings: Settings) -> str:
         """Return the precision in which the weights are loaded, and trained unless sharded."""
         if not self.weights:
             return self._mixed(settings) or "fp32"
-        stated = (settings[name] for name in self.weights.split() if settings.get(name) is not None)
-        usual = self.frozen if self._has_adapters(settings) else "fp32"
-        return DTYPES.get(str(next(stated, "")).lower().removeprefix("torch."), usual)
+        usual = self.frozen if self._has_adapters(settings) else self.loaded
+        names = self.weights.split()
+        for name in (*(f"{LOADING}{name}" for name in names), *names):
+            if settings.is_on(name) or settings.get(name) == "auto":
+                word = str(settings[name]).lower().removeprefix("torch.")
+                if word not in DTYPES:
+                    raise not_allowed(name, settings[name], [*DTYPES][:-1])
+                return DTYPES[word]
+        return usual
 
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
@@ -394,7 +447,9 @@ class Program:
         if loaded == "bf16" and mixed in ("bf16", "") and not sharded and not self._has_adapters(settings):
             kind = "adam-bf16" if kind == "adam" else kind
             return {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": kind}
-        grad = self.accelerate(self.derived(settings)).get("grad_dtype", "usual")  # DeepSpeed's
+        grad = "usual"
+        if self.engine(settings) == "DEEPSPEED":
+            grad = self.accelerate(self.derived(settings)).get("grad_dtype", grad)
         return {"precision": mixed or loaded, "optimizer_kind": kind, "grad_dtype": grad}
 
     def write_numbers(self, facts: Facts) -> Values:
@@ -404,7 +459,10 @@ class Program:
         values: dict[str, Any] = {"optim": OPTIMIZERS[optim].split()[0]} if optim in OPTIMIZERS else {}
         own = self.values.get("optimizer_kind", {}).get(kind, values)
         values = {**own, **self.values["precision"].get(precision, {})}
-        return values | ({"dtype": "bfloat16"} if "dtype" in values and facts.get("adapters") else {})
+        adapters: Adapters | None = facts.get("adapters")
+        if adapters is None or "dtype" not in self.weights:
+            return values
+        return values | {"dtype": "float32" if adapters.dtype == "fp32" else "bfloat16"}
 
     # in words
 
@@ -420,9 +478,19 @@ class Program:
                 "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
                 " a configuration can be given with --beside"
             )
-        is_frozen = self._has_adapters(settings) and self._base(settings) == "16-bit"
-        if is_frozen and "dtype" in self.weights and self._loaded(settings) == "fp32":
-            notes.append("the frozen model is in 16 bits; TRL loads it in fp32 unless dtype says otherwise")
+        names = self.weights.split()
+        stated = any(settings.get(f"{where}{name}") for where in ("", LOADING) for name in names)
+        if not stated and "dtype" in self.weights and self._loaded(settings) == "fp32":
+            notes.append("the model is loaded in fp32, the default of dtype")
+        if objective in WITH_REFERENCE and not self._has_adapters(settings) and self._holds_fp32(settings):
+            notes.append(
+                "the reference model is counted in 16 bits; it is held in fp32, as the model is loaded"
+            )
+        if any(settings.is_on(f"{name}{KWARGS}offload") for name in CHECKPOINTING):
+            notes.append(
+                "computation hides the copies of activations to and from the host, although transformers 5.23"
+                " runs them in turn with it"
+            )
         if str(settings.get("optim", "")).startswith("paged_"):
             notes.append("states of the paged optimizer stay on the device")
         return tuple(notes)
@@ -443,6 +511,18 @@ class Program:
         return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
 
 
+def _with_parts(settings: Settings) -> Settings:
+    """Return settings with the parts of those that a command line states as JSON."""
+    parts = Settings()
+    for name, value in settings.items():
+        document = None
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            with suppress(ValueError):
+                document = json.loads(value)
+        parts |= dotted({name: document if isinstance(document, dict) else value})
+    return parts
+
+
 def _listed(modules: Any) -> Any:
     """Return the modules of a setting: names, or one pattern of them, whose last part counts."""
     if isinstance(modules, str) and re.search(r"[(|\\]", modules):
@@ -453,3 +533,12 @@ def _listed(modules: Any) -> Any:
 
 
 PROGRAMS: Final = tuple(Program(name=name, **spec) for name, spec in TABLE["programs"].items())
+# Those that are read alone, each with its title, and where its names and defaults are from.
+READ_ALONE: Final = tuple(
+    (
+        Program(name=name, **{key: spec[key] for key in spec if key not in ("title", "source")}),
+        str(spec["title"]),
+        str(spec["source"]),
+    )
+    for name, spec in TABLE["read"].items()
+)

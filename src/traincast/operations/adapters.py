@@ -52,6 +52,8 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
             if recipe.rate == "fp8" and not sharding.assumptions.memory.stores_16bit_weights:
                 copies = 2 * (recipe.copies - recipe.width)
             held = replace(held, frozen_bytes=held.frozen_bytes + copies * scale * op.weights)
+        if adapters.dtype == "fp32" and (op.weight is None or base not in PACKED):
+            held = _in_fp32(held, op, sharding)
         yield _with_reference(_widened(held, sharding), sharding)
         yield from (_widened(part, sharding) for part in _adapters(op, sharding))
 
@@ -62,7 +64,11 @@ def frozen(sharding: Sharding, operations: Iterable[Operation], always: bool = F
         if sharding.model.adapters is None and not always:
             yield _with_reference(op, sharding)
         else:
-            yield _with_reference(without_backward(_frozen(op, sharding.E * op.weights)), sharding)
+            held = _frozen(op, sharding.E * op.weights)
+            adapters = sharding.model.adapters
+            if adapters is not None and adapters.dtype == "fp32":
+                held = _in_fp32(held, op, sharding)
+            yield _with_reference(without_backward(held), sharding)
 
 
 def without_backward(op: Operation, keeps_weights: bool = False) -> Operation:
@@ -106,6 +112,25 @@ def _frozen(op: Operation, nbytes: Column) -> Operation:
     needed = tuple(call for call in op.backward.collectives if call.kind != "all-gather")
     backward = replace(op.backward, collectives=needed)
     return replace(op, backward=backward, weight=None, saved_bytes=0 * op.saved_bytes)
+
+
+def _in_fp32(held: Operation, op: Operation, sharding: Sharding) -> Operation:
+    """Return the frozen operation `held` with the weights of `op` in fp32; nothing more where all is in fp32.
+
+    FSDP (ZeRO-2 and 3) shards them in fp32, and gathers 16 bits: with ZeRO-2 a whole copy stays. Elsewhere
+    autocast casts a matrix in each forward pass, and keeps the result for the gradient of the input: it
+    caches copies of trained weights alone (PyTorch 2.13, ATen/autocast_mode.cpp, cached_cast).
+    """
+    sharded = sharding.plan.zero >= 2
+    further = sharding.fp32 - (0 if sharding.plan.zero == 2 else sharding.E)
+    if sharding.plan.recipe.width >= 2:
+        return held
+    held = replace(held, frozen_fp32_bytes=further * op.weights)
+    if sharded or op.weight is None:
+        return held
+    casts = (sharding.fp32 + sharding.E) * op.weights
+    forward = replace(held.forward, nbytes=held.forward.nbytes + casts, cast=held.forward.cast + casts)
+    return replace(held, forward=forward, saved_bytes=held.saved_bytes + sharding.E * op.weights)
 
 
 def _dequantisation(op: Operation, sharding: Sharding, nbytes: Column) -> Operation:

@@ -145,6 +145,8 @@ class Operation:
     weight: PassCount | None = None  # gradient of the weights, where it is work of its own
     weights: Column = 0.0  # parameters on the rank
     frozen_bytes: Column = 0.0  # frozen weights on the rank; `weights` are those that are trained [byte]
+    # what frozen weights that are loaded in fp32 take beside these; of ZeRO-2 and 3 it is sharded [byte]
+    frozen_fp32_bytes: Column = 0.0
     only_trains: bool = False  # whether backward is the gradient of the weights alone
     experts: bool = False  # whether the weights belong to experts
     saved_bytes: Column = 0.0  # activations saved for backward [byte]

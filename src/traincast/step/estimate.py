@@ -345,6 +345,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
                 weight_bytes=plain(
                     timed.operation.weights * self.assumptions.memory.element_bytes
                     + timed.operation.frozen_bytes
+                    + timed.operation.frozen_fp32_bytes
                 ),
                 saved_bytes=plain(timed.operation.saved_bytes),
             )

@@ -45,6 +45,8 @@ class Footprint(TakesRows):
     peak: Column  # temporary memory of its largest operation [byte]
     frozen: Column = 0.0  # frozen weights, those of experts apart [byte]
     expert_frozen: Column = 0.0
+    frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
+    expert_frozen_fp32: Column = 0.0
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
@@ -60,12 +62,12 @@ class Footprint(TakesRows):
                 op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input
             )
             saved, live = saved - recomputed / plan.recompute_every, live + recomputed
-        weights, expert_weights, frozen, expert_frozen = (
+        weights, expert_weights, *frozen = (
             total(getattr(op, figure) for op in operations if op.experts == of_experts)
-            for figure in ("weights", "frozen_bytes")
+            for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        return cls(weights, expert_weights, saved, live, peak, frozen, expert_frozen)
+        return cls(weights, expert_weights, saved, live, peak, *frozen)
 
 
 def memory(
@@ -103,12 +105,13 @@ class Stored(NamedTuple):
     expert_weights: Column
     frozen: Column  # frozen weights, those of experts apart [byte]
     expert_frozen: Column
+    frozen_fp32: Column  # what those loaded in fp32 take beside these [byte]
+    expert_frozen_fp32: Column
 
     @classmethod
     def on(cls, parts: Counts, footprints: Mapping[str, Footprint]) -> "Stored":
         """Return the weights of a device's parts."""
-        figures = ("weights", "expert_weights", "frozen", "expert_frozen")
-        return cls(parts, *(_sum(footprints, parts, figure) for figure in figures))
+        return cls(parts, *(_sum(footprints, parts, figure) for figure in cls._fields[1:]))
 
 
 def held(
@@ -295,6 +298,7 @@ def states(
     )
     if nonzero(stored.frozen) or nonzero(stored.expert_frozen):
         weights = weights + on_rank(stored.frozen, stored.expert_frozen, plan.zero >= 3)
+        weights = weights + on_rank(stored.frozen_fp32, stored.expert_frozen_fp32, plan.zero >= 2)
     # of what is multiplied in low precision, which the vocabulary's matrices are not
     if recipe.copies and assumed.memory.saves_casts:
         layers = _layers_of(stored.parts)
