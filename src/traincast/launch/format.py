@@ -92,8 +92,8 @@ class Format:
     spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
     stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
     assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
-    # Defaults of the program that stand for settings which a file does not have, by the fact that they give.
-    defaults: Callable[[Settings], Mapping[str, str]] = lambda _: {}
+    # Texts of the program's defaults of what a file leaves out, by the fact that each gives.
+    usual_by_fact: Callable[[Settings], Mapping[str, str]] = lambda _: {}
     takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
     # Name of the model that settings speak of without its sizes.
     named_model: Callable[[Settings], str] = lambda _: ""

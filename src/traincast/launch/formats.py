@@ -110,7 +110,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
     program = replace(program, accelerate=_facts_of_accelerate)
     form = load_format(
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
-        named_model=program.named_model, defaults=program.defaults,
+        named_model=program.named_model, usual_by_fact=program.usual_by_fact,
     )  # fmt: skip
     beside_it = (
         ComputedRow(facts=(), settings=row.settings, note="of Accelerate")

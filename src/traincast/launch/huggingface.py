@@ -93,7 +93,7 @@ class Program:
     weights: str = ""  # settings of the precision in which weights are loaded; if empty, that of products
     loaded: str = "fp32"  # precision in which weights are loaded, where none is stated
     frozen: str = "fp32"  # that of weights that adapters leave as they are
-    # Programs of their own on it: pattern of the path -> setting that sets a length, its default [tokens], of what
+    # Pattern of a program's path -> setting of the length, its default [tokens], and the source of that.
     lengths: Mapping[str, tuple[str, int, str]] = field(default_factory=dict)
     has_meshes: bool = False  # whether it takes degrees of parallelism itself
     fsdp_by_options: bool = False  # whether an option of FSDP turns it on
@@ -231,7 +231,7 @@ class Program:
         return {"seq": length} if length else {}
 
     def usual_length(self, settings: Settings) -> tuple[str, int, str]:
-        """Return the setting of the length in the program's own terms, its default [tokens], and what says so."""
+        """Return the setting of the length, its default [tokens], and the source of that."""
         program = str(settings.get("program", ""))
         data = " --data_path" if "data_path" in settings else ""
         found = (usual for sign, usual in self.lengths.items() if re.search(sign, program + data))
@@ -505,13 +505,13 @@ class Program:
 
     # in words
 
-    def defaults(self, settings: Settings) -> Mapping[str, str]:
-        """Return the defaults that stand for settings which a file does not have, by the fact that they give."""
+    def usual_by_fact(self, settings: Settings) -> Mapping[str, str]:
+        """Return what a file leaves out, and its default, by the fact that each default gives."""
         written = accelerate.native_deepspeed(settings)
         texts: dict[str, str] = {}
         setting, length, program = self.usual_length(settings)
         if self.lengths and length and not settings.any_on(*LENGTHS):
-            texts["seq"] = f"{setting} {length:,}{program}"
+            texts["seq"] = f"{setting} {length:,} ({program})"
         elif not self.lengths and not settings.keys() & {*SEQ}:
             texts["seq"] = f"{self.spelled(SEQ[0])} {self.usual[SEQ[0]]:,}"
         if not settings.any_on(BATCH, "per_gpu_train_batch_size"):

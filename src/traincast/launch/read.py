@@ -207,7 +207,7 @@ def read(
         of = detected.title
         if program is not None and "program" not in settings:  # none of Megatron-LM's
             of = program.file
-            read_too += "" if config else f"{_said_of(of, given)}"
+            read_too += "" if config else _said_of(of, given)
         raise InputError(
             str(path), [f"holds no setting of {of} on model, degrees, batch or memory{read_too}"]
         )
@@ -314,7 +314,9 @@ def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Form
                 malformed |= dict.fromkeys(f"as {form.title}: {problem}" for problem in error.problems)
     if not any(counts.values()):
         known = ", ".join(form.title for form in formats.values())
-        problem = f"cannot tell what this is; supported: {known} (choose with --framework)"
+        program = program_of_script(text, path, given)
+        what = "this" if program is None else f"{program.file}, which it starts,"
+        problem = f"cannot tell what {what} is; supported: {known} (choose with --framework)"
         raise InputError(path, [problem, *malformed])
     name = max(counts, key=lambda each: counts[each])
     if name == TRL:
@@ -325,7 +327,7 @@ def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Form
 
 
 def _not_its_program(form: Format, text: str, path: str, given: Given) -> str:
-    """Return a problem if a script starts a program most of whose arguments are none of a format's; else none."""
+    """Return a problem if a third of the arguments of a script's program are none of a format; else none."""
     program = program_of_script(text, path, given)
     options = Settings() if program is None else arguments_of(program.words)
     if program is None or len(options) < LEAST_OPTIONS:
@@ -333,12 +335,12 @@ def _not_its_program(form: Format, text: str, path: str, given: Given) -> str:
     unread, known = form.unread.sorted(options, form.known), form.arguments(options)
     strange = [*unread.unknown, *(name for name, why in unread.matter.items() if why == NOT_UNDERSTOOD)]
     strange = [name for name in strange if known is None or not known.has(name)]
-    if 2 * len(strange) <= len(options):
+    if 3 * len(strange) <= len(options):
         return ""
     names = ", ".join(f"--{name}" for name in strange[:3])
     return (
-        f"starts {program.file}, a program that is not known: {len(strange)} of its {len(options)} arguments, such as"
-        f" {names}, are none of {form.title} (choose a program with --framework)"
+        f"starts {program.file}, a program that is not known: {len(strange)} of its {len(options)} arguments"
+        f" are none of {form.title}, such as {names} (choose a program with --framework)"
     )
 
 
@@ -367,7 +369,7 @@ def complete_launch(
     facts, assumed = dict(reading.facts), list(reading.assumed)
     errors = ErrorCollector(reading.path)
     given = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
-    usual = dict(reading.form.defaults(reading.settings))
+    usual = dict(reading.form.usual_by_fact(reading.settings))
     for name, value in given.items():
         if name not in usual and facts.get(name, value) != value:
             assumed.append(f"{name} = {value} as given, not {facts[name]} as in the file")

@@ -10,13 +10,14 @@ from traincast.launch.settings import Settings, is_off, same_value
 
 # Words in the name of a setting of the model, degrees, batch, precision, optimizer, memory or overlap.
 _WORDS: Final = """
-    accumulation activation activations adapter allgather async attention attn batch bf16 block bucket compile
-    compression context cp ctx cutoff dtype ep expert experts fp16 fp32 fp4 fp8 fsdp fused fusion graph graphs group groups
-    head heads hidden int8 layer layers len length lengths lora mbs micro mlp moe offload offloading optimizer overlap parallel
+    accumulation activation activations adapter allgather async attention attn batch bf16 bucket compile
+    compression cp dtype ep expert experts fp16 fp32 fp4 fp8 fsdp fused fusion graph graphs group groups
+    head heads hidden int8 layer layers lora mbs micro mlp moe offload offloading optimizer overlap parallel
     parallelism pipeline pp precision quantization quantize quantized recompute rematerialization remat seq
-    seqlen sequence sequences shard sharding sparse sparsity stage stages tp vocab window zero
+    seqlen sequence shard sharding sparse sparsity stage stages tp vocab window zero
 """
-SUSPECT_WORDS: Final = frozenset(_WORDS.split())
+_LENGTHS: Final = "block context ctx cutoff len length lengths sequences"
+SUSPECT_WORDS: Final = frozenset((*_WORDS.split(), *_LENGTHS.split()))
 NOT_UNDERSTOOD: Final = "not understood, may matter"
 LISTS: Final = ("settings", "neutral", "at", "unless")  # keys of an effect with several names or values
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name

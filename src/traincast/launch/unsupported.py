@@ -43,7 +43,7 @@ def keys_of(text: str) -> set[str]:
 
 
 def program_of(text: str, path: str, actor: bool = False, given: Given = NOTHING) -> str | None:
-    """Return the format of a file that its keys or commands tell, of its actor on request; None if they tell none.
+    """Return the format that the keys or commands of a file tell, of its actor on request; None if none.
 
     Raises
     ------
