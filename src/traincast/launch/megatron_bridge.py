@@ -70,9 +70,10 @@ HARMLESS_SECTIONS: Final = (
 
 DEFAULTS: Final[Values] = {  # of all recipes (recipes/common.py, 067f987); none of Megatron-LM
     "mixed_precision": "bf16_mixed",
-    "ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True,
-    "ddp.overlap_param_gather": True, "ddp.grad_reduce_in_fp32": True,
-}  # fmt: skip
+    "ddp.use_distributed_optimizer": True,
+    "ddp.overlap_grad_reduce": True,
+    "ddp.grad_reduce_in_fp32": True,
+}
 # Overrides without which the file of a recipe is needed: no two recipes have the same.
 OF_EVERY_RECIPE: Final = (
     *("mixed_precision", "train.global_batch_size"),

@@ -21,7 +21,8 @@ PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_preci
     "fp8_sc": "bf16_with_fp8_subchannel_scaling_mixed",
 }  # fmt: skip
 OF_ALL: Final = {  # recipes: the precision is one that a function makes
-    f"{name}.{CLASS}" if name == "mixed_precision" else name: value for name, value in DEFAULTS.items()
+    "ddp.overlap_param_gather": True,  # no part of the prediction
+    **{f"{name}.{CLASS}" if name == "mixed_precision" else name: value for name, value in DEFAULTS.items()},
 }
 BY_COMMON: Final = (  # settings whose defaults differ
     "train.global_batch_size", "train.micro_batch_size", "dataset.seq_length", "ddp.overlap_grad_reduce"
