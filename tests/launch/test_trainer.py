@@ -1,7 +1,8 @@
 """Programs on Hugging Face's Trainer alone, and whose defaults a launch gets: those of its program, or none.
 
-Defaults of the Trainer are those of transformers 5.23.0 (tables/defaults/transformers.toml); those of programs
-are stated where they are used. Command lines are written for these tests after the programs' own examples.
+Defaults of the Trainer are those of transformers 5.23.0 (tables/defaults/transformers.toml); those of
+programs are stated where they are used. Command lines are written for these tests, after the programs' own
+examples.
 """
 
 import pytest
@@ -141,7 +142,7 @@ def test_defaults_are_those_of_the_parser():
 
 
 def test_weights_are_loaded_in_the_precision_of_the_checkpoint(launch):
-    """transformers 5.23.0, modeling_utils.py: dtype = "auto" where none is given; nothing shards or mixes them."""
+    """transformers 5.23.0, modeling_utils.py: dtype = "auto" where none is given, and nothing mixes here."""
     command = f"torchrun --nproc_per_node 8 train.py {MODEL} {BATCH}{LENGTH}"
     usual, fp32 = reading(launch(command)), reading(launch(f"{command} --torch_dtype float32"))
     assert (usual.facts["precision"], fp32.facts["precision"]) == ("bf16-pure", "fp32")
@@ -191,8 +192,8 @@ OTHERS = {
         f"deepspeed --num_gpus 8 main.py {MODEL} --max_seq_len 512 --zero_stage 3 --gradient_checkpointing",
     ),
     "NeMo 1": (
-        "torchrun --nproc_per_node=8 examples/megatron_gpt_pretraining.py trainer.precision=bf16 trainer.devices=8"
-        " model.num_layers=32 model.hidden_size=4096 model.tensor_model_parallel_size=4",
+        "torchrun --nproc_per_node=8 examples/megatron_gpt_pretraining.py trainer.precision=bf16"
+        " trainer.devices=8 model.num_layers=32 model.hidden_size=4096 model.tensor_model_parallel_size=4",
     ),
     "axolotl": (
         "accelerate launch -m axolotl.cli.train llama.yml --micro_batch_size 2",
@@ -246,7 +247,7 @@ def test_misread_programs_are_refused_by_name(title, command, launch):
 SFT = """
 from transformers import AutoModelForCausalLM
 from trl import SFTConfig, SFTTrainer
-args = SFTConfig(output_dir="out", per_device_train_batch_size=1, gradient_checkpointing=False, max_length=2048)
+args = SFTConfig(output_dir="out", per_device_train_batch_size=1, max_length=2048)
 """
 
 
@@ -255,7 +256,7 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=1, gradient_check
     [
         (SFT, ["a launch of TRL in a Python program", "its command line or a YAML"]),
         (
-            f"{SFT}model = load(distributed_config=DistributedConfig(tp_size=8, enable_expert_parallel=True))\n",
+            f"{SFT}config = DistributedConfig(tp_size=8, enable_expert_parallel=True)\n",
             ["a launch of TRL", "expert parallelism of transformers' DistributedConfig"],
         ),
         (
@@ -272,7 +273,7 @@ def test_python_programs_are_refused_by_name(text, messages, launch):
 
 def test_misread_script_around_a_program(launch):
     """A job that starts a program without settings: that file is what is to be checked."""
-    job = "#!/bin/bash\n#SBATCH --nodes=8\n#SBATCH --gres=gpu:8\nsrun torchrun --nproc_per_node 8 $DIR/train.py\n"
+    job = "#!/bin/bash\n#SBATCH --nodes=8\nsrun torchrun --nproc_per_node 8 --nnodes 8 $DIR/train.py\n"
     said = refusal(launch(job, "job.slurm"))
     assert "holds no setting of train.py" in said
     assert "check train.py instead" in said
@@ -291,8 +292,8 @@ OVERRIDES = (
 @pytest.mark.parametrize(
     "command",
     [
-        "./scripts/training/train.sh --recipe qwen3_8b_peft_1gpu_h100_bf16_config --mode lora --seq_length 2048",
-        "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config train.micro_batch_size=2",
+        "./scripts/training/train.sh --recipe qwen3_8b_peft_1gpu_h100_bf16_config --seq_length 2048",
+        "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config model.num_layers=32",
     ],
 )
 def test_misread_recipe_that_is_not_there(command, launch):
@@ -323,20 +324,21 @@ def llama3_8b_pretrain_8gpu_h100_bf16_config():
     [
         (["cfg.model.seq_length = 8192", "cfg.dataset.seq_length = 2048"], "seq", 2048),
         (["cfg.dataset.seq_length = 2048", "cfg.model.seq_length = 8192"], "seq", 8192),
-        (["cfg.dataset.seq_length = 2048", "cfg.model.seq_length = cfg.dataset.seq_length = 8192"], "seq", 8192),
+        (["cfg.dataset.seq_length = 2048", "cfg.model.seq_length = cfg.dataset.seq_length = 512"],
+         "seq", 512),
         (["cfg.train.global_batch_size = 64", "cfg.train.global_batch_size *= 2"], "gbs", 128),
         (["cfg.train.global_batch_size = 64", "cfg.train.global_batch_size: int = 256"], "gbs", 256),
-        (["tp = 2", "cfg.model.tensor_model_parallel_size = tp", "tp = 4", "cfg.model.tensor_model_parallel_size = tp"],
-         "tp", 4),
+        ([f"cfg.model.tensor_model_parallel_size = {tp}" for tp in (2, 4)], "tp", 4),
         (["m, t = cfg.model, cfg.train", "m.tensor_model_parallel_size, t.micro_batch_size = 8, 4"], "tp", 8),
         (["with scope():", "    cfg.train.micro_batch_size = 4"], "mbs", 4),
-        (["cfg.optimizer, cfg.scheduler = distributed_muon_with_cosine_annealing()"], "optimizer_kind", "muon"),
+        (["cfg.optimizer, cfg.scheduler = distributed_muon_with_cosine_annealing()"],
+         "optimizer_kind", "muon"),
         (["cfg.mixed_precision = 'bf16_with_mxfp8_mixed'", "cfg.mixed_precision.grad_reduce_in_fp32 = False"],
          "precision", "mxfp8"),
     ],
 )  # fmt: skip
 def test_misread_assignments_of_a_recipe(lines, fact, value, launch):
-    """The last assignment of a setting counts, however it is written; the recipe begins with 32 and 2 sequences."""
+    """The last assignment of a setting counts, however it is written."""
     text = RECIPE.format("\n".join(f"    {line}" for line in lines))
     assert reading(launch(text, "recipe.py")).facts[fact] == value
 

@@ -431,7 +431,7 @@ def complete_launch(
 
 def _rows_of_batch(facts: Facts) -> int:
     """Return the sequences of the global batch for each data-parallel replica; at least 1."""
-    replicas = facts.get("dp") or facts.get("gpus", 1) // prod(
+    replicas: int = facts.get("dp") or facts.get("gpus", 1) // prod(
         facts.get(axis, 1) for axis in ("tp", "cp", "pp")
     )
     return max(int(facts["gbs"]) // max(replicas, 1), 1)
