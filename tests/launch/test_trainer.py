@@ -203,6 +203,10 @@ OTHERS = {
         "tune run --nproc_per_node 8 full_finetune_distributed --config llama3/8B_full batch_size=4",
     ),
     "LLaMA-Factory": ("llamafactory-cli train examples/llama3_full_sft.yaml",),
+    "torchtitan": ("torchrun --nproc_per_node=8 -m torchtitan.train --job.config_file llama3_8b.toml",),
+    "OpenRLHF (supervised": (
+        "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --train_batch_size 256 --bf16",
+    ),
     "gpt-neox": ("python deepy.py train.py -d configs 20B.yml local_setup.yml",),
     "Composer": ("composer -n 8 train/train.py mpt-7b.yaml max_duration=100ba global_train_batch_size=512",),
     "Unsloth": (
@@ -242,6 +246,28 @@ def test_misread_programs_are_refused_by_name(title, command, launch):
         launch(f"#!/bin/bash\n# swift sft, axolotl train: a comment names no program\n{command}\n")
     )
     assert title in message
+
+
+def test_a_file_of_arguments_is_of_the_program_that_has_them(launch):
+    """run_clm.py takes its arguments as JSON (examples/pytorch/language-modeling); TRL has no block_size."""
+    text = '{"model_name_or_path": "Qwen/Qwen3-8B", "block_size": 2048, "per_device_train_batch_size": 2}'
+    result = reading(launch(text, "args.json"))
+    assert (result.format, result.facts["seq"], result.facts["recompute"]) == (
+        "huggingface-trainer",
+        2048,
+        "none",
+    )
+
+
+def test_defaults_of_trl_are_said(launch):
+    """trl 1.16.0, SFTConfig and ModelConfig."""
+    text = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\nuse_peft: true\n"
+    checked = tc.check(launch(text, "sft.yaml"), "dgx-h100", gpus=8)
+    (said,) = (note for note in checked.reading.assumed if "defaults of TRL" in note)
+    values = parser_defaults("trl", "sft")
+    for name in ("max_length", "lora_r", "lora_dropout"):
+        assert f"{name} {values[name]:,}" in said
+    assert "gradient_checkpointing on" in said
 
 
 SFT = """

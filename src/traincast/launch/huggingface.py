@@ -526,6 +526,9 @@ class Program:
             texts |= {"grad_dtype": texts["precision"]} if self.lengths else {}
         if not settings.any_on("optim", "use_muon", "optimizer.type") and not written.is_on("optimizer.type"):
             texts["optimizer_kind"] = "optim adamw_torch_fused"
+        of_adapters = [name for name in ("lora_r", "lora_dropout") if settings.get(name) is None]
+        if of_adapters and self._has_adapters(settings):
+            texts["adapters"] = ", ".join(f"{self.spelled(name)} {self.usual[name]}" for name in of_adapters)
         return texts
 
     def assumptions(self, settings: Settings) -> tuple[str, ...]:

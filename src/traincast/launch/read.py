@@ -54,7 +54,7 @@ TOKENIZERS: Final = load_document("tokenizers")
 # Facts in which a model agrees with one of the catalogue that has its vocabulary.
 FAMILY_FACTS: Final = ("ffn", "kv_heads", "mlp", "norm", "positions", "experts.experts", "layer_kinds")
 TRL: Final = "trl"  # format of files with the Trainer's settings; scripts of other programs have their own
-LEAST_OPTIONS: Final = 4  # of a program, by which it is told from another one
+LEAST_OPTIONS: Final = 2  # of a program, by which it is told from another one
 NO_LENGTH: Final = "does not give the sequence length; give `seq`"
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
@@ -187,6 +187,8 @@ def read(
     words = [word for command in commands(text, given) for word in command] if read_as_script else []
     if not given.actor:
         check_training_kind(words, settings, str(path), detected.spelled)
+    if not form and (problem := _not_its_program(detected, text, str(path), given)):
+        raise InputError(str(path), [problem])
     if "zero" in given.facts:  # what the other file sets is given
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)
@@ -202,7 +204,7 @@ def read(
         raise InputError(str(path), dict.fromkeys(lines))
     if not facts or not set(settings) & _settings_of(detected, set(detected.rows) - {*OF_LAUNCHERS}):
         read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
-        config = next((word for word in words if word.endswith((".toml", ".yaml", ".yml"))), "")
+        config = next((word for word in words if word.endswith((".toml", ".yaml", ".yml", ".json"))), "")
         read_too += f"; it starts a program with {config}: check that file instead" if config else ""
         of = detected.title
         if program is not None and "program" not in settings:  # none of Megatron-LM's
@@ -321,8 +323,6 @@ def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Form
     name = max(counts, key=lambda each: counts[each])
     if name == TRL:
         name = format_of_script(command_lines(text, path, given), TRAINER) or name
-    if problem := _not_its_program(formats[name], text, path, given):
-        raise InputError(path, [problem])
     return formats[name]
 
 

@@ -21,6 +21,7 @@ KEY: Final = re.compile(
 COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
 
 
+CONFIGURATION: Final = re.compile(r"[^=\s]+\.(?:toml|ya?ml)")  # that a command names
 TABLE: Final = load_document("unsupported")
 UNAMBIGUOUS_SETTINGS: Final = tuple(TABLE["unambiguous"].split())
 TRAINING: Final = re.compile(r"(?:train|finetune)\w*\.py\b")  # programs that train
@@ -60,10 +61,13 @@ def program_of(text: str, path: str, actor: bool = False, given: Given = NOTHING
             or ("command" in parts and any(re.search(parts["command"], line) for line in lines))
         ):
             if "format" in parts:
-                return format_of_script(lines, title) or str(parts["format"])
+                files = (form for form, keys in parts.get("files", {}).items() if names & {*keys.split()})
+                return format_of_script(lines, title) or next(files, str(parts["format"]))
             if actor and "actor" in parts:
                 return str(parts["actor"])
             advice = ADVICE_ON_ACTORS if "actor" in parts else parts.get("advice", "")
+            config = next(filter(CONFIGURATION.fullmatch, " ".join(lines).split()), "its configuration")
+            advice = advice.replace("FILE", config)
             more = (f"; {what}" for what, sign in parts.get("also", {}).items() if re.search(sign, text))
             problem = f"is a launch of {title}, which is not supported yet{advice}{''.join(more)}"
             raise InputError(path, [problem])
