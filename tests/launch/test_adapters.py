@@ -24,6 +24,7 @@ torchrun --nnodes 1 --nproc-per-node 8 scripts/training/run_recipe.py \\
     model.add_bias_linear=false model.position_embedding_type=rope model.vocab_size=128256 \\
     model.share_embeddings_and_output_weights=false model.hidden_dropout=0 model.attention_dropout=0 \\
     mixed_precision=bf16_mixed dataset.seq_length=4096 train.micro_batch_size=1 \\
+    model.tensor_model_parallel_size=1 model.pipeline_model_parallel_size=1 \\
     train.global_batch_size=32 {peft}
 """
 

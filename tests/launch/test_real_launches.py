@@ -757,7 +757,7 @@ def test_the_last_of_repeated_keys_counts(tmp_path):
      "on model, degrees, batch or memory; not beside it: `pwd`/CONFIG.sh"),
     ("MODEL=DeepSeek-V3 PP=abc EP=-2 bash sbatch_benchmarking.sh", "PP = 'abc': .*\\n.*EP = '-2'"),
     ("torchrun --nproc_per_node 8 torchtitan/train.py --job.config_file configs/llama3_8b.toml",
-     "it starts a program with configs/llama3_8b.toml: check that file instead"),
+     "a launch of torchtitan's command line.*: check configs/llama3_8b.toml instead"),
     ("python deepseek_v2_hf_to_mg.py --target-tensor-model-parallel-size 2 --num-layers 2", "is a launch of conversion"),
     (f"{GPT} --vocab-size 50304 --use-bnb-optimizer", "--use-bnb-optimizer: not read .another optimizer"),
     (f"{GPT} --vocab-size 50304 --transformer-type huggingface", "another model than Megatron-LM's"),

@@ -573,7 +573,8 @@ def test_overrides_of_a_recipe(reading):
         " checkpoint.save=x model.new_layers=3 model.knob=1"
     )
     result = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
-    assert [unread.setting for unread in result.unread] == ["model.moe_latent_size", "model.new_layers"]
+    settings = [unread.setting for unread in result.unread]
+    assert settings == ["base_recipe", "model.moe_latent_size", "model.new_layers"]
     assert result.not_understood == ("model.knob",)
     assert set(result.ignored) == {"optimizer.lr", "checkpoint.save", "recipe"}
     assert result.assumed == (

@@ -93,6 +93,9 @@ assumed.
 It reads these as well, which are not written: {read_only}. Of reinforcement learning (verl, OpenRLHF, slime)
 `--actor` reads the actor's training step: one mini-batch of prompts and answers, each as long as it may get unless `--lengths` says otherwise.
 
+A launch gets the defaults of its own program: a script that starts a program on Hugging Face's Trainer alone (Alpaca, FastChat, `run_clm.py`)
+those of the Trainer, with the length of that program's own argument, one of TRL those of TRL. An option replaces the whole default.
+
 Files of other programs, and launches of what is not counted (multimodal and diffusion models, retrieval, other reinforcement learning,
 evaluation, conversion), are refused by name with exit code 2. So is a value that the framework does not know.
 
@@ -100,8 +103,8 @@ Every setting of a file is one of these:
 
 - *read*: in the tables below;
 - *not read, though it matters*: it changes time or memory in a way that is not predicted. `check` stops with exit code 2 and lists each
-  with its value and the reason. The same holds for an unknown setting whose name refers to the model, degrees, batch, precision,
-  optimizer, memory or overlap. With `--accept-unread` the launch is predicted without them, and the first lines list them;
+  with its value and the reason. The same holds for an unknown setting whose name refers to the model, a length, degrees, batch,
+  precision, optimizer, memory or overlap. With `--accept-unread` the launch is predicted without them, and the first lines list them;
 - *not understood*: an unknown setting with another name. It is listed;
 - *of small effect*: fusions of single kernels, bucket sizes and the like. It is listed;
 - *not part of the prediction*: logs, data, checkpoints, learning rates, seeds, or a value for which the prediction holds.

@@ -47,6 +47,7 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
         spelled=lambda setting: own_names.get(setting, setting),
         stack=(lambda _: table["stack"]) if "stack" in table else base.stack,
         assumptions=base.assumptions if "stack" not in table else lambda _: (),
+        usual_by_fact=lambda _: {},  # its defaults stand in the table
         named_model=base.named_model
         if base.names_model
         else partial(named_model, setting=own_names.get(NAMED_MODEL, "model")),

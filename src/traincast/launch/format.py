@@ -99,6 +99,8 @@ class Format:
     parser_defaults: Callable[[Settings], Values] = lambda _: {}
     # Figures of assumptions that settings state, by path.
     figures: Callable[[Settings], Values] = lambda _: {}
+    # Texts of the program's defaults of what a file leaves out, by the fact that each gives.
+    usual_by_fact: Callable[[Settings], Mapping[str, str]] = lambda _: {}
     takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
     # Name of the model that settings speak of without its sizes.
     named_model: Callable[[Settings], str] = lambda _: ""

@@ -114,7 +114,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
     program = replace(program, accelerate=_facts_of_accelerate)
     form = load_format(
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
-        named_model=program.named_model,
+        named_model=program.named_model, usual_by_fact=program.usual_by_fact,
     )  # fmt: skip
     beside_it = (
         ComputedRow(facts=(), settings=row.settings, note="of Accelerate")
@@ -127,6 +127,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
     )
 
 
+_ON_TRAINER: Final = {program.name: _on_trainer(program) for program in huggingface.PROGRAMS}
 FORMATS: Final[Mapping[str, Format]] = {
     form.name: form
     for form in (
@@ -145,7 +146,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         _DEEPSPEED,
         load_format("nanotron", "nanotron", nanotron, read=alone(nanotron.read)),
         _ACCELERATE,
-        *map(_on_trainer, huggingface.PROGRAMS),
+        *(form for name, form in _ON_TRAINER.items() if name != "huggingface-trainer"),
         load_format(
             "torchtune",
             "fsdp",
@@ -179,6 +180,7 @@ _RECIPE: Final = replace(
 )
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
+    **{name: form for name, form in _ON_TRAINER.items() if name not in FORMATS},
     _RECIPE.name: _RECIPE,
     **{
         program.name: replace(_on_trainer(program), title=title, source=source, sign="(?!)")  # by its command

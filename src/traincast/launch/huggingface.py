@@ -29,6 +29,8 @@ from traincast.launch.text_formats import TEXT_FORMATS
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 SEQ: Final = ("max_length", "max_seq_length")
+# Arguments of programs on the Trainer alone: of Alpaca, FastChat and LLaVA, of run_clm.py, and of others.
+LENGTHS: Final = ("model_max_length", "block_size", *SEQ, "cutoff_len", "seq_length", "max_source_length")
 FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
@@ -66,6 +68,11 @@ FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuratio
     **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
     **{f"fp8_{name}": f"{accelerate.FP8}{name}" for name in accelerate.FP8_NAMES},
 }
+OF_RECOMPUTATION: Final = (
+    *("gradient_checkpointing", "activation_checkpointing", "disable_gradient_checkpointing"),
+    f"{FSDP}activation_checkpointing",
+)
+OF_PRECISION: Final = ("bf16", "fp16", "fp8", "bfloat16", "float16", "pure_bf16", "mixed_precision")
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: dotted(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
 PRESET_OF_FSDP: Final = (f"{FSDP}version", f"{FSDP}auto_wrap_policy")  # what fsdp2 sets as exports do
@@ -85,6 +92,8 @@ class Program:
     weights: str = ""  # settings of the precision in which weights are loaded; if empty, that of products
     loaded: str = "fp32"  # precision in which weights are loaded, where none is stated
     frozen: str = "fp32"  # that of weights that adapters leave as they are
+    # Pattern of a program's path -> setting of the length, its default [tokens], and the source of that.
+    lengths: Mapping[str, tuple[str, int, str]] = field(default_factory=dict)
     has_meshes: bool = False  # whether it takes degrees of parallelism itself
     fsdp_by_options: bool = False  # whether an option of FSDP turns it on
     starts: bool = False  # whether it starts the processes
@@ -115,6 +124,9 @@ class Program:
             settings = dotted(document)
         else:
             settings = read_bash.settings_of(text, given)
+            if self.lengths and not settings.any_on(*LENGTHS):
+                program = read_bash.program_of_script(text, "", given)
+                settings |= {"program": program.program} if program else {}
             words = [word for command in read_bash.commands(text, given) for word in command]
             named = [
                 word for before, word in pairwise(("", *words)) if before == "trl" or word.endswith(".py")
@@ -197,7 +209,8 @@ class Program:
             steps = max(settings.number("batch_size") // rows, 1)
         name = next((name for name in SEQ if name in settings), SEQ[0])
         unlimited = name in settings and is_off(settings[name])
-        length = {} if unlimited else {"seq": settings.number(name, default=self.usual[SEQ[0]])}
+        has_none = unlimited or bool(self.lengths)
+        length = {} if has_none else {"seq": settings.number(name, default=self.usual[SEQ[0]])}
         pairs = 2 if self.objective(settings) in PAIRS else 1
         return {"mbs": rows * pairs, "accumulation": steps, **length}
 
@@ -205,7 +218,29 @@ class Program:
         """Write rows of a micro-batch, accumulation steps and sequence length."""
         pairs = 2 if facts.get("reference") else 1
         rows = {} if facts["mbs"] % pairs else {BATCH: facts["mbs"] // pairs}
-        return {**rows, ACCUMULATION: facts["accumulation"], SEQ[0]: facts["seq"]}
+        length = {} if self.lengths else {SEQ[0]: facts["seq"]}
+        return {**rows, ACCUMULATION: facts["accumulation"], **length}
+
+    def read_length(self, settings: Settings) -> Facts:
+        """Read the sequence length from the argument of the program, or take the program's default."""
+        stated = {name: settings.number(name) for name in LENGTHS if settings.is_on(name)}
+        if len(set(stated.values())) > 1:
+            both = " and ".join(f"{name} = {value}" for name, value in stated.items())
+            raise InputError("seq", [f"{both}: which is the sequence length is not known; give one of them"])
+        _, usual, _ = self.usual_length(settings)
+        length = next(iter(stated.values()), usual)
+        return {"seq": length} if length else {}
+
+    def usual_length(self, settings: Settings) -> tuple[str, int, str]:
+        """Return the setting of the length, its default [tokens], and the source of that."""
+        program = str(settings.get("program", ""))
+        data = " --data_path" if "data_path" in settings else ""
+        found = (usual for sign, usual in self.lengths.items() if re.search(sign, program + data))
+        return next(found, ("", 0, ""))
+
+    def write_length(self, facts: Facts) -> Values:
+        """Write the sequence length."""
+        return {LENGTHS[0]: facts["seq"]}
 
     def read_training(self, settings: Settings) -> Facts:
         """Read what is trained: adapters, their base, a reference model, images, a frozen vision tower."""
@@ -217,6 +252,7 @@ class Program:
         if settings.is_on("image_size"):
             facts["image_size"] = settings.number("image_size")
         if not self._has_adapters(settings):
+            self._require_switch(settings)
             return facts
         modules = settings.get("lora_target_modules", self.usual.get("lora_target_modules"))
         if isinstance(modules, str) and self.joined:
@@ -245,6 +281,13 @@ class Program:
         """Return whether adapters are trained."""
         ((name, wanted),) = self.adapted.items()
         return matches(settings.get(name, self.usual.get(name)), wanted)
+
+    def _require_switch(self, settings: Settings) -> None:
+        """Refuse settings of adapters where nothing says that the program trains them."""
+        named = [name for name in settings if name.startswith("lora_") and settings.is_on(name)]
+        if named and self.lengths and not self.adapted.keys() & settings.keys():
+            problem = f"{named[0]} = {settings[named[0]]}: nothing says that this program trains adapters"
+            raise InputError(named[0], [f"{problem}; add --use_peft True if it does"])
 
     def _states(self, name: str, settings: Settings) -> bool:
         """Return whether a setting is on, as the program has it where it is absent."""
@@ -466,6 +509,32 @@ class Program:
 
     # in words
 
+    def usual_by_fact(self, settings: Settings) -> Mapping[str, str]:
+        """Return what a file leaves out, and its default, by the fact that each default gives."""
+        written = accelerate.native_deepspeed(settings)
+        texts: dict[str, str] = {}
+        setting, length, program = self.usual_length(settings)
+        if self.lengths and length and not settings.any_on(*LENGTHS):
+            texts["seq"] = f"{setting} {length:,} ({program})"
+        elif not self.lengths and not settings.keys() & {*SEQ}:
+            texts["seq"] = f"{self.spelled(SEQ[0])} {self.usual[SEQ[0]]:,}"
+        if not settings.any_on(BATCH, "per_gpu_train_batch_size"):
+            texts["mbs"] = f"{self.spelled(BATCH)} {self.usual[BATCH]}"
+        if not settings.any_on(ACCUMULATION, "batch_size") and not written.is_on(ACCUMULATION):
+            texts["accumulation"] = f"{ACCUMULATION} 1"
+        if not settings.keys() & {*OF_RECOMPUTATION}:
+            is_on = bool(self.usual.get("gradient_checkpointing"))
+            texts["recompute"] = f"gradient_checkpointing {'on' if is_on else 'off'}"
+        if not settings.keys() & {*OF_PRECISION} and not written.any_on("bf16.enabled", "fp16.enabled"):
+            texts["precision"] = f"bf16 {'on' if self.usual['bf16'] else 'off'}"
+            texts |= {"grad_dtype": texts["precision"]} if self.lengths else {}
+        if not settings.any_on("optim", "use_muon", "optimizer.type") and not written.is_on("optimizer.type"):
+            texts["optimizer_kind"] = "optim adamw_torch_fused"
+        of_adapters = [name for name in ("lora_r", "lora_dropout") if settings.get(name) is None]
+        if of_adapters and self._has_adapters(settings):
+            texts["adapters"] = ", ".join(f"{self.spelled(name)} {self.usual[name]}" for name in of_adapters)
+        return texts
+
     def assumptions(self, settings: Settings) -> tuple[str, ...]:
         """Return what is assumed of documents, of a base in fp32, and of what distributes the training."""
         packed = settings.any_on("packing", "neat_packing")
@@ -490,6 +559,11 @@ class Program:
             notes.append(
                 "computation hides the copies of activations to and from the host, although transformers 5.23"
                 " runs them in turn with it"
+            )
+        if self.lengths and not stated:
+            notes.append(
+                "weights are loaded in the precision of the checkpoint, bf16 of most"
+                " (transformers 5, from_pretrained; older releases load fp32)"
             )
         if str(settings.get("optim", "")).startswith("paged_"):
             notes.append("states of the paged optimizer stay on the device")

@@ -68,6 +68,17 @@ HARMLESS_SECTIONS: Final = (
     *("rerun_state_machine", "env_vars"),
 )
 
+DEFAULTS: Final[Values] = {  # of all recipes (recipes/common.py, 067f987); none of Megatron-LM
+    "mixed_precision": "bf16_mixed",
+    "ddp.use_distributed_optimizer": True,
+    "ddp.overlap_grad_reduce": True,
+    "ddp.grad_reduce_in_fp32": True,
+}
+# Overrides without which the file of a recipe is needed: no two recipes have the same.
+OF_EVERY_RECIPE: Final = (
+    *("mixed_precision", "train.global_batch_size"),
+    *("model.tensor_model_parallel_size", "model.pipeline_model_parallel_size"),
+)
 TWIN: Final = "optimizer.use_distributed_optimizer"  # which must be what `ddp` says
 HARMLESS_OF_LORA: Final = ("peft.alpha", "peft.lora_A_init_method", "peft.lora_B_init_method")
 
@@ -138,15 +149,21 @@ def read(text: str, given: Given = NOTHING) -> Settings:
                 launch[name] = value[0] if isinstance(value, tuple) else value  # overrides may follow
         for word in words:
             if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
+                values.pop(match[1], None)  # in the order of what is set last
                 values[match[1]] = match[2]
+    recipe = str(launch.get("recipe", "$"))
+    if not recipe.startswith("$"):
+        if not values.keys() >= {*OF_EVERY_RECIPE}:
+            launch["base_recipe"] = recipe
+        values = {name: override_value(value) for name, value in DEFAULTS.items()} | values
     return Settings({**launch, **megatron_settings(values)})
 
 
 def megatron_settings(values: dict[str, str]) -> Values:
     """Return overrides as settings of Megatron-LM."""
     settings: dict[str, Any] = {}
-    if "dataset.seq_length" in values:  # that of the model is the same
-        values.setdefault("model.seq_length", values["dataset.seq_length"])
+    if lengths := [values[name] for name in values if name in ("model.seq_length", "dataset.seq_length")]:
+        values["model.seq_length"] = lengths[-1]  # Bridge requires both to be equal (training/config.py)
     values["mixed_precision"] = values.get("mixed_precision", "").replace("-", "_")
     inverted = (({name: True}, {other: False}) for name, other in INVERTED.items())
     reduced = ({"accumulate_allreduce_grads_in_fp32": True}, {"ddp.grad_reduce_in_fp32": True})

@@ -18,6 +18,7 @@ from traincast.launch.python_source import (
     module_file,
     tree_of_file,
 )
+from traincast.launch.settings import ARITHMETIC
 
 MAX_ITEMS: Final = 500  # of a list that is joined or repeated
 MAX_NESTED: Final = 50  # configurations and lists in each other
@@ -111,22 +112,23 @@ class Program(ABC):
                     return self.value(value, names, depth)
                 case ast.Return():
                     return Unread("return")
-                case (
-                    ast.Assign(targets=[ast.Name(id=name)], value=value)
-                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-                ):
-                    Program.set(self, [name], self.value(value, names, depth), names)
-                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
-                    parts = self.value(value, names, depth)
-                    if not isinstance(parts, list) or len(parts) != len(targets):
-                        parts = [Unread(called(value) or "if")] * len(targets)
-                    names |= zip(map(ast.unparse, targets), parts, strict=True)
-                case ast.Assign(targets=[ast.Attribute() as target], value=value):
-                    self.set(ast.unparse(target).split("."), self.value(value, names, depth), names)
-                case ast.Assign(
-                    targets=[ast.Subscript(value=owner, slice=ast.Constant(value=str(key)))], value=value
-                ) if isinstance(table := self.value(owner, names, depth), dict):
-                    self.set(["", key], self.value(value, names, depth), {"": table})
+                case ast.Assign(targets=targets, value=value):
+                    made = self.value(value, names, depth)
+                    for target in targets:
+                        self.assign(target, made, called(value) or "if", names, depth)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self.assign(target, self.value(value, names, depth), called(value) or "if", names, depth)
+                case ast.AugAssign(target=target, op=sign, value=value):
+                    old, more = (self.value(part, names, depth) for part in (target, value))
+                    made = Unread(ast.unparse(statement))
+                    if isinstance(old, list) and isinstance(more, list) and isinstance(sign, ast.Add):
+                        made = [*old, *more]
+                    elif isinstance(old, int) and isinstance(more, int) and type(sign) in ARITHMETIC:
+                        made = ARITHMETIC[type(sign)](old, more) if more else old
+                    self.assign(target, made, "", names, depth)
+                case ast.With(body=body):
+                    if (done := self.run(body, names, depth)) is not None:
+                        return done
                 case ast.Expr(
                     value=ast.Call(func=ast.Attribute(value=owner, attr="append" | "extend")) as call
                 ):
@@ -161,6 +163,22 @@ class Program(ABC):
                 case _:
                     pass
         return None
+
+    def assign(self, target: ast.expr, value: Any, made_by: str, names: dict[str, Any], depth: int) -> None:
+        """Give a name, an attribute, a key of a mapping, or several of them what `made_by` makes."""
+        match target:
+            case ast.Name(id=name):
+                Program.set(self, [name], value, names)
+            case ast.Attribute():
+                self.set(ast.unparse(target).split("."), value, names)
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
+                if isinstance(table := self.value(owner, names, depth), dict):
+                    self.set(["", key], value, {"": table})
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                is_known = isinstance(value, list) and len(value) == len(targets)
+                parts = value if is_known else [Unread(made_by)] * len(targets)
+                for part, one in zip(targets, parts, strict=True):
+                    self.assign(part, one, made_by, names, depth)
 
     def doubts(self, text: str, statement: ast.stmt, names: Mapping[str, Any]) -> None:
         """Note in the recipes that are being built that a statement is not followed."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,7 +15,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.adapters import notes
-from traincast.launch.beside import with_files_beside
+from traincast.launch.beside import found, with_files_beside
 from traincast.launch.canonical import (
     FULL_LENGTH,
     GOVERNED,
@@ -27,11 +28,18 @@ from traincast.launch.canonical import (
 from traincast.launch.checkpoints import catalogue_name
 from traincast.launch.format import MODEL_SECTIONS, Format, complete_facts
 from traincast.launch.given import RECIPE, Given
-from traincast.launch.read_bash import commands, undecided
+from traincast.launch.read_bash import arguments as arguments_of
+from traincast.launch.read_bash import command_lines, commands, program_of_script, undecided
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.table import load_document
 from traincast.launch.unread_settings import NOT_UNDERSTOOD, UnreadSettings
-from traincast.launch.unsupported import ACTORS, check_training_kind, program_of
+from traincast.launch.unsupported import (
+    ACTORS,
+    TRAINER,
+    check_training_kind,
+    format_of_script,
+    program_of,
+)
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
@@ -46,6 +54,8 @@ CATALOGUE_SIZES: Final = ("layers", "hidden", "heads")  # by which a model of th
 TOKENIZERS: Final = load_document("tokenizers")
 # Facts in which a model agrees with one of the catalogue that has its vocabulary.
 FAMILY_FACTS: Final = ("ffn", "kv_heads", "mlp", "norm", "positions", "experts.experts", "layer_kinds")
+TRL: Final = "trl"  # format of files with the Trainer's settings; scripts of other programs have their own
+LEAST_OPTIONS: Final = 2  # of a program, by which it is told from another one
 NO_LENGTH: Final = "does not give the sequence length; give `seq`"
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
@@ -171,7 +181,7 @@ def read(
         raise unknown_name_error("format", form, formats)
     given = replace(given or Given(), folder=Path(path).parent)
     text = read_text(Path(path))
-    form = form or program_of(text, str(path), given.actor)
+    form = form or program_of(text, str(path), given.actor, given)
     if given.actor and form not in ACTORS:
         raise InputError(str(path), ["--actor: this is no launch of verl, OpenRLHF or slime"])
     detected = formats[form] if form else detect_format(text, given, str(path), formats)
@@ -185,12 +195,15 @@ def read(
         settings = errors.require(errors.catch(with_files_beside, settings, Path(path), other))
     elif beside is not None:
         raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
-    is_script = detected.ending == ".sh"
-    words = [word for command in commands(text, given) for word in command] if is_script else []
+    is_script, program = detected.ending == ".sh", program_of_script(text, str(path), given)
+    read_as_script = is_script or program is not None
+    words = [word for command in commands(text, given) for word in command] if read_as_script else []
     if not given.actor:
         idle = detected.without_effect(settings)
         telling = {name: value for name, value in settings.items() if name not in idle}
         check_training_kind(words, telling, str(path), detected.spelled)
+    if not form and (problem := _not_its_program(detected, text, str(path), given)):
+        raise InputError(str(path), [problem])
     if "zero" in given.facts:  # what the other file sets is given
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)
@@ -206,10 +219,15 @@ def read(
         raise InputError(str(path), dict.fromkeys(lines))
     if not facts or not set(settings) & _settings_of(detected, set(detected.rows) - {*OF_LAUNCHERS}):
         read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
-        config = next((word for word in words if word.endswith((".toml", ".yaml", ".yml"))), "")
+        config = next((word for word in words if word.endswith((".toml", ".yaml", ".yml", ".json"))), "")
         read_too += f"; it starts a program with {config}: check that file instead" if config else ""
-        problem = f"holds no setting of {detected.title} on model, degrees, batch or memory{read_too}"
-        raise InputError(str(path), [problem])
+        of = detected.title
+        if program is not None and "program" not in settings:  # none of Megatron-LM's
+            of = program.file
+            read_too += "" if config else _said_of(of, given)
+        raise InputError(
+            str(path), [f"holds no setting of {of} on model, degrees, batch or memory{read_too}"]
+        )
     notes = ["degrees and batch are the program's defaults, as the script has none"]
     notes = notes if is_script and not set(settings) & _settings_of(detected, PLAN_SECTIONS) else []
     reading = Reading(
@@ -221,6 +239,17 @@ def read(
         return reading
     note = f"{arguments.title} has no {', '.join(lacking)}: of another version or a fork, or a mistake"
     return replace(reading, assumed=(*reading.assumed, note))
+
+
+def _said_of(file: str, given: Given) -> str:
+    """Return what to check in place of a script: the program that it starts, or why that is not read."""
+    other = None if given.folder is None else found(file, given.folder)
+    try:
+        if other is not None:
+            program_of(read_text(other), str(other), given=given)
+    except InputError as error:
+        return f"; {file} {'; '.join(error.problems)}"
+    return f": check {file} instead"
 
 
 def _settings_of(form: Format, sections: Collection[str]) -> set[str]:
@@ -302,9 +331,32 @@ def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Form
                 malformed |= dict.fromkeys(f"as {form.title}: {problem}" for problem in error.problems)
     if not any(counts.values()):
         known = ", ".join(form.title for form in formats.values())
-        problem = f"cannot tell what this is; supported: {known} (choose with --framework)"
+        program = program_of_script(text, path, given)
+        what = "this" if program is None else f"{program.file}, which it starts,"
+        problem = f"cannot tell what {what} is; supported: {known} (choose with --framework)"
         raise InputError(path, [problem, *malformed])
-    return formats[max(counts, key=lambda name: counts[name])]
+    name = max(counts, key=lambda each: counts[each])
+    if name == TRL:
+        name = format_of_script(command_lines(text, path, given), TRAINER) or name
+    return formats[name]
+
+
+def _not_its_program(form: Format, text: str, path: str, given: Given) -> str:
+    """Return a problem if a third of the arguments of a script's program are none of a format; else none."""
+    program = program_of_script(text, path, given)
+    options = Settings() if program is None else arguments_of(program.words)
+    if program is None or len(options) < LEAST_OPTIONS:
+        return ""
+    unread, known = form.unread.sorted(options, form.known), form.arguments(options)
+    strange = [*unread.unknown, *(name for name, why in unread.matter.items() if why == NOT_UNDERSTOOD)]
+    strange = [name for name in strange if known is None or not known.has(name)]
+    if 3 * len(strange) <= len(options):
+        return ""
+    names = ", ".join(f"--{name}" for name in strange[:3])
+    return (
+        f"starts {program.file}, a program that is not known: {len(strange)} of its {len(options)} arguments"
+        f" are none of {form.title}, such as {names} (choose a program with --framework)"
+    )
 
 
 def _spelled_problem(form: Format, settings: Settings, problem: str) -> str:
@@ -338,13 +390,18 @@ def complete_launch(
     facts, assumed = dict(reading.facts), list(reading.assumed)
     errors = ErrorCollector(reading.path)
     given = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
+    usual = dict(reading.form.usual_by_fact(reading.settings))
     for name, value in given.items():
-        if facts.get(name, value) != value:
+        if name not in usual and facts.get(name, value) != value:
             assumed.append(f"{name} = {value} as given, not {facts[name]} as in the file")
     # dp follows from the accelerators, or they from it.
     derived = {"dp"} if given.keys() & set(DEGREES) else set()
     derived |= {"gpus"} if "dp" in given else set()
     derived |= {name for name, governor in GOVERNED.items() if governor in given}
+    replaced = ["accumulation"] if "gbs" in given else []  # the rest of a default of which a part is given
+    replaced += ["grad_dtype", "optimizer_kind"] if "precision" in given and "grad_dtype" in usual else []
+    derived |= set(replaced) & usual.keys()
+    usual = {name: text for name, text in usual.items() if name not in derived | given.keys()}
     facts = {name: value for name, value in facts.items() if name not in derived} | given
     if {"pp", "vp", "layout"} & set(knobs):
         facts.pop("chunks", None)
@@ -371,6 +428,13 @@ def complete_launch(
         assumed = [note for note in assumed if note not in FULL_LENGTH.values()]
     if "gpus" not in facts and "dp" not in facts:
         errors.add(["does not give the number of GPUs; give `gpus`"], reading.path)
+    if "mbs" in usual and "gbs" in given and (rows := _rows_of_batch(facts)) < facts["mbs"]:
+        facts["mbs"] = rows
+        del usual["mbs"]
+        assumed.append(f"mbs = {rows}: the given batch has no more for each data-parallel replica")
+    if usual:
+        texts = ", ".join(dict.fromkeys(usual.values()))
+        assumed.append(f"{texts}: defaults of {reading.form.title}, not set in the file")
     completed = errors.require(errors.catch(_complete, facts, given))
     if completed["gpus"] != facts.get("gpus", completed["gpus"]):
         needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
@@ -388,6 +452,14 @@ def complete_launch(
     if "gbs" not in facts and "accumulation" not in facts:
         assumed.append(f"global batch {batch}: one micro-batch per data-parallel replica, as it is not set")
     return replace(reading, facts=completed, assumed=tuple(assumed)), transformer, plan, batch
+
+
+def _rows_of_batch(facts: Facts) -> int:
+    """Return the sequences of the global batch for each data-parallel replica; at least 1."""
+    replicas: int = facts.get("dp") or facts.get("gpus", 1) // prod(
+        facts.get(axis, 1) for axis in ("tp", "cp", "pp")
+    )
+    return max(int(facts["gbs"]) // max(replicas, 1), 1)
 
 
 def _complete(facts: Facts, given: Collection[str]) -> Facts:

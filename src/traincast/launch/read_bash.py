@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from traincast.catalog.documents import read as read_document
 from traincast.launch.beside import found
@@ -36,6 +36,24 @@ ENVIRONMENT: Final = re.compile(  # files that set the environment, not the run
 DIRECTIVE: Final = re.compile(r"\s(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(?!--)(\S+)")  # an option for Slurm
 UNSET: Final = re.compile(r"\$\w+|\$\{\w+(?:\[[@*]\])?\}")  # a variable that the script does not set
 LEAST_ARGUMENTS: Final = 3  # in which runs can differ
+# Endings of files that are no script: their text is not read as commands.
+NO_SCRIPTS: Final = (".py", ".yaml", ".yml", ".json", ".toml")
+LAUNCHERS: Final = re.compile(  # modules that start another program
+    r"(?:torch/distributed/(?:run|launch)|accelerate/commands/(?:launch|accelerate_cli)|deepspeed/launcher/\w+)\.py$"
+)
+MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
+
+
+class Started(NamedTuple):
+    """A Python program that a command starts, and the words behind it."""
+
+    program: str  # path of its file; of a module, with slashes for points
+    words: list[str]
+
+    @property
+    def file(self) -> str:
+        """Name of the program's file."""
+        return self.program.rpartition("/")[2]
 
 
 def settings_of(text: str, given: Given = NOTHING) -> Settings:
@@ -124,6 +142,27 @@ def _json_beside(name: Any, given: Given) -> Settings:
 def commands(text: str, given: Given = NOTHING) -> list[list[str]]:
     """Return the words of every command."""
     return [command.words for command in read(text, given).commands]
+
+
+def command_lines(text: str, path: str, given: Given = NOTHING) -> list[str]:
+    """Return the commands of a script, each with single blanks between its words; none of another file."""
+    return [] if path.endswith(NO_SCRIPTS) else [" ".join(words) for words in commands(text, given)]
+
+
+def program_of_script(text: str, path: str, given: Given = NOTHING) -> Started | None:
+    """Return the Python program that a script starts with most arguments; None if it starts none.
+
+    Launchers, such as torchrun and deepspeed, are none.
+    """
+    programs = []
+    for words in [] if path.endswith(NO_SCRIPTS) else commands(text, given):
+        for place, (before, word) in enumerate(pairwise(("", *words)), 1):
+            is_module = before in ("-m", "--module") and MODULE.fullmatch(word) is not None
+            file = f"{word.replace('.', '/')}.py" if is_module else word
+            if file.endswith(".py") and not file.startswith("-") and not LAUNCHERS.match(file):
+                programs.append(Started(file, words[place:]))
+                break
+    return max(programs, key=lambda program: len(arguments(program.words)), default=None)
 
 
 def undecided(text: str, given: Given) -> dict[str, set[str]]:

@@ -3,12 +3,13 @@
 import ast
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.megatron_bridge import HARMLESS_SECTIONS, PRESETS, megatron_settings
+from traincast.launch.megatron_bridge import DEFAULTS, HARMLESS_SECTIONS, PRESETS, megatron_settings
 from traincast.launch.python_program import CLASS, Program, Unread, set_attributes
 from traincast.launch.python_source import MAX_CALLS, called, tree_of
 from traincast.launch.settings import Settings, dotted, nested
@@ -19,11 +20,10 @@ PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_preci
     "fp8_cs": "bf16_with_fp8_current_scaling_mixed", "fp8_ds": "bf16_with_fp8_delayed_scaling_mixed",
     "fp8_sc": "bf16_with_fp8_subchannel_scaling_mixed",
 }  # fmt: skip
-DEFAULTS: Final[Mapping[str, Any]] = {  # of all recipes
-    f"mixed_precision.{CLASS}": "bf16_mixed",
-    "ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True,
-    "ddp.overlap_param_gather": True, "ddp.grad_reduce_in_fp32": True,
-}  # fmt: skip
+OF_ALL: Final = {  # recipes: the precision is one that a function makes
+    "ddp.overlap_param_gather": True,  # no part of the prediction
+    **{f"{name}.{CLASS}" if name == "mixed_precision" else name: value for name, value in DEFAULTS.items()},
+}
 BY_COMMON: Final = (  # settings whose defaults differ
     "train.global_batch_size", "train.micro_batch_size", "dataset.seq_length", "ddp.overlap_grad_reduce"
 )  # fmt: skip
@@ -41,6 +41,8 @@ RENAMED: Final = {
     "mixed_precision.grad_reduce_in_fp32": "ddp.grad_reduce_in_fp32",
     **{f"comm_overlap.{name}": f"ddp.{name}" for name in ("overlap_grad_reduce", "overlap_param_gather")},
 }
+EITHER: Final = ("dist.use_megatron_fsdp",)  # on where one of its two settings is (training/config.py)
+LENGTHS: Final = ("model.seq_length", "dataset.seq_length")
 PARTS: Final = {  # functions that set a field of a part of a recipe, their first argument, to the second
     "apply_flex_dispatcher_backend": "moe_flex_dispatcher_backend",
     "set_cuda_graph_modules": "cuda_graph_modules",
@@ -121,7 +123,11 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         overrides[LAYOUT] = "|".join("".join(LETTERS.get(kind, kind) for kind in stage) for stage in stages)
     for own, usual in RENAMED.items():
         if own in overrides:
-            overrides[usual] = overrides.pop(own)
+            overrides[usual] = overrides.pop(own) or (usual in EITHER and overrides.get(usual, False))
+    if program.length:  # Bridge requires both to be equal (training/config.py)
+        overrides = {
+            path: value for path, value in overrides.items() if path not in {*LENGTHS} - {program.length}
+        }
     settings = Settings(megatron_settings({key: _text(value) for key, value in overrides.items()}))
     if still_open := {by: names for by, names in program.open.items() if names}:
         names = sorted(set().union(*still_open.values()))
@@ -154,6 +160,10 @@ class _Recipes(Program):
     """Recipes of a file, each of which begins with another one of the file or of Megatron-Bridge."""
 
     follows_calls = True
+
+    def __init__(self, tree: ast.Module, variables: Mapping[str, Any], folder: Path | None = None):
+        super().__init__(tree, variables, folder)
+        self.length = ""  # the one of `LENGTHS` that a recipe sets last
 
     def follows(self, name: str, words: list[Any]) -> bool:
         """Return whether a function of another file is followed: one whose effect is not known."""
@@ -222,6 +232,13 @@ class _Recipes(Program):
         """Set a field of a recipe."""
         for named in self.open.values():
             named -= {path[-1], *(value if isinstance(value, dict) else ())}
+        if (length := ".".join(path[1:])) in LENGTHS:
+            self.length = length
+        preset = self.get(path[:-1], names) if len(path) > 2 else None
+        if isinstance(preset, str) and not isinstance(
+            preset, Unread
+        ):  # a name: a field of what it names is set
+            super().set(path[:-1], {CLASS: preset}, names)
         made_by = value.get(CLASS, "") if isinstance(value, dict) else value
         if path[1:] in OPENED and (isinstance(value, Unread) or str(made_by)[:1].islower()):
             self._open(str(made_by), path[1])
@@ -232,4 +249,4 @@ class _Recipes(Program):
 
 def _recipe(settings: Mapping[str, Any], peft: bool) -> dict[str, Any]:
     """Return a recipe of Megatron-Bridge that a file does not hold."""
-    return {CLASS: CONTAINER, **nested({**DEFAULTS, **settings})} | ({"peft_scheme": "lora"} if peft else {})
+    return {CLASS: CONTAINER, **nested({**OF_ALL, **settings})} | ({"peft_scheme": "lora"} if peft else {})

@@ -16,7 +16,8 @@ _WORDS: Final = """
     parallelism pipeline pp precision quantization quantize quantized recompute rematerialization remat seq
     seqlen sequence shard sharding sparse sparsity stage stages tp vocab window zero
 """
-SUSPECT_WORDS: Final = frozenset(_WORDS.split())
+_LENGTHS: Final = "block context ctx cutoff len length lengths sequences"
+SUSPECT_WORDS: Final = frozenset((*_WORDS.split(), *_LENGTHS.split()))
 NOT_UNDERSTOOD: Final = "not understood, may matter"
 # Keys of an effect with several names or values.
 LISTS: Final = ("settings", "neutral", "at", "unless", "degrees")

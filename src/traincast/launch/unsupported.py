@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from traincast.core.errors import InputError
+from traincast.launch.given import NOTHING, Given
+from traincast.launch.read_bash import command_lines
 from traincast.launch.settings import is_off
 from traincast.launch.table import load_document
 
@@ -19,12 +21,14 @@ KEY: Final = re.compile(
 COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
 
 
+CONFIGURATION: Final = re.compile(r"[^=\s]+\.(?:toml|ya?ml)")  # that a command names
 TABLE: Final = load_document("unsupported")
 UNAMBIGUOUS_SETTINGS: Final = tuple(TABLE["unambiguous"].split())
 TRAINING: Final = re.compile(r"(?:train|finetune)\w*\.py\b")  # programs that train
 ADVICE_ON_ACTORS: Final = "; --actor reads the actor's training step alone"
 # Formats of actors.
 ACTORS: Final = {s["actor"] for s in TABLE["programs"].values() if isinstance(s, dict) and "actor" in s}
+TRAINER: Final = "Hugging Face Trainer"  # the program whose scripts are of several formats
 LEAST_KEYS: Final = 2  # that identify a program
 
 
@@ -39,28 +43,42 @@ def keys_of(text: str) -> set[str]:
     return {(flag or key).replace("-", "_") for flag, key in KEY.findall(COMMENT.sub("", text))}
 
 
-def program_of(text: str, path: str, actor: bool = False) -> str | None:
-    """Return the format of a file that its keys tell, of its actor on request; None if they tell none.
+def program_of(text: str, path: str, actor: bool = False, given: Given = NOTHING) -> str | None:
+    """Return the format that the keys or commands of a file tell, of its actor on request; None if none.
 
     Raises
     ------
     InputError
         If it is of an unsupported program.
     """
-    names = keys_of(text)
+    names, lines = keys_of(text), command_lines(text, path, given)
     for title, spec in TABLE["programs"].items():
         parts: Mapping[str, Any] = {"keys": spec} if isinstance(spec, str) else spec
         found = sum(any(fnmatchcase(name, key) for name in names) for key in parts.get("keys", "").split())
-        if found >= parts.get("least", LEAST_KEYS) or (
-            "pattern" in parts and re.search(parts["pattern"], text)
+        if (
+            found >= parts.get("least", LEAST_KEYS)
+            or ("pattern" in parts and re.search(parts["pattern"], text))
+            or ("command" in parts and any(re.search(parts["command"], line) for line in lines))
         ):
             if "format" in parts:
-                return str(parts["format"])
+                files = (form for form, keys in parts.get("files", {}).items() if names & {*keys.split()})
+                return format_of_script(lines, title) or next(files, str(parts["format"]))
             if actor and "actor" in parts:
                 return str(parts["actor"])
-            advice = ADVICE_ON_ACTORS if "actor" in parts else ""
-            raise InputError(path, [f"is a launch of {title}, which is not supported yet{advice}"])
+            advice = ADVICE_ON_ACTORS if "actor" in parts else parts.get("advice", "")
+            config = next(filter(CONFIGURATION.fullmatch, " ".join(lines).split()), "its configuration")
+            advice = advice.replace("FILE", config)
+            more = (f"; {what}" for what, sign in parts.get("also", {}).items() if re.search(sign, text))
+            problem = f"is a launch of {title}, which is not supported yet{advice}{''.join(more)}"
+            raise InputError(path, [problem])
     return None
+
+
+def format_of_script(lines: Sequence[str], title: str) -> str:
+    """Return the format that the commands of a script tell, where scripts of a program have several."""
+    scripts: Mapping[str, str] = TABLE["programs"][title].get("scripts", {})
+    found = (form for form, sign in scripts.items() if any(re.search(sign, line) for line in lines))
+    return next(found, "")
 
 
 def check_training_kind(
