@@ -1,6 +1,6 @@
 """Errors raised on purpose; the command line turns each into one message and an exit code."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from operator import index
 from pathlib import Path
@@ -9,6 +9,9 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
+MAX_LISTED_COLUMNS: Final = 140  # of the names that a message lists: two lines of a terminal
+CATALOGUE: Final = "traincast catalog"  # lists what IN_CATALOGUE names
+IN_CATALOGUE: Final = ("model", "system", "accelerator", "stack", "assumptions")
 WHOLE: Final = "must be a whole number of at least 1"
 # The search tries all divisors; those of larger numbers take too long.
 MAX_VALUES: Final = {"gpus": 1 << 22, "gbs": 1 << 24}
@@ -179,11 +182,29 @@ def require_known(kind: str, name: Any, known: Collection[str]) -> None:
 
 def unknown_name_error(kind: str, name: Any, known: Iterable[str], hint: str = "") -> InputError:
     """Return an `InputError` for a name that is not in `known`, with close matches or else all names."""
-    return InputError(f"unknown {kind} {name!r}", [close_to(name, known) + (f" ({hint})" if hint else "")])
+    close = close_to(name, known, CATALOGUE if kind.split(",")[0] in IN_CATALOGUE else "")
+    return InputError(f"unknown {kind} {name!r}", [close + (f" ({hint})" if hint else "")])
 
 
-def close_to(name: Any, known: Iterable[str]) -> str:
-    """Return a hint with the names of `known` that are close to a misspelt one, or else all of them."""
+def close_to(name: Any, known: Iterable[str], where: str = "") -> str:
+    """Return a hint with the names of `known` that are close to a misspelt one, or else `some_of` them."""
     names = sorted(known)
     close = get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {some_of(names, where)}"
+
+
+def some_of(names: Sequence[str], where: str = "") -> str:
+    """Return names with commas, in two lines at most; then how many more there are, and `where`.
+
+    >>> some_of(["1d", "ring"])
+    '1d, ring'
+    """
+    shown, columns = len(names), 0
+    for place, name in enumerate(names):
+        columns += len(name) + len(", ")
+        if columns > MAX_LISTED_COLUMNS and place < len(names) - 1:
+            shown = place
+            break
+    if shown == len(names):
+        return ", ".join(names)
+    return f"{', '.join(names[:shown])} … and {len(names) - shown:,} more{f' ({where})' if where else ''}"

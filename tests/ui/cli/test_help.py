@@ -9,7 +9,6 @@ import pytest
 
 from every_command import EXAMPLES, NAMES
 from traincast.core.knobs import KNOB_SPECS, Knobs
-from traincast.ui.cli.app import OTHER_SPELLINGS
 from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken_into_lines
 from traincast.ui.cli.main import app
 
@@ -54,7 +53,7 @@ def test_help_of_a_command(name, run):
         r"--\[no-\]([\w-]+)", r"--\1 --no-\1", out.replace("--optimizer[-", "--optimizer --optimizer-")
     )
     for argument in app[name].assemble_argument_collection():
-        names = {*argument.names} - {"*", *OTHER_SPELLINGS}
+        names = {*argument.names} - {"*"}
         assert [name for name in names if not re.search(rf"{name}\b", shown)] == []
     sections = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", out, re.MULTILINE))
     for title, names in GROUPS.items():

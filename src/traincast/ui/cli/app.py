@@ -18,10 +18,6 @@ def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
-# Spellings of Megatron-LM and Accelerate: taken as well, and not listed on the help pages.
-GLOBAL_BATCH_SIZE: Final = ("--global-batch-size",)
-MICRO_BATCH_SIZE: Final = ("--micro-batch-size", "--micro-batch")
-OTHER_SPELLINGS: Final = (*GLOBAL_BATCH_SIZE, *MICRO_BATCH_SIZE)
 QUESTION: Final = Group("Question", sort_key=1)  # groups of options on the help pages
 SEARCH: Final = Group("Search", sort_key=2)
 KNOB_GROUP: Final = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))

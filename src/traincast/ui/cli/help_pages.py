@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cyclopts import App, Group
 
-from traincast.ui.cli.app import OTHER_SPELLINGS, PLACED
+from traincast.ui.cli.app import PLACED
 from traincast.ui.cli.completion import with_names
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _label(entry: "HelpEntry") -> str:
     """Return how an option is written, or a command called."""
     if entry.positional_label:
         return entry.positional_label
-    names = ", ".join(name for name in (*entry.shorts, *entry.names) if name not in OTHER_SPELLINGS)
+    names = ", ".join((*entry.shorts, *entry.names))
     names = re.sub(r"--([\w-]+), --no-\1$", r"--[no-]\1", names)
     names = re.sub(r"--([\w-]+)(-\w+), --\1$", r"--\1[\2]", names)
     choices = "|".join(entry.choices or ())

@@ -18,9 +18,10 @@ from cyclopts import CycloptsError
 
 from traincast.core.errors import InputError, MissingExtra, TraincastError
 from traincast.ui.cli import accuracy, analysis, plan, reference, study, tune
+from traincast.ui.cli.aliases import Spelled, spelled_out
 from traincast.ui.cli.app import app
 from traincast.ui.cli.help_pages import arrange
-from traincast.ui.cli.output import begin_reply, fail
+from traincast.ui.cli.output import begin_reply, fail, warn
 from traincast.ui.cli.usage_errors import usage_problems
 
 __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study", "tune"]
@@ -29,6 +30,7 @@ DEBUG: Final = "--debug"  # taken by every command
 INTERRUPTED: Final = "interrupted"
 RAISED_AGAIN_AFTER: Final = 0.01  # seconds after a finalizer dropped Ctrl-C: it has returned by then
 OWN_MISTAKE: Final = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where)"
+SUBJECTS_OF_LIBRARY: Final = ("search", "estimate", "plan")  # in whose place a message names the command
 arrange(app, (plan, analysis, study, accuracy, tune, reference))
 
 
@@ -40,12 +42,16 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
     given = sys.argv[1:] if arguments is None else arguments
     words = _with_values(word for word in given if word != DEBUG)
     begin_reply(words, debug=DEBUG in given)
+    read = Spelled(words)
     try:
         if is_program:
             _handle_interrupts()
         if interrupts:
             raise KeyboardInterrupt
-        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        read = spelled_out(words)
+        for note in read.notes:
+            warn(note)
+        app(read.words, exit_on_error=False, print_error=False, result_action="return_value")
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt as interruption:
@@ -53,7 +59,7 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None:
             sys.stdout = None  # else the interpreter tries to flush it again at exit
-        fail(*_described(error, words))
+        fail(*_described(error, read))
 
 
 def _with_values(words: Iterable[str]) -> list[str]:
@@ -67,13 +73,15 @@ def _with_values(words: Iterable[str]) -> list[str]:
     return joined
 
 
-def _described(error: Exception, words: Sequence[str]) -> tuple[str, int, Exception]:
+def _described(error: Exception, read: Spelled) -> tuple[str, int, Exception]:
     """Return message and exit code of an error in running words, and the error that `--json` prints."""
     if isinstance(error, CycloptsError):
         command = " ".join(error.command_chain or ())
-        usage_error = InputError(command or "command line", usage_problems(error, words))
+        usage_error = InputError(command or "command line", usage_problems(error, read.words, read.typed))
         page = " ".join(filter(None, ("traincast", command)))
         return f"{usage_error}\n  see {page} --help", 2, usage_error
+    if isinstance(error, InputError) and error.subject in SUBJECTS_OF_LIBRARY:
+        error = InputError(read.words[0], error.problems)
     missing = MissingExtra.of(error) if isinstance(error, ImportError) else None
     if isinstance(missing or error, TraincastError):
         error = missing or error

@@ -16,9 +16,7 @@ from traincast.core.errors import (
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
 from traincast.core.units import parse_count, parse_duration, parse_option
 from traincast.ui.cli.app import (
-    GLOBAL_BATCH_SIZE,
     KNOB_GROUP,
-    MICRO_BATCH_SIZE,
     QUESTION,
     option,
     question_option,
@@ -51,7 +49,7 @@ SystemName = Annotated[str, question_option(_SYSTEM, metavar="SYSTEM", completer
 Assumed = Annotated[str | None, question_option(_ASSUMED, completer=names_of_assumptions)]
 _BATCH = option(
     "Sequences of a step; else the model's, or 4M tokens.",
-    name=["--global-batch", "--gbs", *GLOBAL_BATCH_SIZE],
+    name=["--global-batch", "--gbs"],
 )
 _TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
 _LOAD = "Expert load, max / mean, or tokens of each expert."
@@ -199,7 +197,6 @@ class RunOptions:
 
 
 OPTION_NAMES: Final = {  # of knobs that have several
-    "mbs": ("--mbs", *MICRO_BATCH_SIZE),
     "optimizer_kind": ("--optimizer-kind", "--optimizer"),
 }
 

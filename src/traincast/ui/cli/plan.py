@@ -11,7 +11,6 @@ from traincast.core.errors import ErrorCollector, NothingFits, require_known
 from traincast.core.units import parse_share
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import (
-    GLOBAL_BATCH_SIZE,
     Force,
     HtmlFile,
     Json,
@@ -345,7 +344,7 @@ def check(
     ] = None,
     gpus: Annotated[int | None, question_option("GPUs in the job, where the file does not say.")] = None,
     global_batch: Annotated[
-        int | None, question_option(_LAUNCH_BATCH, name=["--global-batch", "--gbs", *GLOBAL_BATCH_SIZE])
+        int | None, question_option(_LAUNCH_BATCH, name=["--global-batch", "--gbs"])
     ] = None,
     seq: Annotated[int | None, question_option(_LAUNCH_LENGTH, converter=read_length)] = None,
     vocab: Annotated[int | None, question_option(_LAUNCH_VOCABULARY)] = None,

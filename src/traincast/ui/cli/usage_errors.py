@@ -1,6 +1,7 @@
 """Messages for command lines that cannot be read: every mistake in one, in words."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Final, get_args
@@ -16,28 +17,31 @@ from cyclopts import (
 )
 from cyclopts.exceptions import UnusedCliTokensError
 
+from traincast.core.errors import some_of
+from traincast.ui.cli.aliases import MODEL, TELLING, name_of
 from traincast.ui.cli.app import app
 
 ALLOWED: Final = {int: "must be a whole number", float: "must be a number", bool: "takes no value"}
-WRITTEN: Final = {  # options of training frameworks, and what says the same here
-    "--lora": "--train lora", "--qlora": "--train qlora", "--dpo": "--train dpo",
-    "--lora-rank": "--train lora:r=N", "--fsdp": "--zero 3", "--ddp": "--zero 0",
-    "--nodes": "--gpus N, those of all nodes", "--nnodes": "--gpus N, those of all nodes",
-    "--batch-size": "--global-batch N or --mbs N", "--data-parallel-size": "--dp N",
-    "--tensor-model-parallel-size": "--tp N", "--pipeline-model-parallel-size": "--pp N",
-    "--context-parallel-size": "--cp N", "--expert-model-parallel-size": "--ep N",
-    "--tensor-parallel-size": "--tp N", "--pipeline-parallel-size": "--pp N", "--zero-stage": "--zero N",
-    "--seq-length": "--seq N", "--sequence-length": "--seq N", "--recompute-granularity": "--recompute full",
-    "--expert-tensor-parallel-size": "--etp N", "--fp8": "--precision fp8", "--bf16": "--precision bf16",
-}  # fmt: skip
 ANY_VALUE: Final = "1"  # can be read as a number, a name and a path
 
 
-def usage_problems(error: CycloptsError, words: Sequence[str]) -> list[str]:
+def usage_problems(error: CycloptsError, words: Sequence[str], typed: Mapping[str, str]) -> list[str]:
     """Return a message for each mistake in the words of a command line, which raised an error.
 
     The parser stops at one: what is wrong is taken out, what is missing is put in, and the rest read again.
+    `typed` has the options that were typed as other tools write them, which messages name as well.
     """
+    return [_as_typed(problem, typed) for problem in _problems(error, words, typed)]
+
+
+def _as_typed(problem: str, typed: Mapping[str, str]) -> str:
+    """Return a message with the option as it was typed before its name here."""
+    option, rest = re.match(r"([\w-]*)(.*)", problem, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{typed[option]} ({option}){rest}" if option in typed else problem
+
+
+def _problems(error: CycloptsError, words: Sequence[str], typed: Mapping[str, str]) -> list[str]:
+    """Return a message for each mistake."""
     if not error.command_chain:
         return [_message(error)]
     arguments: Iterable[Argument] = app[error.command_chain[0]].assemble_argument_collection()
@@ -51,7 +55,8 @@ def usage_problems(error: CycloptsError, words: Sequence[str]) -> list[str]:
         argument, before = following.argument, list(rest)
         if isinstance(following, UnusedCliTokensError):
             unused = (word for word in following.unused_tokens or () if word not in perhaps_values)
-            found += [f"{word!r}: not expected here" for word in unused]
+            beside = f" beside {typed[MODEL]}" if MODEL in typed else ""
+            found += [f"{word!r}: not expected here{beside}" for word in unused]
             break
         if isinstance(following, MissingArgumentError) and following.keyword is None and argument:
             found += [f"{argument.name}: missing"] if argument.name not in wrong else []
@@ -115,8 +120,12 @@ def _option(word: str) -> str:
 
 def _suggestion(word: str, known: Sequence[str]) -> str:
     """Return a suggestion for a word that is misspelt or of another tool, or nothing."""
-    if (written := WRITTEN.get(word)) and written.split()[0] in known:
-        return f"; write {written}"
+    if told := TELLING.get(name_of(word)):
+        option = told.split()[0].rstrip(",")
+        if option in known:
+            return f"; write {told}"
+        if not option.startswith("--"):
+            return f"; {told}"
     close = get_close_matches(word, known, n=1, cutoff=0.7)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -124,7 +133,7 @@ def _suggestion(word: str, known: Sequence[str]) -> str:
 def _allowed_values(error: CoercionError) -> str:
     choices = error.argument.get_choices() if error.argument is not None else None
     if choices:
-        return f"must be one of {', '.join(choices)}"
+        return f"must be one of {some_of(choices)}"
     kinds = {error.target_type, *get_args(error.target_type)}
     allowed = [words for kind, words in ALLOWED.items() if kind in kinds]
     return allowed[0] if allowed else str(error.msg or error).strip()

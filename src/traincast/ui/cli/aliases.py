@@ -1,0 +1,417 @@
+"""Options as other tools and people write them: each is read as the option of traincast that says the same.
+
+What stands here is taken by every command that has the option it is read as. Names are those of Megatron-LM
+(Megatron-Core 0.19.2, megatron/training/arguments.py), torchtitan 0.3.0 (torchtitan/config/configs.py),
+transformers 5.23 (training_args.py), TRL 1.16, PEFT 0.21.2, Accelerate 1.15, DeepSpeed 0.19.8, torchrun,
+Slurm and the tools of clouds. Underscores, capitals and a section before a dot (``--training.seq_len``) do
+not matter.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cyclopts import Argument
+
+from traincast.core.errors import InputError, raise_problems
+from traincast.ui.cli.app import app
+
+MODEL: Final = "MODEL"  # the positional argument
+MODELS: Final = (
+    *("--model", "--model-name", "--model-name-or-path", "--model-id", "--model-path", "--base-model"),
+    *("--hf-model", "--pretrained-model-name-or-path"),
+)
+BATCHES: Final = ("--batch", "--batch-size", "--bs")  # of which people may mean either
+# Option -> names that take the same value.
+SAME_VALUE: Final[Mapping[str, tuple[str, ...]]] = {
+    MODEL: MODELS,
+    "--system": (
+        *("--gpu", "--gpu-type", "--gpu-model", "--gpu-name", "--accelerator", "--accelerator-type"),
+        *("--hardware", "--hw", "--machine", "--machine-type", "--instance", "--instance-type", "--cluster"),
+        *("--node-type", "--shape", "--vm-size"),
+    ),
+    "--gpus": (
+        *("--num-gpus", "--n-gpus", "--ngpus", "--ngpu", "--gpu-count", "--number-of-gpus", "--total-gpus"),
+        *("--world-size", "--num-devices", "--devices", "--num-processes", "--num-accelerators", "--ntasks"),
+    ),
+    "--global-batch": (
+        *("--global-batch-size", "--train-batch-size", "--global-train-batch-size", "--total-batch-size"),
+        *("--effective-batch-size", *BATCHES),
+    ),
+    "--mbs": (
+        *("--micro-batch-size", "--micro-batch", "--microbatch-size", "--micro-bs", "--device-batch-size"),
+        *("--per-device-train-batch-size", "--per-device-batch-size", "--per-gpu-train-batch-size"),
+        *("--train-micro-batch-size-per-gpu", "--micro-batch-size-per-gpu", "--device-train-microbatch-size"),
+    ),
+    "--seq": (
+        *("--seq-length", "--seq-len", "--seqlen", "--sequence-length", "--sequence-len", "--max-seq-length"),
+        *("--max-seq-len", "--max-sequence-length", "--max-length", "--max-len", "--model-max-length"),
+        *("--context", "--context-length", "--context-len", "--context-size", "--ctx", "--ctx-len"),
+        *("--cutoff-len", "--block-size", "--tokens-per-sequence"),
+    ),
+    "--tp": (
+        *("--tensor-model-parallel-size", "--tensor-parallel-size", "--tensor-parallel-degree"),
+        *("--tensor-parallel", "--tensor-parallelism", "--tp-size", "--tp-degree", "--autotp-size"),
+    ),
+    "--pp": (
+        *("--pipeline-model-parallel-size", "--pipeline-parallel-size", "--pipeline-parallel-degree"),
+        *("--pipeline-parallel", "--pipeline-parallelism", "--pp-size", "--pp-degree", "--pipeline-stages"),
+    ),
+    "--cp": (
+        *("--context-parallel-size", "--context-parallel-degree", "--context-parallel", "--cp-size"),
+        *("--context-parallelism", "--cp-degree"),
+    ),
+    "--ep": (
+        *("--expert-model-parallel-size", "--expert-parallel-size", "--expert-parallel-degree"),
+        *("--expert-parallel", "--expert-parallelism", "--ep-size", "--ep-degree"),
+    ),
+    "--etp": ("--expert-tensor-parallel-size", "--expert-tensor-parallel-degree", "--etp-size"),
+    "--dp": (
+        *("--data-parallel-size", "--data-parallel-degree", "--data-parallel", "--data-parallelism"),
+        *("--dp-size", "--dp-degree"),
+    ),
+    "--vp": ("--virtual-pipeline-model-parallel-size", "--virtual-pipeline-parallel-size", "--vpp"),
+    "--zero": ("--zero-stage", "--zero-optimization-stage", "--sharding-stage"),
+    "--precision": ("--mixed-precision", "--training-precision"),
+    "--recompute": ("--recompute-granularity", "--activation-recomputation"),
+    "--schedule": ("--pipeline-schedule", "--pipeline-parallel-schedule"),
+    "--tokens": ("--train-tokens", "--training-tokens", "--num-tokens", "--total-tokens", "--token-budget"),
+    "--price": (
+        *("--gpu-price", "--gpu-hour-price", "--price-per-gpu-hour", "--cost-per-gpu-hour", "--hourly-price"),
+        *("--price-per-hour", "--cost-per-hour"),
+    ),
+    "--framework": ("--trainer",),
+    "--to": ("--format", "--target", "--framework"),
+    "--output": ("--out", "--output-file", "--outfile"),
+    "--top": ("--top-k", "--num-plans", "--n-plans"),
+    "--vocab": ("--vocab-size",),
+    "--mfu": ("--measured-mfu", "--model-flops-utilization", "--observed-mfu"),
+    "--step-seconds": ("--step-time", "--measured-step-seconds", "--iteration-time", "--seconds-per-step"),
+    "--tokens-per-second": ("--throughput", "--tokens-per-sec", "--measured-tokens-per-second"),
+}
+YES: Final = ("true", "yes", "1")
+NO: Final = ("false", "no", "0")
+# Name that takes no value, or true -> words in its place; and those after false, where that is plain.
+SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
+    "--bf16": ("--precision=bf16", ""),
+    "--fp16": ("--precision=fp16", ""),
+    "--fp8": ("--precision=fp8", ""),
+    "--fp32": ("--precision=fp32", ""),
+    "--fsdp": ("--zero=3", ""),
+    "--fsdp2": ("--zero=3", ""),
+    "--use-fsdp": ("--zero=3", ""),
+    "--use-megatron-fsdp": ("--zero=3", ""),
+    "--use-torch-fsdp2": ("--zero=3", ""),
+    "--ddp": ("--zero=0", ""),
+    "--use-distributed-optimizer": ("--zero=1", "--zero=0"),
+    "--gradient-checkpointing": ("--recompute=full", "--recompute=none"),
+    "--activation-checkpointing": ("--recompute=full", "--recompute=none"),
+    "--recompute-activations": ("--recompute=selective", "--recompute=none"),
+    "--no-gradient-checkpointing": ("--recompute=none", ""),
+    "--no-recompute": ("--recompute=none", ""),
+    "--sequence-parallel": ("--sp", "--no-sp"),
+    "--no-sequence-parallel": ("--no-sp", ""),
+    "--explain": ("--why", ""),
+    "--verbose": ("--why", ""),
+}
+# Option, or name of one -> values as other tools write them.
+VALUES: Final[Mapping[str, Mapping[str, str]]] = {
+    "--precision": {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+    "--schedule": {"interleaved1f1b": "1f1b", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"},
+    "--fsdp": {"full-shard": "3", "shard-grad-op": "2", "no-shard": "0"},  # transformers 5.23, FSDPOption
+    "--activation-checkpointing": {"full": "full", "selective": "selective", "none": "none"},
+}
+NODES: Final = ("--nodes", "--nnodes", "--num-nodes", "--n-nodes", "--num-machines", "--node-count")
+OF_NODE: Final = (
+    *("--gpus-per-node", "--nproc-per-node", "--nproc", "--ntasks-per-node", "--num-gpus-per-node"),
+    *("--n-gpus-per-node", "--gpus-per-machine"),
+)
+RANKS: Final = ("--lora-rank", "--lora-r", "--peft-lora-rank")
+TRAINED: Final[Mapping[str, str]] = {  # name -> what of a model it trains, a part of --train
+    **dict.fromkeys(("--lora", "--use-lora", "--use-peft", *RANKS), "lora"),
+    **dict.fromkeys(("--qlora", "--load-in-4bit", "--use-qlora"), "qlora"),
+    **dict.fromkeys(("--sft", "--full-finetune", "--full-fine-tuning"), "full"),
+    "--dpo": "dpo",
+}
+# No alias, as it may mean more than one thing -> what to write, or who takes it.
+TELLING: Final[Mapping[str, str]] = {
+    "--gpu": "--gpus N, or --system NAME",
+    "--dtype": "--precision bf16, or bf16-pure where weights are held in it",
+    "--torch-dtype": "--precision bf16, or bf16-pure where weights are held in it",
+    "--bf16": "--precision fp32, or another recipe",
+    "--fp16": "--precision bf16, or another recipe",
+    "--nodes": "--gpus N, those of all nodes",
+    "--gradient-accumulation-steps": "--global-batch N, of all micro-batches and replicas",
+    "--grad-accum": "--global-batch N, of all micro-batches and replicas",
+    "--local-batch-size": "--mbs N, or --global-batch N of all replicas",
+    "--sequence-parallel-size": "--cp N --cp-kind ulysses",
+    "--ulysses-sequence-parallel-size": "--cp N --cp-kind ulysses",
+    "--data-parallel-shard-degree": "--dp N, and --replicas M for M × N ranks",
+    "--data-parallel-replicate-degree": "--replicas N, where --dp is the product with the shards",
+    "--num-layers-per-virtual-pipeline-stage": "--vp N, chunks of a device",
+    "--fp8-format": "--precision fp8, fp8-current, fp8-block or mxfp8",
+    "--fp8-recipe": "--precision fp8, fp8-current, fp8-block or mxfp8",
+    "--cpu-offload": "--offload optimizer, or optimizer+weights",
+    "--fsdp-offload": "--offload optimizer+weights",
+    "--optim": "--optimizer adam, or another recipe",
+    "--flash-attn": "--attention flash, the default",
+    "--use-flash-attn": "--attention flash, the default",
+    "--lora-alpha": "--train lora:r=N; the factor changes neither time nor memory",
+    "--lora-target-modules": "--train lora:targets=q+v",
+    "--target-modules": "--train lora:targets=q+v",
+    "--lora-dropout": "--train lora:dropout",
+    "--max-steps": "--tokens N of the whole run",
+    "--train-iters": "--tokens N of the whole run",
+    "--train-samples": "--tokens N of the whole run",
+    "--epochs": "--tokens N of the whole run",
+    "--num-train-epochs": "--tokens N of the whole run",
+    "--cost": "plan and estimate have it",
+    "--mfu": "advise has it, as a measured MFU",
+    "--measured-mfu": "advise has it, as --mfu",
+}
+HEARD: Final = "--batch-size is read as --global-batch, sequences of a step of all GPUs; --mbs is that of one"
+MAX_OF_NODE: Final = 16  # accelerators: a larger domain is a rack or a pod
+
+
+def _by_name() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for option, names in SAME_VALUE.items():
+        for name in names:
+            found.setdefault(name, []).append(option)
+    return found
+
+
+OPTIONS_OF: Final = _by_name()  # name -> the options that it may be read as, of which a command has one
+
+
+class Typed(NamedTuple):
+    """An option as it was typed."""
+
+    name: str  # as the tables have it
+    word: str  # as it was typed
+    value: str | None  # after "=", or the next word
+    words: int  # that it may take, with a value in the next word
+
+
+@dataclass
+class Spelled:
+    """A command line in the options of traincast."""
+
+    words: list[str]
+    notes: list[str] = field(default_factory=list)  # on what was read in one of several meanings
+    typed: dict[str, str] = field(default_factory=dict)  # option, or MODEL -> as it was typed
+
+
+def spelled_out(words: Sequence[str]) -> Spelled:
+    """Return a command line with every alias replaced by the option it is read as.
+
+    Raises
+    ------
+    InputError
+        If two of them contradict each other.
+    """
+    command = words[0] if words else ""
+    if command.startswith("-") or command not in app or not any(map(_is_alias, words)):
+        return Spelled(list(words))
+    return _Reader(command, list(words)).read()
+
+
+def _is_alias(word: str) -> bool:
+    return word.startswith("--") and name_of(word) in (
+        OPTIONS_OF.keys() | SWITCHES.keys() | TRAINED.keys() | {*NODES, *OF_NODE}
+    )
+
+
+def name_of(word: str) -> str:
+    """Return the name of an option as the tables have it: --Training.seq_len=8 is --seq-len."""
+    option = word.partition("=")[0][2:].lower().replace("_", "-")
+    return f"--{option.rpartition('.')[2]}"
+
+
+class _Reader:
+    """Reading of the words of one command."""
+
+    def __init__(self, command: str, words: list[str]):
+        arguments: Iterable[Argument] = app[command].assemble_argument_collection()
+        self.known = {name for argument in arguments for name in argument.names}
+        positional = [argument.name for argument in arguments if argument.is_positional_only()]
+        self.known |= {MODEL} & set(positional)
+        self.command, self.words = command, words
+        self.result = Spelled([])
+        self.trained: list[Typed] = []
+        self.nodes: dict[str, Typed] = {}
+
+    def read(self) -> Spelled:
+        """Return the words in the options of the command."""
+        out, place = self.result.words, 0
+        while place < len(self.words):
+            word = self.words[place]
+            typed = (
+                self._typed(place)
+                if word.startswith("--") and word.partition("=")[0] not in self.known
+                else None
+            )
+            taken = 0 if typed is None else self._take(typed)
+            if not taken:
+                out.append(word)
+            place += max(taken, 1)
+        self._train()
+        self._gpus()
+        return self.result
+
+    def _typed(self, place: int) -> Typed:
+        word = self.words[place]
+        option, equals, value = word.partition("=")
+        if equals:
+            return Typed(name_of(word), option, value, 1)
+        after = self.words[place + 1] if place + 1 < len(self.words) else "--"
+        return (
+            Typed(name_of(word), option, None, 1)
+            if after.startswith("--")
+            else Typed(name_of(word), option, after, 2)
+        )
+
+    def _take(self, typed: Typed) -> int:
+        """Write the option that was meant; return how many words it was, 0 if it is no alias here."""
+        name, value = typed.name, typed.value
+        if name in TRAINED and "--train" in self.known:
+            self.trained.append(typed)
+            return typed.words if value is not None and _is_setting(name, value) else 1
+        if name in (*NODES, *OF_NODE) and "--gpus" in self.known:
+            self.nodes["nodes" if name in NODES else "each"] = typed
+            return typed.words
+        if name in SWITCHES and SWITCHES[name][0].partition("=")[0] in self.known:
+            return self._switch(typed)
+        if name in self.known:  # with underscores
+            return self._write(typed, name)
+        option = next((option for option in OPTIONS_OF.get(name, ()) if option in self.known), None)
+        if name == "--gpu" and (value or "").isdecimal():
+            others = {name_of(word) for word in self.words} - {name}
+            option = "--gpus" if self._is_given("--system", others) else option
+            option = option if option == "--gpus" or self._is_given("--gpus", others) else None
+        return self._write(typed, option) if option is not None else 0
+
+    def _is_given(self, option: str, names: set[str]) -> bool:
+        return bool({option, *SAME_VALUE[option]} & names)
+
+    def _write(self, typed: Typed, option: str) -> int:
+        self.result.typed[option] = typed.word
+        value = None if typed.value is None else _value(option, typed.value)
+        if option == MODEL:
+            if value is not None:
+                self.result.words.insert(1, value)
+        else:
+            self.result.words += [option] if value is None else [f"{option}={value}"]
+        if typed.name in BATCHES and HEARD not in self.result.notes:
+            self.result.notes.append(HEARD.replace("--batch-size", typed.word, 1))
+        return typed.words
+
+    def _switch(self, typed: Typed) -> int:
+        """Write what an option without a value says, or with true, false or a value of `VALUES`."""
+        value = "" if typed.value is None else typed.value.lower().replace("_", "-")
+        taken = value in (*YES, *NO) or value.split(" ")[0] in VALUES.get(typed.name, ())
+        on, off = SWITCHES[typed.name]
+        option = on.partition("=")[0]
+        if value in NO:
+            written = off
+        elif taken and value not in YES:
+            written = f"{option}={VALUES[typed.name][value.split(' ')[0]]}"
+        else:
+            written = on
+        if not written:
+            return 0
+        self.result.typed[option] = typed.word
+        self.result.words.append(written)
+        return typed.words if taken else 1
+
+    def _train(self) -> None:
+        """Write what is trained: --lora 16 --dpo is --train dpo+lora:r=16."""
+        if not self.trained:
+            return
+        given = [word for word in self.result.words if word.partition("=")[0] == "--train"]
+        methods = {TRAINED[typed.name] for typed in self.trained}
+        typed_words = " and ".join(dict.fromkeys(typed.word for typed in self.trained))
+        adapters = methods - {"dpo", "full"}
+        if given and methods != {"dpo"}:
+            wrong = f"{typed_words} and --train: give one of them, such as --train lora:r=16"
+            raise InputError(self.command, [wrong])
+        if "full" in methods and adapters:
+            raise InputError(self.command, [f"{typed_words}: the whole model or adapters; give one of them"])
+        if given:
+            place = self.result.words.index(given[0])
+            joined = given[0] if "=" in given[0] else f"--train={self.result.words.pop(place + 1)}"
+            value = joined.partition("=")[2].removeprefix("dpo+")
+            self.result.words[place] = f"--train=dpo+{value}"
+            return
+        settings = [
+            f"r={typed.value}" if str(typed.value).isdecimal() else str(typed.value)
+            for typed in self.trained
+            if typed.value is not None
+            and _is_setting(typed.name, typed.value)
+            and typed.value.lower() not in YES[:2]
+        ]
+        method = "qlora" if "qlora" in adapters else "lora" if adapters else "full"
+        text = method if not settings else f"{method}:{','.join(dict.fromkeys(settings))}"
+        value = text if "dpo" not in methods else f"dpo+{text}"
+        self.result.words.append(f"--train={value}")
+        self.result.typed["--train"] = typed_words
+
+    def _gpus(self) -> None:
+        """Write the GPUs of all nodes."""
+        if not self.nodes:
+            return
+        nodes, each = self.nodes.get("nodes"), self.nodes.get("each")
+        words = " and ".join(typed.word for typed in (nodes, each) if typed is not None)
+        problems = [
+            f"{typed.word} = {typed.value!r}: must be a whole number of at least 1"
+            for typed in (nodes, each)
+            if typed is not None and not (str(typed.value).isdecimal() and int(str(typed.value)))
+        ]
+        if any(word.partition("=")[0] == "--gpus" for word in self.result.words):
+            problems.append(
+                f"{words} and {self.result.typed.get('--gpus', '--gpus')}: give one of them, --gpus"
+            )
+        raise_problems(self.command, problems)
+        count = 1 if nodes is None else int(str(nodes.value))
+        size, where = (int(str(each.value)), "") if each is not None else self._node()
+        if each is None:
+            self.result.notes.append(f"{words} {count}: {count * size:,} GPUs, {size} in a node of {where}")
+        self.result.words.append(f"--gpus={count * size}")
+        self.result.typed["--gpus"] = words
+
+    def _node(self) -> tuple[int, str]:
+        """Return the accelerators of a node of the given system, and its name."""
+        from traincast.catalog.load import load_system
+
+        words = self.result.words
+        given = [
+            word.partition("=")[2] or "".join(words[place + 1 : place + 2])
+            for place, word in enumerate(words)
+            if word.partition("=")[0] == "--system"
+        ]
+        option = self.nodes["nodes"].word
+        if not given:
+            raise InputError(
+                self.command, [f"{option}: needs --system; or write --gpus N, those of all nodes"]
+            )
+        system = load_system(given[0])
+        sizes = [
+            int(tier.size) for tier in system.tiers if tier.size is not None and tier.size <= MAX_OF_NODE
+        ]
+        if not sizes or system.tiers[0].name == "cable":  # which joins machines of one GPU
+            unknown = f"how many GPUs a node of {system.name} has is not known"
+            raise InputError(self.command, [f"{option}: {unknown}; write --gpus N, those of all nodes"])
+        return max(sizes), system.name
+
+
+def _value(option: str, value: str) -> str:
+    """Return a value as traincast writes it."""
+    return VALUES.get(option, {}).get(re.sub(r"^torch\.", "", value.lower()), value)
+
+
+def _is_setting(name: str, value: str) -> bool:
+    """Return whether a word after an option of what is trained belongs to it: a rank, settings or true."""
+    if value.lower() in YES[:2]:
+        return True
+    return TRAINED[name] in ("lora", "qlora") and (value.isdecimal() or "=" in value)
