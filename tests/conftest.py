@@ -49,6 +49,8 @@ def plain_terminal(monkeypatch):
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
+    # messages are compared unwrapped; tests/ui/cli/test_messages.py has those that are wrapped
+    monkeypatch.setattr("traincast.ui.cli.output.message_columns", lambda: 10_000)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -110,7 +110,8 @@ class ErrorCollector:
         try:
             return function(*args, **kwargs)
         except InputError as error:
-            self.errors.append(error)
+            if error.problems:  # else what is wrong was collected before
+                self.errors.append(error)
             return None
 
     def add(self, problems: Collection[str], subject: str = "") -> None:

@@ -219,7 +219,8 @@ def check(
             given_model = errors.catch(lambda old: replace(old, seq=length), given_model) or given_model
         if not accept_unread:
             errors.catch(reading.check_unread)
-        completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, stated)
+        wrong_model = given_model is None and bool(model or name)
+        completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, stated, wrong_model)
     if completed is not None:
         errors.catch(check_size, machine, completed[2].gpus)
     reading, transformer, plan, batch = errors.require(completed)

@@ -308,11 +308,17 @@ def _advice(value: Any) -> str:
 
 
 def complete_launch(
-    reading: Reading, model: Model | None, gpus: int | None, gbs: int | None, knobs: Mapping[str, Any]
+    reading: Reading,
+    model: Model | None,
+    gpus: int | None,
+    gbs: int | None,
+    knobs: Mapping[str, Any],
+    model_wrong: bool = False,
 ) -> tuple[Reading, Model, Plan, int]:
     """Return the reading with all assumptions, and its model, plan and global batch.
 
-    Arguments take precedence over the file, except for its sequence length. All mistakes are raised at once.
+    Arguments take precedence over the file, except for its sequence length. All mistakes are raised at once;
+    after `model_wrong`, which says that the model is named and cannot be used, those beside it.
     """
     facts, assumed = dict(reading.facts), list(reading.assumed)
     errors = ErrorCollector(reading.path)
@@ -327,7 +333,9 @@ def complete_launch(
     facts = {name: value for name, value in facts.items() if name not in derived} | given
     if {"pp", "vp", "layout"} & set(knobs):
         facts.pop("chunks", None)
-    transformer = errors.catch(_described_model, reading, facts, assumed) if model is None else model
+    transformer = model
+    if model is None and not model_wrong:
+        transformer = errors.catch(_described_model, reading, facts, assumed)
     if model is not None:
         if "mtp" in facts and set(reading.form.names_of("mtp")) & set(reading.settings):
             model = replace(model, mtp=facts["mtp"])  # a choice of the training
@@ -352,7 +360,8 @@ def complete_launch(
     if completed["gpus"] != facts.get("gpus", completed["gpus"]):
         needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
         raise InputError(reading.path, [f"gpus = {facts['gpus']}: {needed}"])
-    assert transformer is not None
+    if transformer is None:
+        raise InputError(reading.path, ())  # what is wrong with it was said before
     if transformer.experts is None:
         completed = {name: value for name, value in completed.items() if name not in ("ep", "etp")}
     plan = plan_from_facts(completed, transformer)

@@ -12,7 +12,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import DEFAULT_STACK, PACKED_STACK, TPU_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, require_known, unknown_name_error, whole_number_problems
+from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.knobs import (
     ALLOWED,
     CHOICES,
@@ -110,6 +110,9 @@ class Framework:
     # Further values of choices that it runs, searched only on request: reported as held constant.
     held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
+    also_called: tuple[str, ...] = ()  # programs that run its plans, or other names of it, in small letters
+    # Stage of ZeRO of a plan given by hand that names none, where it does not search the usual one.
+    usual_zero: int | None = None
     # Frameworks whose combinations of choices are searched besides its own, placed and ruled as its own are.
     includes: tuple[str, ...] = ()
 
@@ -180,6 +183,13 @@ class Framework:
             search_only=True,
         )
         return (*self.rules, rule)
+
+    def completed(self, knobs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the knobs of a plan given by hand, with the stage of ZeRO that it takes where none is."""
+        if "zero" in knobs or self.usual_zero is None:
+            return dict(knobs)
+        highest = self.searched_pipeline_zero if knobs.get("pp", 1) > 1 else 3
+        return {**knobs, "zero": min(self.usual_zero, highest)}
 
     def broken(self, model: Model, plan: Plan, gbs: int) -> list[str]:
         """Return a line for each of its rules that a plan breaks, given by hand or changed."""
@@ -663,6 +673,10 @@ FRAMEWORKS: Final = {
             hybrid=True,  # instances of the distributed optimizer
             hybrid_experts=False,
             assumptions="megatron-core-2025",
+            also_called=(
+                *("megatron-lm", "megatron-core", "mcore", "megatron-bridge", "nemo", "nemo2"),
+                *("nemo-framework", "nvidia-nemo"),
+            ),
             on_request=("context", "hybrid"),
             held={
                 "precision": FP8_RECIPES,
@@ -696,6 +710,8 @@ FRAMEWORKS: Final = {
             hybrid=True,
             searched_pipeline_zero=2,  # with a pipeline it does not reshard unless told to
             assumptions="torchtitan-2025",
+            also_called=("titan", "torch-titan"),
+            usual_zero=3,  # fsdp_reshard_after_forward = "default": no stage 2 without a pipeline
             rules=(_no_packed_weights("torchtitan"), SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS),
             on_request=("ring",),  # releases before 0.3 could exchange keys and values so
             held={
@@ -753,6 +769,12 @@ FRAMEWORKS: Final = {
             hybrid=True,
             interleaved=False,
             pipeline_zero=None,
+            # torchtune, LitGPT and Composer shard with FSDP, and have no pipeline either
+            also_called=(
+                *("fsdp2", "fsdp1", "pytorch", "pytorch-fsdp", "torchtune", "litgpt", "composer"),
+                "llm-foundry",
+            ),
+            usual_zero=3,  # reshard_after_forward of fully_shard
             rules=(_no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
             assumptions="torchtitan-2025",
             held={
@@ -774,6 +796,12 @@ FRAMEWORKS: Final = {
             interleaved=False,
             pipeline_zero=None,
             assumptions=PACKED_STACK,
+            also_called=(
+                *("hf", "hf-trainer", "huggingface-trainer", "trainer", "transformers", "accelerate", "peft"),
+                *("trl", "axolotl", "llama-factory", "llamafactory", "deepspeed-hf", "hf-deepspeed"),
+                "alignment-handbook",
+            ),
+            usual_zero=0,  # DDP: TrainingArguments without fsdp and deepspeed
             on_request=("context", "ring"),
             held={
                 "offload": ("optimizer", "optimizer+weights"),
@@ -801,6 +829,7 @@ FRAMEWORKS: Final = {
             ordered=False,
             interleaved=False,
             assumptions=TPU_STACK,
+            also_called=("maxtext",),
             held={
                 "precision": ("fp8-current", "int8"),
                 "offload": ("optimizer", "activations"),
@@ -858,12 +887,23 @@ FRAMEWORKS: Final = {
 }
 
 
+CALLED: Final = {
+    other: framework.name for framework in FRAMEWORKS.values() for other in framework.also_called
+}
+
+
 def framework(name: str | Framework) -> Framework:
-    """Return the framework of a name, or a given framework itself."""
+    """Return the framework of a name, in any case, or a given framework itself.
+
+    The name of a program whose plans it runs names it as well: those of TRL are those of huggingface.
+    """
     if isinstance(name, Framework):
         return name
-    require_known("framework", name, FRAMEWORKS)
-    return FRAMEWORKS[name]
+    known = str(name).lower().replace("_", "-").replace(" ", "-")
+    known = CALLED.get(known, known)
+    if known not in FRAMEWORKS:
+        raise unknown_name_error("framework", name, FRAMEWORKS)
+    return FRAMEWORKS[known]
 
 
 def default_framework(model: Model, system: System | None, strategies: Sequence[str] = ()) -> Framework:

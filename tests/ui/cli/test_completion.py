@@ -49,7 +49,7 @@ def complete(run, tmp_path):
 def test_bash_completes_commands_and_options(complete):
     assert complete("es") == ["estimate"]
     assert {"plan", "study", "validate", "catalog"} <= set(complete(""))
-    assert complete("plan", "--glo") == ["--global-batch", "--global-batch-size"]
+    assert complete("plan", "--glo") == ["--global-batch"]
     assert complete("plan", "--tokens-") == ["--tokens-per-batch"]
     assert "--json" in complete("catalog", "--")
 

@@ -255,7 +255,7 @@ def test_interrupted_in_a_finalizer(folder):
     )
     arguments = [sys.executable, "-c", IN_A_FINALIZER]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    kept = "finished chunks are kept: the same command goes on from there"
+    kept = "finished chunks are kept: the same command goes on from\n  there"  # wrapped at 80 columns
     assert (done.returncode, done.stderr) == (130, f"traincast: interrupted; {kept}\n")
 
 

@@ -72,8 +72,9 @@ def test_answers_are_as_the_schema_says_and_show_every_key_of_it(name, run, fold
 
 
 BAD = {
-    "plan": ("plan gpt3-1x --system h200_nvs --gpus 0", "search", 3),
-    "estimate": ("estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0", "plan", 2),
+    "plan": ("plan gpt3-1x --system h20x-nvs --gpus 0", "plan", 3),
+    "estimate": ("estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0", "estimate", 2),
+    "catalog": ("catalog wibble", "unknown name 'wibble'", 1),
     "catalog": ("catalog wibble", "unknown name 'wibble'", 1),
     "study": ("study nowhere.yaml --output a.parquet", "nowhere.yaml", 1),
     "design": ("design nowhere.yaml --workers 0 --output a.txt", "design", 3),

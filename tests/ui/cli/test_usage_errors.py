@@ -7,7 +7,7 @@ WRONG = {
     "plan m --gpus=8": ["--system: missing"],
     "plan m --systm s --gpu 8": [
         "--systm: unknown option; did you mean --system?",
-        "--gpu: unknown option; did you mean --gpus?",
+        "--gpu: unknown option; write --gpus N, or --system NAME",
         "--system: missing",
         "--gpus: missing",
     ],
@@ -24,12 +24,18 @@ WRONG = {
     "plan m --system s --gpus 8 --tp 8 --tp 4": ["--tp: given more than once"],
     "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
     "plan m --system s --gpus 8 --wibble 3": ["--wibble: unknown option"],
-    "plan m --system s --gpus 8 --qlora": ["--qlora: unknown option; write --train qlora"],
-    "plan m --system s --gpus 8 --lora-rank 16 --nodes=2 --tensor-model-parallel-size 8 --zero-stage 3": [
-        "--lora-rank: unknown option; write --train lora:r=N",
-        "--nodes: unknown option; write --gpus N, those of all nodes",
-        "--tensor-model-parallel-size: unknown option; write --tp N",
-        "--zero-stage: unknown option; write --zero N",
+    "plan m --system s --gpus 8 --lora-alpha 16 --gradient_accumulation_steps=2 --cost-centre x": [
+        "--lora-alpha: unknown option; write --train lora:r=N; the factor changes neither time nor memory",
+        "--gradient_accumulation_steps: unknown option; write --global-batch N, of all micro-batches and "
+        "replicas",
+        "--cost-centre: unknown option",
+    ],
+    "plan m --system s --tensor-model-parallel-size x": [
+        "--gpus: missing",
+        "--tensor-model-parallel-size (--tp) = 'x': must be a whole number",
+    ],
+    "plan m --system s --gpus 8 --tp 8 --tensor-parallel-size 4": [
+        "--tensor-parallel-size (--tp): given more than once"
     ],
     "plan m n --systm s --gpus 8 --set x --tp q --json -3h": [
         "--systm: unknown option; did you mean --system?",

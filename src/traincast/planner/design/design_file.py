@@ -20,7 +20,8 @@ from traincast.planner.design.designs import Designs
 from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, Work
 from traincast.planner.design.prices import MEMORIES, Price, load_prices, sourced
 from traincast.planner.design.refinement import find
-from traincast.planner.framework_spaces import FRAMEWORKS, check_locked_values
+from traincast.planner.framework_spaces import check_locked_values
+from traincast.planner.framework_spaces import framework as framework_named
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework
 from traincast.planner.study.study_file import axis_values
 from traincast.planner.study.sweep import define, listed, with_shape
@@ -68,7 +69,8 @@ def load_question(path: str | Path) -> Question:
     document, errors = read(Path(path)), ErrorCollector(str(path))
     problems = _unknown_keys("", document, "")
     searched = _searched(document, errors)
-    framework = FRAMEWORKS.get(str(searched["framework"]))
+    named = searched["framework"]
+    framework = None if named is None else ErrorCollector("").catch(framework_named, named)
     usual = CALIBRATED if framework is None else framework.assumptions
     assumed = errors.catch(resolve, str(document.get("assumptions", usual)))
     gpus = errors.catch(check_sizes, listed(document.get("gpus", ())))

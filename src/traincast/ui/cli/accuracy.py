@@ -151,7 +151,7 @@ def profile(
 
     errors = ErrorCollector("profile")
     errors.catch(check_figure, output, force)
-    est = errors.require(errors.catch(question.estimate, model))
+    est = errors.require(errors.catch(question.estimate, model, None, ErrorCollector("profile")))
     result = profile(trace, est)
     if output is not None:
         from traincast.ui.figures import profiled_step, save

@@ -7,7 +7,6 @@ Slurm and the tools of clouds. Underscores, capitals and a section before a dot 
 not matter.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -368,28 +367,34 @@ class _Reader:
             for typed in (nodes, each)
             if typed is not None and not (str(typed.value).isdecimal() and int(str(typed.value)))
         ]
-        if any(word.partition("=")[0] == "--gpus" for word in self.result.words):
-            problems.append(
-                f"{words} and {self.result.typed.get('--gpus', '--gpus')}: give one of them, --gpus"
-            )
         raise_problems(self.command, problems)
         count = 1 if nodes is None else int(str(nodes.value))
         size, where = (int(str(each.value)), "") if each is not None else self._node()
+        gpus = f"{count * size}"
         if each is None:
             self.result.notes.append(f"{words} {count}: {count * size:,} GPUs, {size} in a node of {where}")
-        self.result.words.append(f"--gpus={count * size}")
+        if given := self._values_of("--gpus"):
+            if given != [gpus]:
+                wrong = f"{words} and {self.result.typed.get('--gpus', '--gpus')} {given[0]}"
+                raise InputError(self.command, [f"{wrong}: contradict each other; give one, or {gpus} GPUs"])
+            return
+        self.result.words.append(f"--gpus={gpus}")
         self.result.typed["--gpus"] = words
+
+    def _values_of(self, option: str) -> list[str]:
+        """Return the values that an option has in the words read."""
+        words = self.result.words
+        return [
+            word.partition("=")[2] or "".join(words[place + 1 : place + 2])
+            for place, word in enumerate(words)
+            if word.partition("=")[0] == option
+        ]
 
     def _node(self) -> tuple[int, str]:
         """Return the accelerators of a node of the given system, and its name."""
         from traincast.catalog.load import load_system
 
-        words = self.result.words
-        given = [
-            word.partition("=")[2] or "".join(words[place + 1 : place + 2])
-            for place, word in enumerate(words)
-            if word.partition("=")[0] == "--system"
-        ]
+        given = self._values_of("--system")
         option = self.nodes["nodes"].word
         if not given:
             raise InputError(
@@ -407,7 +412,7 @@ class _Reader:
 
 def _value(option: str, value: str) -> str:
     """Return a value as traincast writes it."""
-    return VALUES.get(option, {}).get(re.sub(r"^torch\.", "", value.lower()), value)
+    return VALUES.get(option, {}).get(value.lower(), value)
 
 
 def _is_setting(name: str, value: str) -> bool:

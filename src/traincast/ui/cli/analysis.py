@@ -1,7 +1,7 @@
 """Commands of analyses: `advise`, `trace`, `flops`, `limits`, `scaling`, `reproduce`."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from traincast.analysis.flops_by_part import FlopsByPart
+    from traincast.step.estimate import Estimate
     from traincast.ui.text.tables import Parts
 
 _FIGURES = "Draw figures into this folder as well, as --format says."
 FiguresFolder = Annotated[Path | None, output_option(_FIGURES, metavar="FOLDER")]
 FigureFormat = Annotated[Literal["svg", "pdf", "png"], output_option("Format of figures.", name="--format")]
-_STEP_SECONDS = "Measured time of a step [s], for FLOP/s and MFU; the predicted one without it."
-_TOKENS = "In its place the measured throughput of the whole job [tokens/s]."
+_STEP_SECONDS = "Measured time of a step [s]; else the predicted one."
+_TOKENS = "Or the measured throughput of the job [tokens/s]."
+_MFU = "Or the measured MFU as Megatron-LM counts it (28%)."
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
 
 
@@ -45,6 +47,7 @@ def advise(
     question: PlanArguments,
     step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None,
     tokens_per_second: Annotated[float | None, option(_TOKENS)] = None,
+    mfu: Annotated[str | None, option(_MFU, metavar="SHARE")] = None,
     network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
     json: Json = False,
 ) -> None:
@@ -57,11 +60,14 @@ def advise(
     from traincast.analysis.advise import advise
 
     errors = ErrorCollector("advise")
-    if tokens_per_second is not None:
-        errors.catch(_check_throughput, tokens_per_second, step_seconds)
+    measured = {"--step-seconds": step_seconds, "--tokens-per-second": tokens_per_second, "--mfu": mfu}
+    errors.catch(_check_measured, measured)
+    share = None if mfu is None else errors.catch(parse_share, mfu, "--mfu")
     est = question.estimate(model, errors=errors)
     if tokens_per_second is not None:
         step_seconds = est.gbs * est.model.seq / tokens_per_second
+    if share is not None:
+        step_seconds = _step_of_mfu(est, share)
     advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
@@ -71,12 +77,26 @@ def advise(
     require_fit(est)
 
 
-def _check_throughput(tokens_per_second: float, step_seconds: float | None) -> None:
-    """Refuse a throughput that cannot be, or a step time beside it."""
-    problems = [] if step_seconds is None else ["--step-seconds and --tokens-per-second: give one of them"]
-    if not 0 < tokens_per_second < float("inf"):
-        problems.append(f"--tokens-per-second = {tokens_per_second!r}: must be above 0")
+def _check_measured(measured: Mapping[str, Any]) -> None:
+    """Refuse a throughput that cannot be, and several measurements of one step."""
+    given = [name for name, value in measured.items() if value is not None]
+    problems = [f"{' and '.join(given)}: give one of them"] if len(given) > 1 else []
+    throughput = measured["--tokens-per-second"]
+    if throughput is not None and not 0 < throughput < float("inf"):
+        problems.append(f"--tokens-per-second = {throughput!r}: must be above 0")
     raise_problems("advise", problems)
+
+
+def _step_of_mfu(est: "Estimate", mfu: float) -> float:
+    """Return the time of a step of so high an MFU, counted as Megatron-LM does [s]."""
+    from traincast.step.metrics import metrics
+
+    predicted = metrics(est).mfu
+    if not 0 < mfu <= 1:
+        raise InputError("advise", [f"--mfu = {mfu:g}: must be a share above 0, such as 0.28 or 28%"])
+    if predicted is None:
+        raise InputError("advise", [f"--mfu: the peak of {est.system.accelerator.name} is not known"])
+    return est.step_seconds * float(predicted["megatron"]) / mfu
 
 
 _TRACE_FILE = "Trace file for Perfetto: .json, or compressed .json.gz."
@@ -111,7 +131,7 @@ def trace(
         errors.catch(_ranges, "--stages", stages) or (),
         errors.catch(_ranges, "--micro-batches", micro_batches) or (),
     ]
-    est = errors.require(errors.catch(question.estimate, model))
+    est = errors.require(errors.catch(question.estimate, model, None, ErrorCollector("trace")))
     result = trace(est)
     if output is not None:
         chrome_trace.write(result, output, force, *selection)

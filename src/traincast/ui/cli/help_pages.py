@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 SECTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {}  # of traincast --help, as `arrange` orders them
 PAGES: Final[dict[str, tuple[str, ...]]] = {}  # of docs/, to read on, by command
 EXIT_CODES: Final = "0 answered, 1 nothing fits, 2 unusable input, 130 interrupted"
+ALSO_READ: Final = (  # `SAME_VALUE` and its like in aliases.py, `also_called` of frameworks
+    "Options of Megatron-LM, torchtitan, transformers and TRL are read as well,\n"
+    "such as --tensor-model-parallel-size 8 and --lora 16; so are --framework trl,\n"
+    "axolotl or nemo."
+)
 EXAMPLE_LINE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
 INDENT: Final = "  "
 MAX_PAGE_COLUMNS: Final = 100
@@ -48,7 +53,7 @@ def arrange(app: App, modules: Sequence[ModuleType]) -> None:
             command.help = EXAMPLE_LINE.sub("", command.help)
             command.help_epilogue = _epilogue([line for example in examples for line in example], read_on)
     app.help_formatter = Manual(app)
-    app.help_epilogue = _epilogue(
+    page = _epilogue(
         [f"{INDENT}traincast plan llama-3-8b --system dgx-h100 --gpus 64"],
         [
             "traincast COMMAND --help, which ends with an example",
@@ -57,6 +62,7 @@ def arrange(app: App, modules: Sequence[ModuleType]) -> None:
             "traincast COMMAND … --debug, which shows where an error was raised",
         ],
     )
+    app.help_epilogue = f"{ALSO_READ}\n\n{page}"
 
 
 def _argument_names(command: App, by_position: bool = False) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ def _described(error: Exception, read: Spelled) -> tuple[str, int, Exception]:
         usage_error = InputError(command or "command line", usage_problems(error, read.words, read.typed))
         page = " ".join(filter(None, ("traincast", command)))
         return f"{usage_error}\n  see {page} --help", 2, usage_error
-    if isinstance(error, InputError) and error.subject in SUBJECTS_OF_LIBRARY:
-        error = InputError(read.words[0], error.problems)
+    if isinstance(error, InputError) and error.subject in (*SUBJECTS_OF_LIBRARY, read.words[0]):
+        error = _of_command(error, read.words[0])
     missing = MissingExtra.of(error) if isinstance(error, ImportError) else None
     if isinstance(missing or error, TraincastError):
         error = missing or error
@@ -93,6 +93,15 @@ def _described(error: Exception, read: Spelled) -> tuple[str, int, Exception]:
         return f"needs more memory than there is{f': {error}' if str(error) else ''}", 2, error
     about = f"{type(error).__name__}: {error}".strip(": ")
     return f"{OWN_MISTAKE}: {about}\n  {DEBUG} shows where", 2, error
+
+
+def _of_command(error: InputError, command: str) -> InputError:
+    """Return an error of the library with the command in place of what was searched or estimated."""
+    starts = tuple(f"{subject}: " for subject in SUBJECTS_OF_LIBRARY)
+    problems = [
+        problem.partition(": ")[2] if problem.startswith(starts) else problem for problem in error.problems
+    ]
+    return InputError(command, problems)
 
 
 def _handle_interrupts() -> None:

@@ -24,16 +24,18 @@ from traincast.ui.cli.app import (
 from traincast.ui.cli.completion import (
     names_of_assumptions,
     names_of_choices,
+    names_of_frameworks,
     names_of_models,
     names_of_systems,
 )
-from traincast.ui.cli.output import warn
+from traincast.ui.cli.output import remark, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cyclopts import Token
 
+    from traincast.core.assumptions import Assumptions
     from traincast.core.model import Model
     from traincast.core.plan import Plan
     from traincast.core.system import System
@@ -63,6 +65,7 @@ LENGTHS: Final = (
 IMAGES: Final = "Images of a sequence for the vision tower; else 1."
 _IMAGE_SIZE = "Side of an image [pixels]; else the tower's or 1024."
 _FROZEN = "Freeze the vision tower; its projectors are trained."
+_RULES = "Whose rules and software stack: {frameworks}, or a program that runs their plans (trl)."
 _INPUT_RATE = "Data loading of a GPU (20 ktoken/s); else unlimited."
 _STORAGE = "From a GPU to storage (250 MB/s); else the system's."
 _RESTART = "Time to restart after a failure (10min), in goodput."
@@ -134,9 +137,9 @@ class RunOptions:
         return {"price": self.price, "restart_seconds": self._restart()}
 
     def asked(self) -> list[str]:
-        """Return the metrics whose own option is given."""
-        given = {"cost": self.price, "goodput": self.restart}
-        return [metric for metric, value in given.items() if value is not None]
+        """Return the metrics whose own options are given."""
+        given = {"cost": (self.price, self.tokens), "goodput": (self.restart,)}
+        return [metric for metric, values in given.items() if any(value is not None for value in values)]
 
     def leaves_batch(self, model: "Model") -> bool:
         """Return whether neither the command line nor the model sets the global batch."""
@@ -202,17 +205,17 @@ OPTION_NAMES: Final = {  # of knobs that have several
 
 
 def _knob_options(name: str, locks: bool) -> Any:
-    """Make a dataclass of the table of knobs; as `locks` all but placements, each None by default."""
+    """Make a dataclass of the table of knobs; as `locks` all but placements. Each is None where not given."""
     rows = []
     for knob in fields(Knobs):
         if locks and knob.name in PLACEMENTS:
             continue
-        default = None if locks or knob.name == "dp" else knob.default  # without --dp it follows from --gpus
         kind: Any = int if knob.name in KNOBS else knob.type
-        kind = kind if default is not None else kind | None
         if names := OPTION_NAMES.get(knob.name):
-            kind = Annotated[kind, Parameter(name=names)]
-        rows.append((knob.name, kind, field(default=default, metadata=knob.metadata)))
+            kind = Annotated[kind | None, Parameter(name=names)]
+        else:
+            kind |= None
+        rows.append((knob.name, kind, field(default=None, metadata=knob.metadata)))
     namespace = {"__module__": __name__}  # else it counts as one of the standard library
     return make_dataclass(name, rows, frozen=True, kw_only=True, namespace=namespace)
 
@@ -247,6 +250,7 @@ class PlanQuestion:
     gpus: Annotated[int | None, question_option("GPUs in the job, from which --dp follows.")] = None
     knobs: Annotated[PlanKnobs, Parameter(name="*", group=PLAN_GROUP)] = NO_KNOBS  # type: ignore[valid-type]
     run: RunArguments = NO_RUN_OPTIONS
+    framework: Annotated[str | None, question_option(_RULES, completer=names_of_frameworks)] = None
     assumptions: Assumed = None
 
     def estimate(
@@ -254,10 +258,11 @@ class PlanQuestion:
         model: str,
         usual: int | None = None,
         errors: ErrorCollector | None = None,
-        framework: "Framework | None" = None,
+        space: "Framework | None" = None,
     ) -> "Estimate":
         """Return the estimate, with a `usual` batch of a replica and by default the stack of a framework.
 
+        The framework is the one given on the command line, whose rules the plan must meet, or `space`.
         `errors` holds mistakes in other options.
         """
         from traincast.core.plan import Plan
@@ -266,21 +271,60 @@ class PlanQuestion:
 
         errors = errors or ErrorCollector("estimate")
         knobs = {name: value for name, value in vars(self.knobs).items() if value is not None}
+        named = None if self.framework is None else errors.catch(framework_typed, self.framework)
+        locks = {name: value for name, value in knobs.items() if name not in PLACEMENTS}
+        if named is not None:
+            knobs, space = named.completed(knobs), named
+            if "zero" in knobs and "zero" not in locks:
+                remark(f"traincast: zero = {knobs['zero']}, the default of {named.name}; --zero sets another")
         plan = errors.catch(Plan, **knobs)
         if plan is not None and self.gpus is not None:
             plan = errors.catch(_on_gpus, plan, self.gpus, knobs)
         batch = None if usual is None or plan is None else usual * plan.dp
         model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
-        if framework is None or model_read is None:
+        if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
         else:
-            stack = framework.usual_assumptions(model_read)
+            stack = space.usual_assumptions(model_read, machine)
         assumed = errors.catch(check_assumptions, self.assumptions, stack)
+        if named is not None and model_read is not None and machine is not None:
+            errors.catch(_require_run, named, model_read, machine, plan, locks, gbs, assumed)
         if plan is not None:
             errors.catch(check_size, machine, plan.gpus)
         require = errors.require
         subject = require(model_read), require(machine), require(plan)
         return estimate(*subject, gbs=require(gbs), assumptions=require(assumed))
+
+
+def framework_typed(name: str) -> "Framework":
+    """Return the framework of a name on the command line; a line says so where it is that of a program."""
+    from traincast.planner.framework_spaces import framework
+
+    found = framework(name)
+    if found.name != name.lower():
+        remark(f"traincast: --framework {name}: plans and rules of {found.name} ({found.version})")
+    return found
+
+
+def _require_run(
+    framework: "Framework",
+    model: "Model",
+    system: "System",
+    plan: "Plan | None",
+    locks: Mapping[str, Any],
+    gbs: int | None,
+    assumed: "Assumptions | None",
+) -> None:
+    """Raise an `InputError` with all that a framework does not run of the knobs given, and of the plan."""
+    from traincast.planner.search_arguments import choose_framework
+
+    errors = ErrorCollector("estimate")
+    runs = errors.catch(choose_framework, model, system, None, framework.name, locks)
+    if runs is not None and assumed is not None:
+        errors.catch(runs.batches, model, locks, assumed, len(system.tiers))
+    if not errors.errors and plan is not None and gbs is not None:
+        errors.add(framework.broken(model, plan, gbs))
+    errors.raise_any()
 
 
 def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, Any]) -> "Plan":

@@ -1,6 +1,7 @@
 """Output that the commands share: progress, JSON, reports, files and errors."""
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from traincast.core.result import Result
     from traincast.ui.html.rendering import Page
 
+MIN_COLUMNS: Final = 80  # that messages are wrapped to where no terminal is
 SHOWN_AFTER_SECONDS: Final = 1.0  # of work: what is quicker shows no progress bar
 OPTION_OF: Final = {  # parameters of the library, as its messages name them
     "force=True": "--force", "gbs": "--global-batch", "budget": "--budget", "runs": "--runs", "logs": "--log",
@@ -170,10 +172,20 @@ def with_options(message: str) -> str:
 
 
 def warn(message: str) -> None:
-    """Print one message on standard error, wrapped on a terminal."""
-    said = f"traincast: {printable(with_options(message))}"
-    if sys.stderr.isatty():
-        from traincast.ui.text.tables import paragraphs
+    """Print one message on standard error, wrapped."""
+    remark(f"traincast: {with_options(message)}")
 
-        said = "\n".join(paragraphs(said))
-    print(said, file=sys.stderr, flush=True)
+
+def remark(text: str) -> None:
+    """Print a line on standard error beside an answer, wrapped as wide as `message_columns`."""
+    from traincast.ui.text.tables import paragraphs
+
+    print("\n".join(paragraphs(printable(text), columns=message_columns())), file=sys.stderr, flush=True)
+
+
+def message_columns() -> int:
+    """Return the columns of the terminal that standard error is, 80 where it is none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or MIN_COLUMNS
+    except (AttributeError, OSError, ValueError):  # no terminal, or no file at all
+        return MIN_COLUMNS

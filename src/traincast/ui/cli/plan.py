@@ -1,6 +1,5 @@
 """Commands on plans and their launches: `plan`, `estimate`, `memory`, `export`, `check`."""
 
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -40,11 +39,20 @@ from traincast.ui.cli.options import (
     RunArguments,
     RunOptions,
     SystemName,
+    framework_typed,
     locked_values,
     read_length,
     require_fit,
 )
-from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
+from traincast.ui.cli.output import (
+    check_html,
+    file_name,
+    print_files,
+    print_json,
+    progress,
+    remark,
+    write_html,
+)
 
 if TYPE_CHECKING:
     from traincast.launch.format import Format
@@ -56,11 +64,12 @@ MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format
 _FRAMEWORK = (
     "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface for QLoRA, paper without vocab."
 )
-_STRATEGY = "Sharding of layers: {strategies}."
+_STRATEGY = "Sharding: {strategies}."
 _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
 _WITHIN = "How much slower than the fastest it may be; else 2%."
 _ALL = "Show every plan, not the best of each family."
 _WHY = "Show time and memory by part, and why others lose."
+_COST = "Show what the whole run costs: GPU-hours, $, energy."
 _REJECTED = "Show how many candidates break each rule."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
@@ -82,6 +91,7 @@ def plan(
     within: Annotated[str | None, search_option(_WITHIN, metavar="SHARE")] = None,
     all_: Annotated[bool, search_option(_ALL, name="--all", negative="")] = False,
     why: Annotated[bool, output_option(_WHY)] = False,
+    cost: Annotated[bool, output_option(_COST)] = False,
     rejected: Annotated[bool, output_option(_REJECTED)] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
@@ -100,6 +110,8 @@ def plan(
 
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
+    if framework is not None and (named := ErrorCollector("").catch(framework_typed, framework)):
+        framework = named.name
     model_read, machine, gbs = options.read(errors, model, system)
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, assumptions=assumptions, strategy=strategy,
@@ -131,8 +143,9 @@ def plan(
             faster = [
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
+            asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=options.asked()))
+            text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
             text.tables.show(text.plans.rejected(result))
         print_files(html)
@@ -167,6 +180,7 @@ def estimate(
     *,
     question: PlanArguments,
     operations: Annotated[bool, output_option("Show every operation of a layer as well.")] = False,
+    cost: Annotated[bool, output_option(_COST)] = False,
     html: HtmlFile = None,
     force: Force = False,
     json: Json = False,
@@ -192,7 +206,8 @@ def estimate(
         print_json(outputs.plans.EstimateOutput(est.job, est, *figures, file_name(html)))
     else:
         show, plans = text.tables.show, text.plans
-        run = plans.utilisation(measures, est, question.run.asked())
+        asked = list(dict.fromkeys([*question.run.asked(), *(["cost"] if cost else [])]))
+        run = plans.utilisation(measures, est, asked)
         show(plans.header(est, usual_batch), plans.breakdowns(est), run)
         if operations:
             show(plans.operations(est, anatomy(est)))
@@ -210,7 +225,8 @@ def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) 
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
     knobs = vars(question.knobs)
-    est = question.estimate(model, usual=knobs["mbs"] * 2 * knobs["pp"])
+    usual = (knobs["mbs"] or 1) * 2 * (knobs["pp"] or 1)
+    est = question.estimate(model, usual, ErrorCollector("memory"))
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
 
@@ -282,19 +298,19 @@ def export(
     given = PlanQuestion(system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions)
     form = FORMATS[to]
     if gpus is None:
-        subject: Estimate | Found = given.estimate(model, framework=form.space)
+        subject: Estimate | Found = given.estimate(model, space=form.space)
     else:
         subject = _best(given, model, gpus, form, locked)
     launch = export_folder(subject, to) if is_folder else launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
-        print(text.plans.title(subject), file=sys.stderr)
+        remark(text.plans.title(subject))
     for line in launch.prediction[1:] if launch.prediction[0] not in launch.text else ():
-        print(line, file=sys.stderr)
+        remark(line)
     for line in launch.not_expressed.values():
-        print(f"not expressed: {line}", file=sys.stderr)
+        remark(f"not expressed: {line}")
     if output is not None and launch.left_at_default and not json:  # else printed with the file, or a key
-        print(f"left at the framework's defaults: {', '.join(launch.left_at_default)}", file=sys.stderr)
+        remark(f"left at the framework's defaults: {', '.join(launch.left_at_default)}")
     if output is not None:
         write_launch(launch, output)
     if json:

@@ -56,17 +56,18 @@ def note(text: str) -> Text:
     return Text("\n".join(paragraphs(text)), style="dim")
 
 
-def paragraphs(*lines: str) -> Iterator[str]:
+def paragraphs(*lines: str, columns: int | None = None) -> Iterator[str]:
     """Yield sentences wrapped to the width, further lines indented slightly deeper than the first.
 
-    No number is torn from what it counts, and no name from its value.
+    The width is `columns`, by default that of standard output. No number is torn from what it counts, and no
+    name from its value.
     """
     for line in printable("\n".join(lines)).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
         shape: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
         shape |= {"break_on_hyphens": False, "break_long_words": False}  # paths and names can be copied
         whole = KEPT.sub(NO_BREAK, line.strip())
-        yield textwrap.fill(whole, width(), **shape).replace(NO_BREAK, " ")
+        yield textwrap.fill(whole, columns or width(), **shape).replace(NO_BREAK, " ")
 
 
 def table(
