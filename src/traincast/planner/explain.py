@@ -321,7 +321,7 @@ class Explanation(Result):
             for name, value in self.search.locks.items()
         )
         lines = [f"{self._head()}: no plan uses exactly so many GPUs{f' with {locks}' if locks else ''}."]
-        lines += [f"    {line}" for line in self._broken_locks(self._common_locks())]
+        lines += [f"    {line}" for line in self.broken_locks()]
         reasons = self.search.rejected.items()
         rejected = [f"    {count:,}: {reason}" for reason, count in reasons if count]
         lines += ["Rejected:", *rejected] if rejected else []
@@ -364,8 +364,9 @@ class Explanation(Result):
             and search.model.experts is None
         )
 
-    def _broken_locks(self, locks: Mapping[str, int]) -> list[str]:
-        """Return why no plan has knobs at these values, as far as arithmetic shows it."""
+    def broken_locks(self) -> list[str]:
+        """Return why no plan has the locked knobs, as far as arithmetic shows it."""
+        locks = self._common_locks()
         gpus, gbs = self.search.gpus, self.search.gbs
         degrees = {axis: locks[axis] for axis in AXES if axis in locks}
         product, experts = math.prod(degrees.values()), self.search.model.experts

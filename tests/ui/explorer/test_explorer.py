@@ -179,6 +179,15 @@ def test_nothing_fits_is_an_answer(client):
     assert "needs" in why["nearest_miss"]["short_of"]
 
 
+def test_a_lock_that_leaves_no_plan_has_the_reason_of_the_command_line(client):
+    state = {"model": "llama-3-8b", "gpus": 32, "locks": {"tp": 7}}
+    answer = asked(client, "search", **state)
+    assert (answer["candidates"], answer["reasons"]) == (0, ["tp = 7 does not divide 32 GPUs"])
+    found = tc.search("llama-3-8b", "dgx-h100", gpus=32, locks={"tp": 7})
+    assert answer["reasons"] == [line.strip() for line in found.explain().lines()[1:]]
+    assert asked(client, "search", **SMALL)["reasons"] == []
+
+
 def test_a_design_is_of_machines_around_that_of_the_page(client):
     answer = asked(client, "design", **SMALL, tokens="1T")
     kinds = [row["kind"] for row in answer["machines"]]

@@ -9,6 +9,7 @@ not matter.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, NamedTuple
 
 from cyclopts import Argument
@@ -140,7 +141,6 @@ TELLING: Final[Mapping[str, str]] = {
     "--torch-dtype": "--precision bf16, or bf16-pure where weights are held in it",
     "--bf16": "--precision fp32, or another recipe",
     "--fp16": "--precision bf16, or another recipe",
-    "--nodes": "--gpus N, those of all nodes",
     "--gradient-accumulation-steps": "--global-batch N, of all micro-batches and replicas",
     "--grad-accum": "--global-batch N, of all micro-batches and replicas",
     "--local-batch-size": "--mbs N, or --global-batch N of all replicas",
@@ -228,14 +228,19 @@ def name_of(word: str) -> str:
     return f"--{option.rpartition('.')[2]}"
 
 
+@cache
+def _known(command: str) -> frozenset[str]:
+    """Return the options of a command, and MODEL where it takes a model by position."""
+    arguments: Iterable[Argument] = app[command].assemble_argument_collection()
+    positional = {argument.name for argument in arguments if argument.is_positional_only()}
+    return frozenset(name for argument in arguments for name in argument.names) | (positional & {MODEL})
+
+
 class _Reader:
     """Reading of the words of one command."""
 
     def __init__(self, command: str, words: list[str]):
-        arguments: Iterable[Argument] = app[command].assemble_argument_collection()
-        self.known = {name for argument in arguments for name in argument.names}
-        positional = [argument.name for argument in arguments if argument.is_positional_only()]
-        self.known |= {MODEL} & set(positional)
+        self.known = _known(command)
         self.command, self.words = command, words
         self.result = Spelled([])
         self.trained: list[Typed] = []

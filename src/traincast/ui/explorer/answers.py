@@ -50,6 +50,7 @@ def search(request: Request, progress: Progress) -> dict[str, Any]:
         "candidates": result.candidates,
         "feasible": result.feasible,
         "rejected": result.rejected,
+        "reasons": [] if result.candidates else result.explain().broken_locks(),
         "calibrated": case.question.assumptions.errors_known,
         **_ranking(case, result),
         "recommendation": recommendation(result),

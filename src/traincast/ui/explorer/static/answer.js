@@ -75,10 +75,10 @@ function notes({ outside_measured: outside = [] }, { candidates, feasible, elaps
 /** Which of the plans listed are equal; nothing where errors are not known. */
 export const certainty = ({ confidence }) => (confidence ? ` ${confidence}` : "");
 
-function nothing({ candidates, system }) {
+function nothing({ candidates, reasons, system }) {
   const why = candidates
     ? `None of ${whole(candidates)} candidates fits in ${gib(system.capacity_bytes)} of memory.`
-    : "No plan meets the rules.";
+    : `No plan meets the rules${reasons.length ? `: ${reasons.join("; ")}` : ""}.`;
   return h("div.miss", h("h3", "Nothing fits"), h("p", why), h("div", { id: "miss" }));
 }
 
