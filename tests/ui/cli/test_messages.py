@@ -107,7 +107,7 @@ def test_a_message_of_a_search_names_the_command(run):
         ("plan llama-3-8b --system 0 --gpus 8", "traincast catalog"),
         ("estimate llama-3-8b --system dgx-h100 --assumptions 0", "traincast catalog"),
         (
-            "calibrate --system dgx-h100 --log megatron.log --given 'model=0 gpus=8' --output a.yaml",
+            "calibrate --system dgx-h100 --log torchtitan.log --given 'model=0 gpus=8' --output a.yaml",
             "traincast catalog",
         ),
         ("plan llama-3-8b --system dgx-h100 --gpus 8 --framework 0", ""),
