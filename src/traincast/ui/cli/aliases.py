@@ -75,6 +75,8 @@ SAME_VALUE: Final[Mapping[str, tuple[str, ...]]] = {
     "--zero": ("--zero-stage", "--zero-optimization-stage", "--sharding-stage"),
     "--precision": ("--mixed-precision", "--training-precision"),
     "--recompute": ("--recompute-granularity", "--activation-recomputation"),
+    "--attention": ("--attn-implementation", "--attention-backend", "--attention-implementation"),
+    "--optimizer": ("--optim", "--optimizer-type", "--optimizer-name"),
     "--schedule": ("--pipeline-schedule", "--pipeline-parallel-schedule"),
     "--tokens": ("--train-tokens", "--training-tokens", "--num-tokens", "--total-tokens", "--token-budget"),
     "--price": (
@@ -115,9 +117,25 @@ SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "--explain": ("--why", ""),
     "--verbose": ("--why", ""),
 }
-# Option, or name of one -> values as other tools write them.
+# Option, or name of one -> values as other tools write them, in small letters and with hyphens.
+OPTIMIZERS: Final = {  # of torch and bitsandbytes, as transformers 5.23 names them (OptimizerNames)
+    "adamw": "adam", "adamw-torch": "adam", "adamw-torch-fused": "adam", "fused-adam": "adam",
+    "adamw-8bit": "adam-8bit", "adamw-bnb-8bit": "adam-8bit", "adam8bit": "adam-8bit",
+    "adamw8bit": "adam-8bit",
+}  # fmt: skip
 VALUES: Final[Mapping[str, Mapping[str, str]]] = {
     "--precision": {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+    "--optimizer": OPTIMIZERS,
+    "--optimizer-kind": OPTIMIZERS,
+    "--recompute": {"true": "full", "false": "none"},
+    "--attention": {  # attn_implementation of transformers 5.23; --attention-backend of Megatron-LM
+        "flash-attention": "flash",
+        "flash-attention-2": "flash",
+        "flash-attention-3": "flash",
+        "sdpa": "flash",
+        "fused": "flash",
+        "eager": "unfused",
+    },
     "--schedule": {"interleaved1f1b": "1f1b", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"},
     "--fsdp": {"full-shard": "3", "shard-grad-op": "2", "no-shard": "0"},  # transformers 5.23, FSDPOption
     "--activation-checkpointing": {"full": "full", "selective": "selective", "none": "none"},
@@ -153,7 +171,6 @@ TELLING: Final[Mapping[str, str]] = {
     "--fp8-recipe": "--precision fp8, fp8-current, fp8-block or mxfp8",
     "--cpu-offload": "--offload optimizer, or optimizer+weights",
     "--fsdp-offload": "--offload optimizer+weights",
-    "--optim": "--optimizer adam, or another recipe",
     "--flash-attn": "--attention flash, the default",
     "--use-flash-attn": "--attention flash, the default",
     "--lora-alpha": "--train lora:r=N; the factor changes neither time nor memory",
@@ -218,7 +235,7 @@ def spelled_out(words: Sequence[str]) -> Spelled:
 
 def _is_alias(word: str) -> bool:
     return word.startswith("--") and name_of(word) in (
-        OPTIONS_OF.keys() | SWITCHES.keys() | TRAINED.keys() | {*NODES, *OF_NODE}
+        OPTIONS_OF.keys() | SWITCHES.keys() | TRAINED.keys() | VALUES.keys() | {*NODES, *OF_NODE}
     )
 
 
@@ -251,12 +268,13 @@ class _Reader:
         out, place = self.result.words, 0
         while place < len(self.words):
             word = self.words[place]
-            typed = (
-                self._typed(place)
-                if word.startswith("--") and word.partition("=")[0] not in self.known
-                else None
-            )
-            taken = 0 if typed is None else self._take(typed)
+            typed = self._typed(place) if word.startswith("--") else None
+            taken = 0
+            if typed is not None and typed.word not in self.known:
+                taken = self._take(typed)
+            elif typed is not None and typed.value is not None and typed.name in VALUES:
+                out.append(f"{typed.word}={_value(typed.name, typed.value)}")
+                taken = typed.words
             if not taken:
                 out.append(word)
             place += max(taken, 1)
@@ -417,7 +435,7 @@ class _Reader:
 
 def _value(option: str, value: str) -> str:
     """Return a value as traincast writes it."""
-    return VALUES.get(option, {}).get(value.lower(), value)
+    return VALUES.get(option, {}).get(value.lower().replace("_", "-"), value)
 
 
 def _is_setting(name: str, value: str) -> bool:
