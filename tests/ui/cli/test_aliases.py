@@ -18,6 +18,7 @@ from traincast.ui.cli.aliases import (
     TELLING,
     TRAINED,
     VALUES,
+    WORDS,
     spelled_out,
 )
 from traincast.ui.cli.main import app
@@ -104,11 +105,20 @@ def test_an_alias_without_a_value_is_what_it_says(name):
 )
 def test_an_alias_of_a_value_is_that_value(name, value, written):
     option = SWITCHES[name][0].partition("=")[0] if name in SWITCHES else name
-    base = line("plan")
+    base = line("export" if name == "--to" else "plan")
     expected = read([*base, option, written])
     for alias in (name, *SAME_VALUE.get(name, ())):
         assert read([*base, alias, value]) == expected
         assert read([*base, f"{alias}={value.upper().replace('-', '_')}"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [(option, value, words) for option, values in WORDS.items() for value, words in values.items()],
+)
+def test_an_alias_that_a_value_is_says_what_other_options_do(option, value, words):
+    base = line("plan")
+    assert read([*base, option, value]) == read([*base, f"{option}={value.upper()}"]) == read([*base, words])
 
 
 @pytest.mark.parametrize("name", TRAINED)

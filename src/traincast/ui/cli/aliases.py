@@ -136,10 +136,27 @@ VALUES: Final[Mapping[str, Mapping[str, str]]] = {
         "fused": "flash",
         "eager": "unfused",
     },
+    "--to": {
+        "megatron-lm": "megatron",
+        "megatron-core": "megatron",
+        "mcore": "megatron",
+        "titan": "torchtitan",
+        "hf": "accelerate",
+        "huggingface": "accelerate",
+        "trainer": "accelerate",
+        "llamafactory": "llama-factory",
+    },
     "--schedule": {"interleaved1f1b": "1f1b", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"},
     "--fsdp": {"full-shard": "3", "shard-grad-op": "2", "no-shard": "0"},  # transformers 5.23, FSDPOption
     "--activation-checkpointing": {"full": "full", "selective": "selective", "none": "none"},
 }
+# Values of an option that other options say -> words in place of both.
+WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "--strategy": {  # of Lightning 2.5 (Trainer), and as people say it
+        "fsdp": "--zero=3", "fsdp2": "--zero=3", "ddp": "--zero=0",
+        **{f"{kind}{i}": f"--zero={i}" for i in (1, 2, 3) for kind in ("zero", "zero-", "deepspeed-stage-")},
+    },
+}  # fmt: skip
 NODES: Final = ("--nodes", "--nnodes", "--num-nodes", "--n-nodes", "--num-machines", "--node-count")
 OF_NODE: Final = (
     *("--gpus-per-node", "--nproc-per-node", "--nproc", "--ntasks-per-node", "--num-gpus-per-node"),
@@ -235,7 +252,12 @@ def spelled_out(words: Sequence[str]) -> Spelled:
 
 def _is_alias(word: str) -> bool:
     return word.startswith("--") and name_of(word) in (
-        OPTIONS_OF.keys() | SWITCHES.keys() | TRAINED.keys() | VALUES.keys() | {*NODES, *OF_NODE}
+        OPTIONS_OF.keys()
+        | SWITCHES.keys()
+        | TRAINED.keys()
+        | VALUES.keys()
+        | WORDS.keys()
+        | {*NODES, *OF_NODE}
     )
 
 
@@ -272,9 +294,8 @@ class _Reader:
             taken = 0
             if typed is not None and typed.word not in self.known:
                 taken = self._take(typed)
-            elif typed is not None and typed.value is not None and typed.name in VALUES:
-                out.append(f"{typed.word}={_value(typed.name, typed.value)}")
-                taken = typed.words
+            elif typed is not None and typed.value is not None:
+                taken = self._take_value(typed, typed.value)
             if not taken:
                 out.append(word)
             place += max(taken, 1)
@@ -313,6 +334,18 @@ class _Reader:
             option = "--gpus" if self._is_given("--system", others) else option
             option = option if option == "--gpus" or self._is_given("--gpus", others) else None
         return self._write(typed, option) if option is not None else 0
+
+    def _take_value(self, typed: Typed, value: str) -> int:
+        """Write an option of traincast with a value of another tool; return 0 if it is none."""
+        usual = value.lower().replace("_", "-")
+        if words := WORDS.get(typed.name, {}).get(usual):
+            self.result.typed[words.partition("=")[0]] = f"{typed.word} {value}"
+        elif usual in VALUES.get(typed.name, {}):
+            words = f"{typed.word}={_value(typed.name, value)}"
+        else:
+            return 0
+        self.result.words.append(words)
+        return typed.words
 
     def _is_given(self, option: str, names: set[str]) -> bool:
         return bool({option, *SAME_VALUE[option]} & names)

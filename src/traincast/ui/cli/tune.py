@@ -22,6 +22,7 @@ from traincast.ui.cli.options import (
     Assumed,
     LockOptions,
     RunArguments,
+    framework_typed,
     locked_values,
 )
 from traincast.ui.cli.output import print_files, print_json, progress, warn, write_html
@@ -103,6 +104,8 @@ def tune(
         raise InputError("tune", missing)
     errors = ErrorCollector("tune")
     errors.catch(check_folder, output)
+    if framework is not None and (named := errors.catch(framework_typed, framework)):
+        framework = named.name
     transformer, _, gbs = options.read(errors, model, system)
     limits = [
         None if value is None else errors.catch(parse_duration, value, name)
