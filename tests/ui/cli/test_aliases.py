@@ -8,7 +8,10 @@ from functools import cache
 
 import pytest
 
+from every_command import DESIGN, STUDY
+from traincast.planner.design.design_file import load_question
 from traincast.planner.framework_spaces import CALLED, FRAMEWORKS, framework
+from traincast.planner.study.study_file import load_study
 from traincast.ui.cli.aliases import (
     MODEL,
     NODES,
@@ -246,3 +249,16 @@ def test_an_alias_of_a_framework_is_said(run):
     assert answers[1].err == ""
     code, _, err = run("plan llama-3-8b --system dgx-h100 --gpus 8 --framework trlx2")
     assert (code, "known: paper" in err or "did you mean" in err or "known: any" in err) == (2, True)
+
+
+def test_an_alias_of_a_framework_names_it_in_files(tmp_path):
+    """Studies and questions of design name the framework as `plan --framework` does."""
+    for name, text, load in (
+        ("study.yaml", STUDY.replace("strategies: [1d]", "framework: {}"), load_study),
+        ("design.yaml", DESIGN.replace("refine: true", "framework: {}"), load_question),
+    ):
+        read_as = []
+        for framework_name in ("NeMo", "megatron"):
+            (tmp_path / name).write_text(text.replace("framework: {}", f"framework: {framework_name}"))
+            read_as.append(load(tmp_path / name).assumptions)
+        assert read_as[0] == read_as[1]
