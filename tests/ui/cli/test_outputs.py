@@ -75,7 +75,6 @@ BAD = {
     "plan": ("plan gpt3-1x --system h20x-nvs --gpus 0", "plan", 3),
     "estimate": ("estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0", "estimate", 2),
     "catalog": ("catalog wibble", "unknown name 'wibble'", 1),
-    "catalog": ("catalog wibble", "unknown name 'wibble'", 1),
     "study": ("study nowhere.yaml --output a.parquet", "nowhere.yaml", 1),
     "design": ("design nowhere.yaml --workers 0 --output a.txt", "design", 3),
     "reproduce": ("reproduce 1234.5678", "paper", 1),
