@@ -1,6 +1,6 @@
 """Fine-tuning with low-rank adapters: which linear layers have one, and how the frozen model is held."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -137,7 +137,10 @@ def parse_training(text: str) -> Adapters | None:
     own = (*GROUPS, *TARGETS)
     targets = tuple(dict.fromkeys(word if word in own else MODULES.get(word, word) for word in words))
     chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
-    # PEFT finds no layers that Megatron joins in transformers' models with experts.
-    experts: ExpertAdapters = "each" if JOINED.keys() & set(targets) else "peft"
-    has_dropout = "dropout" in values
+    has_dropout, experts = "dropout" in values, expert_adapters(targets)
     return Adapters(rank=int(rank), targets=targets, base=chosen, dropout=has_dropout, experts=experts)
+
+
+def expert_adapters(targets: Iterable[str]) -> ExpertAdapters:
+    """Return which weights of experts have adapters by the words of targets: Megatron's name joined layers."""
+    return "each" if JOINED.keys() & set(targets) else "peft"
