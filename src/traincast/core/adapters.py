@@ -1,6 +1,6 @@
 """Fine-tuning with low-rank adapters: which linear layers have one, and how the frozen model is held."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -148,8 +148,6 @@ def parse_training(text: str) -> Adapters | None:
     own = (*GROUPS, *TARGETS)
     targets = tuple(dict.fromkeys(word if word in own else MODULES.get(word, word) for word in words))
     chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
-    # PEFT finds no layers that Megatron joins in transformers' models with experts.
-    experts: ExpertAdapters = "each" if JOINED.keys() & set(targets) else "peft"
     loaded: Loaded = values.get("dtype", "16-bit")  # type: ignore[assignment]  # checked by `Adapters`
     return Adapters(
         rank=int(rank),
@@ -157,5 +155,10 @@ def parse_training(text: str) -> Adapters | None:
         base=chosen,
         dtype=loaded,
         dropout="dropout" in values,
-        experts=experts,
+        experts=expert_adapters(targets),
     )
+
+
+def expert_adapters(targets: Iterable[str]) -> ExpertAdapters:
+    """Return which weights of experts have adapters by the words of targets: Megatron's name joined layers."""
+    return "each" if JOINED.keys() & set(targets) else "peft"

@@ -909,8 +909,14 @@ FC = ("qkv", "proj", "fc1", "fc2")
     [
         ({"trained": "lora"}, Adapters(rank=16, targets=ALL)),
         ({"trained": "qlora"}, Adapters(rank=16, targets=ALL, base="nf4")),
-        ({"trained": "lora:r=4,targets=qkv"}, Adapters(rank=4, targets=("qkv",))),  # as --train
-        ({"model": "LLAMA3_70B LoRA", "stack": "Megatron-Bridge"}, Adapters(rank=16, targets=FC)),
+        (
+            {"trained": "lora:r=4,targets=qkv"},
+            Adapters(rank=4, targets=("qkv",), experts="each"),
+        ),  # as --train
+        (
+            {"model": "LLAMA3_70B LoRA", "stack": "Megatron-Bridge"},
+            Adapters(rank=16, targets=FC, experts="each"),
+        ),
         ({"notes": "LoRA rank 8, frozen base"}, Adapters(rank=8, targets=ALL)),
         ({"comment": "lora_r=16, lora_dropout=0.0"}, Adapters(rank=16, targets=ALL)),  # a column of one's own
         ({"notes": "kv_lora_rank=512; LoRA rank 8"}, Adapters(rank=8, targets=ALL)),
@@ -925,7 +931,7 @@ FC = ("qkv", "proj", "fc1", "fc2")
         ),
         (
             {"trained": "lora", "stack": "NeMo/Megatron (MLPerf)", "precision": "fp8"},
-            Adapters(targets=("qkv", "proj"), base="operand", dropout=True),
+            Adapters(targets=("qkv", "proj"), base="operand", dropout=True, experts="each"),
         ),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import Cells, is_file, patterns
 from traincast.catalog.load import load_model, model_names
-from traincast.core.adapters import Adapters, parse_training
+from traincast.core.adapters import Adapters, expert_adapters, parse_training
 from traincast.core.model import Model
 from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
 
@@ -205,9 +205,11 @@ def adapters(cells: Cells) -> Adapters | None:
     switches = cells.states("lora_switches")
     on = [word.lower() == "true" for word in switches[1].split("/")] if switches else []
     targets = tuple(name for name, is_on in zip(SWITCHES, on, strict=False) if is_on)
+    targets = targets or tuple(cells.choose("lora_targets").split("+"))
     return Adapters(
         rank=Adapters().rank if rank is None else rank,
-        targets=targets or tuple(cells.choose("lora_targets").split("+")),
+        targets=targets,
+        experts=expert_adapters(targets),
         base=cells.choose("lora_base"),
         dropout=cells.choose("lora_dropout"),
     )
