@@ -110,7 +110,6 @@ def test_a_length_never_passes_unread(command, message, launch):
         f"trl sft {MODEL} --dataset_name d",
         f"torchrun --nproc_per_node 8 trl/scripts/sft.py {MODEL} {BATCH}",
         f"accelerate launch --num_processes 8 scripts/run_sft.py {MODEL} {BATCH}",
-        f"accelerate launch --num_processes 2 -m tuning.sft_trainer {MODEL} {BATCH} --max_seq_length 4096",
         f"torchrun --nproc_per_node 8 train.py {MODEL} {BATCH} --packing True --max_length 4096",
     ],
 )

@@ -127,7 +127,6 @@ def _on_trainer(program: huggingface.Program) -> Format:
     )
 
 
-_ON_TRAINER: Final = {program.name: _on_trainer(program) for program in huggingface.PROGRAMS}
 FORMATS: Final[Mapping[str, Format]] = {
     form.name: form
     for form in (
@@ -146,7 +145,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         _DEEPSPEED,
         load_format("nanotron", "nanotron", nanotron, read=alone(nanotron.read)),
         _ACCELERATE,
-        *(form for name, form in _ON_TRAINER.items() if name != "huggingface-trainer"),
+        *map(_on_trainer, huggingface.PROGRAMS),
         load_format(
             "torchtune",
             "fsdp",
@@ -180,7 +179,6 @@ _RECIPE: Final = replace(
 )
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
-    **{name: form for name, form in _ON_TRAINER.items() if name not in FORMATS},
     _RECIPE.name: _RECIPE,
     **{
         program.name: replace(_on_trainer(program), title=title, source=source, sign="(?!)")  # by its command
