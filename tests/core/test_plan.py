@@ -90,6 +90,7 @@ def test_only_the_placement_may_be_left_open(knob):
         ("attention", "flash, unfused, summa"),
         ("schedule", "1f1b, gpipe, zb-h1, zb-h2, zb-2p, zb-v, dualpipe, dualpipe-v"),
         ("grad_dtype", "usual, 16-bit, fp32"),
+        ("master_copy", "usual, remainder, fp32"),
         ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
         (
             "recompute",

@@ -102,7 +102,7 @@ class Knobs(Generic[Number, Placement]):
     )
     master_copy: str = _knob(
         "usual",
-        "master copy of weights: usual (assumed), remainder (the half that bf16 weights lack), fp32",
+        "master copy of weights: usual, remainder, fp32",
         allowed=("usual", "remainder", "fp32"),
     )
     optimizer_kind: str = _knob(

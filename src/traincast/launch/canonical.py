@@ -162,7 +162,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
     """Return the facts of a plan for a model, except its placement."""
     facts = _values(plan, (*PLACEMENT_KNOBS, "layout"))
     facts["recompute"] = normalized_recompute(plan.recompute)
-    own_copy = "remainder" if OPTIMIZERS[plan.optimizer_kind].precision_aware else "fp32"
+    usual_copies = ("usual",) if OPTIMIZERS[plan.optimizer_kind].precision_aware else ("usual", "fp32")
     one_rank = plan.dp * plan.cp == 1
     alone = one_rank and (
         model.experts is None or plan.tp == plan.ep * plan.etp
@@ -181,7 +181,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",
         "offload_every": "activations" not in words(plan.offload),
-        "master_copy": plan.master_copy in ("usual", own_copy) or "optimizer" in words(plan.offload),
+        "master_copy": plan.master_copy in usual_copies or "optimizer" in words(plan.offload),
     }
     if alone and plan.zero < 2:  # 2 and 3 hold a copy of a layer's weights even there
         facts["zero"] = 0
