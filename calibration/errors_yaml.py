@@ -69,6 +69,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         },
         "measured": {  # by the runs that constants are fitted to
             "stacks": sorted(known.evidence.stacks),
+            "experts": sorted(known.evidence.experts),
             "layers": sorted(known.evidence.layers),
             "precisions": {name: sorted(kinds) for name, kinds in known.evidence.precisions.items()},
             "kin": sorted(known.evidence.kin),

@@ -25,7 +25,7 @@ from traincast.accuracy.scores import independent_weights
 from traincast.accuracy.validate import batches
 from traincast.catalog.documents import read
 from traincast.catalog.load import accelerator_called, load_accelerator
-from traincast.catalog.software_stacks import resolve
+from traincast.catalog.software_stacks import resolve, same_experts
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.step.memory import LEFT_OUT as NOT_REPORTED
@@ -276,6 +276,7 @@ def evidence(data: Residuals, runs: Bools) -> Evidence:
         )
     return Evidence(
         stacks=frozenset(case.stack for case in chosen),
+        experts=frozenset(name for case in chosen if case.moe for name in same_experts(case.stack)),
         layers=frozenset().union(*(case.layers for case in chosen)),
         precisions={
             name: frozenset(case.precision for case in chosen if case.accelerator == name)

@@ -1,7 +1,9 @@
 """Software stacks and their terms: host pace, waits for slow ranks, sliding windows, broadcasts."""
 
+import csv
 import json
 from dataclasses import asdict, replace
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -18,13 +20,15 @@ from traincast.catalog.software_stacks import (
     calibrated_file,
     load_stack,
     resolve,
+    same_experts,
     stack_file,
     stack_names,
     with_fitted_values,
 )
-from traincast.core.assumptions import from_dict
+from traincast.core.assumptions import OF_EXPERTS, PAPER, from_dict
 from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
+from traincast.step.uncertainty import ErrorCase, deviation, errors
 from traincast.times.overlap import paced_by
 
 CALIBRATED = calibrated()
@@ -48,7 +52,9 @@ def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", assumed=None):
 def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(name):
     stack, file = load_stack(name), stack_file(name)
     base = load_stack(file.based_on) if file.based_on else CALIBRATED
-    changed = {path for path, value in stack.values().items() if value != base.value(path)}
+    of_experts = base if file.inherits_experts else CALIBRATED
+    bases = {path: (of_experts if path in OF_EXPERTS else base).value(path) for path in stack.values()}
+    changed = {path for path, value in stack.values().items() if value != bases[path]}
     assert changed <= set(file.changes())
     assert (stack.name, file.name) == (name, name)
     assert file.framework in FRAMEWORKS
@@ -60,6 +66,126 @@ def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_on
     assert check_assumptions("calibrated", "torchtitan-2025") == load_stack("torchtitan-2025")
     assert check_assumptions(None, "paper") == resolve("paper")
     assert resolve("Torchtitan-2025").name == "torchtitan-2025"
+
+
+# Layers of experts ------------------------------------------------------------------------------------------
+
+
+def with_runs_of_experts():
+    """Return the stacks of the table that have a measured run of experts."""
+    table = (files("traincast") / "catalog/measured/training_runs.csv").read_text(encoding="utf-8")
+    runs = csv.DictReader(table.splitlines())
+    return {
+        run["stack"] for run in runs if run["experts.experts"] and run["step_seconds"] and not run["skipped"]
+    }
+
+
+@pytest.mark.parametrize("name", stack_names())
+def test_software_without_a_run_of_experts_has_no_other_softwares_layer_of_them(name):
+    """Fused dispatcher, grouped products and overlap are its own facts, or those of the code that it runs."""
+    stack, own = load_stack(name), same_experts(name)
+    stated = {path: file for file in map(stack_file, reversed(own)) for path in file.changes()}
+    faster = {
+        "collectives.node_copies": stack.collectives.node_copies,
+        "kernels.groups_experts": stack.kernels.groups_experts,
+        "overlap.ep_exposed": stack.overlap.ep_exposed < 1,
+        "overlap.ep_overlapped": stack.overlap.ep_overlapped < 1,
+        "traffic.expert_passes": stack.traffic.expert_passes < CALIBRATED.traffic.expert_passes,
+        "host.sync_seconds": stack.host.sync_seconds < CALIBRATED.host.sync_seconds,
+        "host.expert_dispatch_seconds": (
+            stack.host.expert_dispatch_seconds < CALIBRATED.host.expert_dispatch_seconds
+        ),
+    }
+    assert [path for path, is_faster in faster.items() if is_faster and path not in stated] == []
+    fitted = [figure for figure in figures(name) if figure.path in OF_EXPERTS and figure.basis == "fitted"]
+    measured = {of for run in with_runs_of_experts() for of in same_experts(run)}
+    assert not fitted or name in measured, "fitted to no run of experts with this code"
+
+
+def test_all_software_of_which_nothing_is_known_runs_experts_as_plain_pytorch():
+    assert not CALIBRATED.collectives.node_copies and not CALIBRATED.kernels.groups_experts
+    assert CALIBRATED.overlap.ep_exposed == CALIBRATED.overlap.ep_overlapped == 1
+
+
+def test_code_of_experts_is_inherited_from_the_same_program_only():
+    """Programs of Megatron-Core run its layer; nanotron, litgpt and DeepSpeed, based on others, do not."""
+    same = {name for name in stack_names() if same_experts(name)[-1] == "megatron-core-2025"}
+    programs = ("megatron-core-", "megatron-bridge-", "nemo-", "mlperf-", "megascale-")
+    assert same == {name for name in stack_names() if name.startswith(programs)}
+    alone = (
+        "nanotron-2025",
+        "litgpt-2024",
+        "deepspeed-2025",
+        "fms-fsdp-2024",
+        "torchtune-2025",
+        "automodel-2025",
+    )
+    assert all(same_experts(name) == (name,) for name in alone)
+
+
+MIXTURES = {"qwen3-30b-a3b": 32, "deepseek-v2-lite": 64, "deepseek-v3": 256, "gpt-oss-20b": 32}
+
+
+@pytest.mark.parametrize(("name", "gpus"), MIXTURES.items())
+def test_deepspeed_runs_experts_one_after_the_other(name, gpus):
+    """Its plan of the review, on the software of which experts are a loop and on one that groups them.
+
+    DeepSpeed 0.19.8, deepspeed/moe/experts.py: `for chunk, expert in zip(chunks, self.deepspeed_experts)`.
+    """
+    model = tc.load_model(name)
+    plan = tc.Plan(dp=gpus, ep=min(8, gpus), mbs=1, zero=1, recompute="full")
+    slow = load_stack("deepspeed-2025")
+    grouped = slow.with_values({"kernels.groups_experts": True})
+
+    def took(assumed):
+        return tc.estimate(model, "dgx-h100", plan, gbs=gpus, assumptions=assumed).step_seconds
+
+    before = slow.with_values({path: PAPER.value(path) for path in OF_EXPERTS})
+    assert took(slow) > took(grouped) > took(before)
+
+
+def test_deepspeed_is_predicted_slower_than_megatron_where_the_review_found_it_faster():
+    """11.36 s against 11.41 s on 32 GPUs; no rule compares them, and a mixture of 8 experts was slower."""
+    found = {
+        framework: tc.search("qwen3-30b-a3b", "dgx-h100", gpus=32, framework=framework, top=1).plans[0][1]
+        for framework in ("megatron", "deepspeed")
+    }
+    assert found["deepspeed"].step_seconds > 1.1 * found["megatron"].step_seconds
+
+
+def test_a_loop_over_experts_launches_a_product_for_each_by_hand():
+    """Six products of a layer, fc1 and fc2 with two gradients each, of E / ep experts.
+
+    The host paces the step where it takes long enough: the more experts a rank has, the longer.
+    """
+    model = tc.load_model("mixtral-8x7b", seq=128)
+    loop = {"kernels.groups_experts": False, "host.dispatch_seconds": 0.0}
+
+    def took(ep, seconds):
+        changed = CALIBRATED.with_values(loop | {"host.expert_product_seconds": seconds})
+        return tc.estimate(model, "dgx-h100", tc.Plan(dp=8, ep=ep), gbs=8, assumptions=changed).step_seconds
+
+    more = 1.0  # s: far longer than anything else
+    assert took(8, more) == pytest.approx(model.layers * 6 * more, rel=0.01)
+    assert took(2, more) == pytest.approx(model.layers * 6 * 4 * more, rel=0.01)
+
+
+def test_intervals_of_experts_are_those_of_unmeasured_software_where_no_run_had_them():
+    """torchtitan has dense runs only: of a mixture it is software without a run, and the answer says so."""
+    model, plan = tc.load_model("mixtral-8x7b"), tc.Plan(dp=64, ep=8, zero=3)
+    est = tc.estimate(model, "dgx-h100", plan, gbs=256, assumptions="torchtitan-2025")
+    assert any("without a run of experts" in line and "torchtitan-2025" in line for line in est.outside)
+    case = ErrorCase.of(
+        model, "H100 SXM5 80 GB", "torchtitan-2025", plan.columns(), est.breakdown, est.step_seconds
+    )
+    known = errors()
+    measured = replace(known, evidence=replace(known.evidence, experts=frozenset({"torchtitan-2025"})))
+    wide, narrow = deviation(case, known), deviation(case, measured)
+    assert wide**2 == pytest.approx(narrow**2 + known.drifts["new_stack"] ** 2)
+    dense = tc.estimate(
+        "llama-3-8b", "dgx-h100", tc.Plan(dp=8, zero=3), gbs=64, assumptions="torchtitan-2025"
+    )
+    assert not any("without a run" in line for line in dense.outside)
 
 
 def test_an_unknown_name_lists_the_known_ones():
@@ -159,13 +285,19 @@ def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
 
 def test_layers_of_experts_wait_for_the_host_once_in_forward():
     model, system, plan = tc.load_model("mixtral-8x7b"), tc.load_system("dgx-h100"), tc.Plan(ep=8, dp=8)
-    calm = tc.estimate(model, system, plan, gbs=8, assumptions=CALIBRATED)
+    calm = tc.estimate(
+        model, system, plan, gbs=8, assumptions=CALIBRATED.with_values({"host.sync_seconds": 0})
+    )
     late = tc.estimate(
         model, system, plan, gbs=8, assumptions=CALIBRATED.with_values({"host.sync_seconds": 1e-3})
     )
     assert np.isclose(late.step_seconds - calm.step_seconds, 32e-3, rtol=0.02)  # 32 layers, one micro-batch
     moved = tc.estimate(
-        model, system, plan, gbs=8, assumptions=CALIBRATED.with_values({"traffic.expert_passes": 2})
+        model,
+        system,
+        plan,
+        gbs=8,
+        assumptions=CALIBRATED.with_values({"host.sync_seconds": 0, "traffic.expert_passes": 4}),
     )
     assert moved.breakdown["exposed_memory"] > calm.breakdown["exposed_memory"]
     assert moved.memory == pytest.approx(calm.memory), "traffic is no memory"

@@ -38,6 +38,7 @@ ROUND = CALIBRATED.with_values(
         "kernels.inputs_exposed": 0.6,
         "kernels.outputs_exposed": 0.55,
         "kernels.grouped_exposed": 0.9,
+        "kernels.groups_experts": True,
         "traffic.cast_passes": 1,
         "traffic.weight_cast_passes": 0,
         "attention.wide_backward": 1.34,

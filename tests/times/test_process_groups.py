@@ -200,9 +200,9 @@ def test_a_token_crosses_once_to_each_node(nodes, topk):
     """Each of K copies is as likely in any of D nodes: D (1 - (1 - 1/D)^K) of them leave instead of K
     (DeepEP, HybridEP)."""
     system, V, n = SYSTEMS["dgx-h100"], 1e9, 8 * nodes
-    at, quick = Group(float(n), (8.0, float(n))), RINGS.with_values({"collectives.node_copies": False})
+    at, fused = Group(float(n), (8.0, float(n))), RINGS.with_values({"collectives.node_copies": True})
     every, once = (
-        collective("all-to-all", V, at, system, assumed, copies=topk) for assumed in (quick, RINGS)
+        collective("all-to-all", V, at, system, assumed, copies=topk) for assumed in (RINGS, fused)
     )
     rate = system.tiers[1].bandwidth * system.tiers[1].efficiency
     met = sum([1 - ((nodes - 1) / nodes) ** topk] * nodes)  # nodes that get a copy, each with its probability

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read
-from traincast.core.assumptions import CALIBRATED, PAPER, PRESETS, Assumptions
+from traincast.core.assumptions import CALIBRATED, OF_EXPERTS, PAPER, PRESETS, Assumptions
 from traincast.core.errors import require_type, unknown_name_error
 from traincast.core.system import System
 
@@ -41,7 +41,16 @@ def load_stack(name: str) -> Assumptions:
     """Load the assumptions of a software stack."""
     file = stack_file(name)
     base = load_stack(file.based_on) if file.based_on else calibrated()
+    if not file.inherits_experts:
+        base = base.with_values({path: calibrated().value(path) for path in OF_EXPERTS})
     return replace(base, name=file.name).with_values(file.changes())
+
+
+def same_experts(name: str) -> tuple[str, ...]:
+    """Return a stack and those it is based on that run the same code of a layer of experts."""
+    file = stack_file(name)
+    base = file.based_on if file.inherits_experts else None
+    return (file.name, *(same_experts(base) if base else ()))
 
 
 def stack_file(name: str) -> "StackFile":

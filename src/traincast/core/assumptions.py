@@ -11,9 +11,12 @@ from traincast.core.errors import require_known
 CALIBRATED: Final = "calibrated"  # stands for the usual software stack of the catalogue
 
 
-def _is(default: Any, meaning: str, unit: str = "") -> Any:
-    """Declare an assumption: its default, its meaning, and its SI unit (none for factors and shares)."""
-    return field(default=default, metadata={"meaning": meaning, "unit": unit})
+def _is(default: Any, meaning: str, unit: str = "", of_experts: bool = False) -> Any:
+    """Declare an assumption: its default, its meaning, and its SI unit (none for factors and shares).
+
+    `of_experts`: it is of the code of a layer of experts, which software does not share unless it says so.
+    """
+    return field(default=default, metadata={"meaning": meaning, "unit": unit, "of_experts": of_experts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,9 @@ class Kernels:
     outputs_exposed: float = _is(0, "the same share of its output, accumulation included")
     casts_exposed: float = _is(0, "the same share of casts to lower precision")
     grouped_exposed: float = _is(0, "the same share for a grouped product of several experts, if larger")
+    groups_experts: bool = _is(
+        True, "products of a rank's experts are one grouped kernel; else one after the other", of_experts=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +104,11 @@ class MemoryTraffic:
     weight_cast_passes: float = _is(0, "over weights that it casts, for every micro-batch")
     accumulation_passes: float = _is(1, "over a weight gradient added to those of earlier micro-batches")
     optimizer_passes: float = _is(0, "over the data of the optimizer in a step; 0 leaves its time out")
-    expert_passes: float = _is(1, "of token permutation and expert activations")
+    expert_passes: float = _is(1, "of token permutation and expert activations", of_experts=True)
     expert_bias_passes: float = _is(
-        1, "the same with biases of experts: added one by one, router weights in fp32, activation not fused"
+        1,
+        "the same with biases of experts: added one by one, router weights in fp32, activation not fused",
+        of_experts=True,
     )
     conv_passes: float = _is(1, "of the causal convolution of linear attention")
     scan_passes: float = _is(1, "of its scan, relative to what its kernels read and write")
@@ -156,7 +164,9 @@ class Collectives:
     bucket_per_rank: float = _is(0, "the same for each rank that shares them")
     skew_seconds: float = _is(0, "wait of a tp collective for the slowest rank, per doubling of ranks", "s")
     gathers_operands: bool = _is(False, "tokens are cast to the product's precision before the tp all-gather")
-    node_copies: bool = _is(False, "a token for several experts of a domain crosses the network once")
+    node_copies: bool = _is(
+        False, "a token for several experts of a domain crosses the network once", of_experts=True
+    )
     rail_forwarding: float = _is(1, "share of traffic between rails forwarded inside the domain (NCCL's PXN)")
     transfers_scattered: float = _is(
         0,
@@ -172,9 +182,11 @@ class Overlap:
 
     tp_exposed: float = _is(1, "exposed share of tensor-parallel communication")
     tp_overlapped: float = _is(1, "the same if a plan overlaps it with products")
-    ep_exposed: float = _is(1, "exposed share of expert-parallel communication")
+    ep_exposed: float = _is(1, "exposed share of expert-parallel communication", of_experts=True)
     ep_overlapped: float = _is(
-        1, "the same if a plan overlaps it with the work of another micro-batch, where that is long enough"
+        1,
+        "the same if a plan overlaps it with the work of another micro-batch, where that is long enough",
+        of_experts=True,
     )
     pp_exposed: float = _is(
         1, "share of a transfer between stages that blocks both ends for every micro-batch"
@@ -293,12 +305,22 @@ class Host:
     unfused_softmax_launches: float = _is(
         0, "more operations issued in each direction where Megatron-LM's fused softmax does not apply"
     )
-    sync_seconds: float = _is(0, "wait of a layer with experts until the host knows its experts' tokens", "s")
+    sync_seconds: float = _is(
+        0, "wait of a layer with experts until the host knows its experts' tokens", "s", of_experts=True
+    )
     expert_dispatch_seconds: float = _is(
         0,
         "launch overhead of a layer with dropless experts in both directions, beside that of its operations; "
         "0 if it is captured in a graph",
         "s",
+        of_experts=True,
+    )
+    expert_product_seconds: float = _is(
+        0,
+        "launch overhead of a product of one expert and of the elementwise kernels beside it, where experts "
+        "run one after the other",
+        "s",
+        of_experts=True,
     )
     microbatch_seconds: float = _is(0, "per micro-batch besides operations: data, schedule, transfers", "s")
     step_seconds: float = _is(0, "fixed overhead of a step: data, logging, the optimizer's launches", "s")
@@ -390,6 +412,8 @@ def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:
 
 
 ASSUMPTIONS: Final[Mapping[str, Field[Any]]] = _by_path(Assumptions)  # path -> type, default, meaning, unit
+# those of the code of a layer of experts
+OF_EXPERTS: Final = frozenset(path for path, item in ASSUMPTIONS.items() if item.metadata["of_experts"])
 
 PAPER: Final = Assumptions(name="paper")
 ERRATA: Final[dict[int, dict[str, Any]]] = {  # erratum of the published results -> values it changes

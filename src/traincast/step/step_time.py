@@ -187,7 +187,9 @@ class _Pace(NamedTuple):
 
 def paced_by_host(assumed: Assumptions) -> bool:
     """Return whether a device may wait for the host to issue its passes."""
-    return nonzero(assumed.host.dispatch_seconds) or nonzero(assumed.host.expert_dispatch_seconds)
+    host = assumed.host
+    seconds = (host.dispatch_seconds, host.expert_dispatch_seconds, host.expert_product_seconds)
+    return any(map(nonzero, seconds))
 
 
 def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pace:

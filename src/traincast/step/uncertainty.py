@@ -95,6 +95,7 @@ class Evidence:
     """What the runs have that constants are fitted to."""
 
     stacks: frozenset[str]  # software
+    experts: frozenset[str]  # the same of runs of mixtures of experts, whose code of experts they run
     layers: frozenset[str]  # what mixes tokens in their layers (`Kind.mixing`)
     precisions: Mapping[str, frozenset[str]]  # accelerator → precisions of its runs
     kin: frozenset[str]  # accelerators of a generation of which one has runs
@@ -148,6 +149,7 @@ def errors() -> Errors:
     dense, moe = ({name: Span(**span) for name, span in measured[kind].items()} for kind in ("dense", "moe"))
     evidence = Evidence(
         stacks=frozenset(measured["stacks"]),
+        experts=frozenset(measured["experts"]),
         layers=frozenset(measured["layers"]),
         precisions={name: frozenset(runs) for name, runs in measured["precisions"].items()},
         kin=frozenset(measured["kin"]),
@@ -238,7 +240,7 @@ class ErrorCase:
         """Return the distances in each of `FIRSTS`: 1 for what no measured run has; of layers a share."""
         runs = evidence.precisions.get(self.accelerator)
         return (
-            float(self.stack not in evidence.stacks),
+            float(self.stack not in (evidence.experts if self.moe else evidence.stacks)),
             float(runs is None),
             float(runs is None and self.accelerator not in evidence.kin),
             float(runs is not None and self.precision not in runs),
@@ -292,9 +294,10 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
 def outside_measured_range(case: ErrorCase) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = errors(), "mixture-of-experts run" if case.moe else "dense run"
+    of_experts = " of experts" if case.moe else ""
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
     words = {
-        "new_stack": f"software without a run that constants are fitted to ({case.stack})",
+        "new_stack": f"software without a run{of_experts} that constants are fitted to ({case.stack})",
         "new_accelerator": f"accelerator without a measured run ({case.accelerator})",
         "new_generation": "no accelerator of its generation has one",
         "new_precision": f"precision without a measured run on {case.accelerator} ({case.precision})",

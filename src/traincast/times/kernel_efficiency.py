@@ -49,7 +49,10 @@ def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
     padded = tiles * rows * columns / (product.batch * m * n)
     if gpu.processors is None or not assumed.kernels.wave_loss:
         return padded
-    waves = tiles * (rows * columns / (aspect * assumed.kernels.tile**2)) / gpu.processors
+    together = tiles
+    if product.layout == "grouped" and not assumed.kernels.groups_experts:
+        together = tiles / product.batch  # each expert's product fills the multiprocessors by itself
+    waves = together * (rows * columns / (aspect * assumed.kernels.tile**2)) / gpu.processors
     return padded * (1 + assumed.kernels.wave_loss * (ceil(waves) / waves - 1))
 
 

@@ -20,7 +20,7 @@ from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.nccl import achieved_bandwidth
 from traincast.times.overlap import exposed_time, panelled
 from traincast.times.process_groups import AnyPlacement, Group, Placement, is_group
-from traincast.times.roofline import arithmetic, exposed_memory
+from traincast.times.roofline import arithmetic, expert_products, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")
 CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
@@ -221,12 +221,16 @@ class OperationTimer:
         return seconds
 
     def _dispatch(self, work: PassCount) -> Column:
-        """Return the time of the host to launch the kernels and collectives of a pass [s]."""
+        """Return the time of the host to launch the kernels and collectives of a pass [s].
+
+        Products of experts that are not grouped it launches one by one.
+        """
         host = self.assumed.host
+        of_experts = host.expert_product_seconds * expert_products(work, self.assumed)
         if not nonzero(host.dispatch_seconds):
-            return 0.0
+            return of_experts
         collectives = total(is_group(self.placement.group(call.over).members) for call in work.collectives)
-        return host.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
+        return host.dispatch_seconds * (work.launches * bool(work.kernels) + collectives) + of_experts
 
 
 class LeastTimer(OperationTimer):

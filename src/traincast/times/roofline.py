@@ -26,7 +26,7 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
     if assumed.kernels.burst_seconds:
         matrix = burst(matrix, gpu, assumed)
     vector = work.flops("vector") / (assumed.kernels.vector_efficiency * gpu.vector_flops)
-    seconds = assumed.kernels.launch_seconds + matrix + vector
+    seconds = _launch_overhead(work, assumed) + matrix + vector
     if any(kernel.unit == "low" for kernel in work.kernels):
         efficiency = assumed.kernels.low_precision_efficiency * recipe.reduced_rate
         low = efficiency * _sustained_share(recipe.rate, gpu, assumed) * gpu.peak(recipe.rate)
@@ -35,12 +35,20 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
 
 
 def _launch_overhead(work: PassCount, assumed: Assumptions) -> Column:
-    """Return the launch overhead of the kernels of a pass, their start and end included [s]."""
-    return (
-        assumed.attention.launch_seconds
-        if _is_fused_attention(work, assumed)
-        else assumed.kernels.launch_seconds
-    )
+    """Return the launch overhead of the kernels of a pass, their start and end included [s].
+
+    Products of experts that are not grouped start and end one after the other.
+    """
+    if _is_fused_attention(work, assumed):
+        return assumed.attention.launch_seconds
+    return assumed.kernels.launch_seconds * expert_products(work, assumed, otherwise=1.0)
+
+
+def expert_products(work: PassCount, assumed: Assumptions, otherwise: float = 0.0) -> Column:
+    """Return how many products of experts a pass runs one after the other; `otherwise` if it runs none so."""
+    if assumed.kernels.groups_experts:
+        return otherwise
+    return next((product.batch for product in work.gemms if product.layout == "grouped"), otherwise)
 
 
 def _is_fused_attention(work: PassCount, assumed: Assumptions) -> bool:

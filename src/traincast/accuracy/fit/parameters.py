@@ -9,8 +9,14 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from traincast.catalog.documents import catalogue, catalogue_entry
-from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, with_fitted_values
-from traincast.core.assumptions import ASSUMPTIONS, Assumptions
+from traincast.catalog.software_stacks import (
+    DEFAULT_STACK,
+    resolve,
+    same_experts,
+    stack_file,
+    with_fitted_values,
+)
+from traincast.core.assumptions import ASSUMPTIONS, OF_EXPERTS, Assumptions
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.quantities import Floats, figure_specs
 from traincast.core.system import Accelerator, System, Tier
@@ -143,14 +149,17 @@ def touching_system(parameters: tuple[Parameter, ...], system: System) -> tuple[
 def touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, ...]:
     """Return the indices of the parameters that apply to a stack.
 
-    A value of a stack holds for stacks based on it unless their file or a parameter of theirs overrides it.
+    A value of a stack holds for stacks based on it unless their file or a parameter of theirs overrides it;
+    of a layer of experts only for those that run the same code of it.
     """
     chain = _based_on_chain(stack)
+    experts = same_experts(chain[0][0])
     fitted = {(name, item.field) for item in parameters if item.home == "stack" for name in item.of}
     indices = []
     for i, item in enumerate(parameters):
         if item.of_software:
-            setting = (name for name, own in chain if (name, item.field) in fitted or item.field in own)
+            links = [link for link in chain if link[0] in experts] if item.field in OF_EXPERTS else chain
+            setting = (name for name, own in links if (name, item.field) in fitted or item.field in own)
             owner = next(setting, None)
             if owner in item.of if item.home == "stack" else owner is None:
                 indices.append(i)

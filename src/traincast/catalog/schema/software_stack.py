@@ -25,12 +25,14 @@ class StackFile(AssumptionsFile):
     """Keys of the file of a software stack besides the paths of assumptions.
 
     `framework` is the matching search space, `year` the year of the software, `based_on` the stack whose
-    values apply where the file has none.
+    values apply where the file has none. Values of the code of a layer of experts do only if
+    `inherits_experts` says that it is the same code.
     """
 
     framework: Text
     year: int
     based_on: Text | None = None
+    inherits_experts: StrictBool = False
 
 
 _TYPES: Final[dict[Any, Any]] = {bool: StrictBool, float: Number, int: Number}  # of others, words

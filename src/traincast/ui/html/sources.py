@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from traincast.catalog import software_stacks as stacks
 from traincast.catalog.software_stacks import DEFAULT_STACK
-from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
+from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, OF_EXPERTS, PAPER, Assumptions
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
@@ -109,6 +109,8 @@ def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
     file = stacks.calibrated_file() if name == CALIBRATED else stacks.stack_file(name)
     if name != CALIBRATED:
         yield from _stack_values(getattr(file, "based_on", None) or CALIBRATED)
+        if not file.inherits_experts:
+            yield from ((path, of) for path, of in _stack_values(CALIBRATED) if path in OF_EXPERTS)
     for path, value in file.changes().items():
         entry = getattr(file, path)
         basis = getattr(entry, "basis", None)
