@@ -1,13 +1,15 @@
 """Sentences about plans: what one is, how far it exceeds memory, what makes it fit, how two compare."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIES
 from traincast.core.plan import Plan
+from traincast.core.system import Tier
 from traincast.core.units import count_of, gib, number_text, seconds, signed
+from traincast.operations.operation import Axis
 from traincast.planner.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
 from traincast.times.process_groups import Placement
@@ -15,7 +17,7 @@ from traincast.times.process_groups import Placement
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
 MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit
 MAX_KNOBS_COMPARED: Final = 4  # in which two plans differ; with more the whole plan is said
-LARGEST_NODE: Final = 16  # accelerators; a larger fast domain is no single machine
+LARGEST_NODE: Final = 16  # accelerators; a larger domain is no single machine
 SHARDED: Final = {  # by stage of ZeRO, over data-parallel ranks
     0: "nothing sharded over them",
     1: "distributed optimizer",
@@ -54,31 +56,42 @@ def label(component: str, *plans: Plan) -> str:
     return COMPONENT_NAMES.get(component, component)
 
 
-def in_words(plan: Plan, domain: int) -> str:
-    """Say what a placed plan is, on a machine with fast domains of so many accelerators."""
-    large = f"fast domain of {domain:,}", f"fast domains of {domain:,}"
-    return ", ".join(_parts(plan, *(("node", "nodes") if domain <= LARGEST_NODE else large)))
+def in_words(plan: Plan, tiers: Sequence[Tier]) -> str:
+    """Say what a placed plan is, on a network of some tiers.
+
+    The largest domain of at most `LARGEST_NODE` accelerators is a node. A smaller one, such as that of the two
+    dies of a package, has the name of its tier.
+    """
+    return ", ".join(_parts(plan, tiers))
 
 
-def _parts(plan: Plan, domain: str, domains: str) -> Iterator[str]:
-    def where(degree: int, fast: int | None) -> str:
-        inside = fast or 1
-        return f"inside a {domain}" if inside == degree else f"over {degree // inside} {domains}"
+def _parts(plan: Plan, tiers: Sequence[Tier]) -> Iterator[str]:
+    placement = Placement(plan.columns(), tiers)
+    sizes = [int(tier.used or tier.size or 1) for tier in tiers[:-1]]
+    outer = max((i for i, size in enumerate(sizes) if size <= LARGEST_NODE), default=None)
+    node = 0 if outer is None else outer
+    large = f"fast domain of {sizes[node]:,}", f"fast domains of {sizes[node]:,}"
+    domain, domains = large if outer is None else ("node", "nodes")
+
+    def where(axis: Axis, degree: int) -> str:
+        near = [int(members) for members in placement.group(axis).near[: node + 1]]
+        if node and near[0] == degree:
+            return f"inside a domain of {tiers[0].name}"
+        return f"inside a {domain}" if near[node] == degree else f"over {degree // near[node]} {domains}"
 
     if plan.tp_kind == "summa":
         yield f"SUMMA tensor parallel on a grid of {plan.tp2} × {plan.tp}"
     elif plan.tp > 1:
         without = "" if plan.sp else " without sequence parallelism"
-        yield f"{plan.tp}-way tensor parallel {where(plan.tp, plan.fast_tp)}{without}"
+        yield f"{plan.tp}-way tensor parallel {where('tp', plan.tp)}{without}"
     if plan.cp > 1:
-        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {where(plan.cp, plan.fast_cp)}"
+        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {where('cp', plan.cp)}"
     if plan.pp > 1:
         chunks = f" of {count_of(plan.vp, 'chunk')}" if plan.vp > 1 else ""
         schedule = "" if plan.schedule == DEFAULTS["schedule"] else f" ({plan.schedule})"
         yield f"{plan.pp} pipeline stages{chunks}{schedule}"
     if plan.ep > 1:
-        fast = int(Placement(plan.columns(), ()).group("ep").near[0])
-        yield f"{plan.ep}-way expert parallel {where(plan.ep, fast)}"
+        yield f"{plan.ep}-way expert parallel {where('ep', plan.ep)}"
     yield count_of(plan.dp, "replica")
     if (holders := plan.dp * plan.cp) > 1:
         within = f" within each of {plan.replicas} groups" if 1 < plan.replicas < holders else ""

@@ -382,7 +382,7 @@ class Found:
 
     def _described(self, answer: Answer) -> "DescribedPlan":
         plan, est = answer
-        words = in_words(plan, self.system.fast_domain)
+        words = in_words(plan, self.system.tiers)
         figures = plan, est.step_seconds, est.memory_bytes, words, est.fits_probability
         return DescribedPlan(est.strategy, *figures)
 

@@ -135,7 +135,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     knobs = " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
     without = f", without its {est.model.left_out}" if est.model.left_out else ""
     yield title_line(f"{_kind(result)}: {knobs}{without}")
-    yield from paragraphs(f"  in words: {in_words(plan, result.system.fast_domain)}.")
+    yield from paragraphs(f"  in words: {in_words(plan, result.system.tiers)}.")
     time = seconds(est.step_seconds)
     if est.interval is not None:
         time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
@@ -173,7 +173,7 @@ def recommendation(result: "Found") -> list[str]:
     """Return the recommended plan in words, and why it is recommended; empty where nothing fits."""
     if result.recommendation is None:
         return []
-    lines = [f"{_kind(result)}: {in_words(result.recommendation.plan, result.system.fast_domain)}."]
+    lines = [f"{_kind(result)}: {in_words(result.recommendation.plan, result.system.tiers)}."]
     return [*lines, result.recommendation.reason] if result.recommendation.reason else lines
 
 
