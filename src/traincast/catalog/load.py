@@ -115,6 +115,7 @@ def _read_system(name_or_path: str | Path) -> System:
         tiers=tuple(
             Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network
         ),
+        calibrated_to=file.calibrated_to or "",
         software=tuple(Software(part.stack, tuple(_values(part).items())) for part in file.software or ()),
         sources=_sources(file),
         **_values(file),

@@ -306,6 +306,7 @@ class System(ColumnsEqual):
         FigureSpec("sequence/s", "sequences that the input pipeline delivers for one accelerator"),
     ] = None
     software: tuple[Software, ...] = ()  # assumptions of software stacks fitted on this system
+    calibrated_to: str = ""  # the measurements of a site that its figures are fitted to, in words
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # of each figure
 
     def __post_init__(self) -> None:

@@ -135,7 +135,7 @@ class StepEstimate(Generic[Figure]):
 
     @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:
-        """Interval of 90 % of measured step times, low and high [s]; None where errors are not known."""
+        """90 % interval of the step time, low and high [s]; None where errors are not known."""
         if not self.assumptions.errors_known:
             return None
         low, high = interval(self.step.seconds, self.case)

@@ -279,7 +279,7 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
 
 
 def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
-    """Return the interval that holds 90 % of measured times of such a prediction [s].
+    """Return the 90 % interval of a predicted time [s].
 
     What a prediction leaves out takes time, so that it reaches further above than below.
 

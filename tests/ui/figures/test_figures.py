@@ -344,6 +344,41 @@ def test_contour_draws_the_table(swept, every):
     assert tops == ["Peak of the vector units [TFLOP/s]"] * 2
 
 
+def three_axes(most):
+    """A study over capacity, bandwidth of the memory, and as many bandwidths of the network."""
+    return run(
+        define(
+            models=[MODEL],
+            systems=[machine()],
+            gpus=(16,),
+            strategies=["1d"],
+            vary=[
+                {HBM: [4e9, 8e9, 32e9]},
+                {BANDWIDTH: [1e11, 1e12]},
+                {"network.1.bandwidth": [1e9 * 2**i for i in range(most)]},
+            ],
+        )
+    ).frame
+
+
+def test_contour_of_a_further_axis_has_a_panel_for_each_of_its_values():
+    """Not the best of them: each panel has the days of the table's rows with its value, as its title says."""
+    table = three_axes(2)
+    figure = figures.contour(table, HBM, BANDWIDTH, 16)
+    titled = [ax for ax in figure.axes if ax.get_title()]
+    assert [ax.get_title().split("\n")[1].rpartition(": ")[2] for ax in titled] == ["1 GB/s", "2 GB/s"]
+    parts = figures.study._by_further_fields(table.filter(pl.col("rank") == 1), HBM, BANDWIDTH)
+    slow, fast = (figures.study._fastest_grid(part, HBM, BANDWIDTH, "training_days")[2] for _, part in parts)
+    assert np.nanmax(slow - fast) > 0
+    for (_, part), bandwidth in zip(parts, (1e9, 2e9), strict=True):
+        assert part["network.1.bandwidth"].unique().to_list() == [bandwidth]
+
+
+def test_contour_refuses_more_values_of_a_further_axis_than_panels():
+    with pytest.raises(tc.InputError, match=r"network\.1\.bandwidth \(7 values\).*more than 6 panels"):
+        figures.contour(three_axes(7), HBM, BANDWIDTH, 16)
+
+
 def test_contour_where_nothing_fits(swept):
     figure = figures.contour(
         swept.with_columns(pl.lit(None, pl.Float64).alias("training_days")), HBM, BANDWIDTH, 4

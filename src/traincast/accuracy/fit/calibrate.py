@@ -164,10 +164,11 @@ class Calibration(Result, eq=False, repr=False):
         """
         path = Path(path)
         check_output(path, force, (".yaml", ".yml"))
-        source = f"fitted to {self.measured.counts()} of this site, {date.today().isoformat()}"
-        constants = [replace(constant, source=source) for constant in self.determined]
+        measurements = f"{self.measured.counts()} of this site, {date.today().isoformat()}"
+        constants = [replace(constant, source=f"fitted to {measurements}") for constant in self.determined]
         title = f"{self.system}, calibrated to measurements of this site"
-        write_system(path, system_with(self.system, constants, path.stem, title))
+        document = system_with(self.system, constants, path.stem, title)
+        write_system(path, document | {"calibrated_to": measurements})
 
 
 def _mean(residuals: Floats | None) -> float | None:

@@ -113,6 +113,7 @@ class SystemKeys(File):
     accelerator: AcceleratorPart
     network: tuple[TierPart, ...]
     software: tuple[SOFTWARE, ...] | None = None
+    calibrated_to: Text | None = None
 
     @field_validator("accelerator", mode="before")
     @classmethod

@@ -315,7 +315,7 @@ class Designs:
         return [self._plans[row] for row in rows]
 
     def intervals(self, rows: Sequence[int]) -> Floats:
-        """Return where 90 % of measured times of the workload lie, shape (rows, low and high) [h].
+        """Return the 90 % interval of the time of the workload, shape (rows, low and high) [h].
 
         Errors of the models are taken to be the same way; without known errors both are the time predicted.
         """

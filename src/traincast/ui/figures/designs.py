@@ -175,8 +175,8 @@ def binding_map(found: "Designs") -> Figure:
 DRAWN: Final = (  # name, title, function and caption
     (
         "front", "Time and cost", cost_front,
-        "Every machine within the limits. Bars: where 90% of measured times lie, and the cost where all "
-        "prices are at either end of their range.",
+        "Every machine within the limits. Bars: the 90% interval of the time, and the cost where all prices "
+        "are at either end of their range.",
     ),
     (
         "prices", "What prices change", price_tornado,

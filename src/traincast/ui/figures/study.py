@@ -28,6 +28,8 @@ MICROBATCHES: Final = "micro-batches"
 MAX_VALUES_LISTED: Final = 8
 MAX_LINES: Final = 8  # of a panel
 LONG_STEP: Final = 100.0  # written without digits after the point [s]
+MAX_PANELS: Final = 6  # of a contour, for each number of GPUs: values of fields varied besides its two
+MAX_PANELS_BESIDE: Final = 3
 MAX_TICKS: Final = 7  # of numbers of GPUs in a panel
 MIN_SHARE_WRITTEN: Final = 6.0  # of a component in figures [%]
 MIN_SHARE_LISTED: Final = 0.05  # of a component that the legend names [%]
@@ -334,9 +336,14 @@ def contour(
 ) -> Figure:
     """Draw contours of a result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
 
-    The table is of one model and batch; strategies, systems and other fields are optimised over. Each number
-    of GPUs is a panel, `marks` are machines to mark, and a field that varied together with x or y gets the
-    axis opposite.
+    The table is of one model and batch; strategies and systems are optimised over. Each number of GPUs is a
+    panel, and each value of a further field that varies; `marks` are machines to mark, and a field that varied
+    together with x or y gets the axis opposite.
+
+    Raises
+    ------
+    InputError
+        If the table lacks what is asked for, or varies more fields than panels can show.
     """
     rows = best_rows(frame, "contour", "model", "gbs")
     for name in (x, y, value):
@@ -345,24 +352,67 @@ def contour(
             raise unknown_name_error("column", name, known)
     sizes = [gpus] if isinstance(gpus, int) else list(gpus)
     _check_fields(rows, x, y, sizes)
-    grids = [_fastest_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]
+    parts = [(n, *part) for n in sizes for part in _by_further_fields(rows.filter(pl.col("gpus") == n), x, y)]
+    grids = [_fastest_grid(part, x, y, value) for _, _, part in parts]
     levels = _contour_levels(np.concatenate([z.ravel() for _, _, z in grids]))
-    width = style.COLUMN + 1.2 if len(sizes) == 1 else None
-    figure, axes = style.panels(len(sizes), width, height=3.4, sharey=True)
-    filled = [_draw_panel(ax, grid, levels) for ax, grid in zip(axes, grids, strict=True)]
-    for ax, n in zip(axes, sizes, strict=True):
-        ax.set_title(f"{rows['model'][0]}, {n:,} GPUs")
+    columns = min(len(parts), MAX_PANELS_BESIDE)
+    width = style.COLUMN + 1.2 if columns == 1 else style.PAGE * columns / 2
+    lines = -(len(parts) // -columns)
+    figure, axes = style.axes_of((width, 3.4 * lines), lines, columns, sharex=True, sharey=True)
+    drawn = axes.ravel()[: len(parts)]
+    for ax in axes.ravel()[len(parts) :]:
+        ax.set_axis_off()
+    filled = [_draw_panel(ax, grid, levels) for ax, grid in zip(drawn, grids, strict=True)]
+    for ax, (n, further, _) in zip(drawn, parts, strict=True):
+        ax.set_title("\n".join((f"{rows['model'][0]}, {n:,} GPUs", *further)))
         ax.set_xlabel(style.label(x))
         _mark_systems(ax, x, y, marks)
         _add_opposite_axis(ax, rows, x, y, "top")
-    _add_opposite_axis(axes[-1], rows, y, x, "right")
-    axes[0].set_ylabel(style.label(y))
-    about = [", ".join(unique(rows, name)) for name in ("system", "strategy")]
-    figure.suptitle(f"{about[0]} but for the figures varied, {about[1]}", fontsize=7)
-    if drawn := [contours for contours in filled if contours is not None]:
+    for line in axes:
+        line[0].set_ylabel(style.label(y))
+    _add_opposite_axis(drawn[-1], rows, y, x, "right")
+    systems, strategies = unique(rows, "system"), unique(rows, "strategy")
+    about = ", ".join((f"{_best_of(systems)} but for the figures varied", _best_of(strategies)))
+    figure.suptitle(about, fontsize=7)
+    if known_levels := [contours for contours in filled if contours is not None]:
         look: dict[str, Any] = {"label": style.label(value), "format": "%g", "ticks": levels, "pad": 0.02}
-        figure.colorbar(drawn[0], ax=axes, **look).ax.tick_params(labelsize=7)
+        figure.colorbar(known_levels[0], ax=axes.ravel().tolist(), **look).ax.tick_params(labelsize=7)
     return figure
+
+
+def _best_of(names: Sequence[str]) -> str:
+    """Say which systems or strategies a figure shows: of several the fastest at each point."""
+    return names[0] if len(names) == 1 else f"the fastest of {', '.join(names)}"
+
+
+def _by_further_fields(rows: pl.DataFrame, x: str, y: str) -> list[tuple[list[str], pl.DataFrame]]:
+    """Return the rows of each value of the fields varied besides x and y, after words that say the values.
+
+    Fields that x or y determine, having varied together with it, are none of them.
+    """
+    fields = [
+        name
+        for name in rows.columns
+        if COLUMNS[name].kind == "figure"
+        and name not in (x, y)
+        and rows[name].n_unique() > 1
+        and all(rows.select(axis, name).unique().height > rows[axis].n_unique() for axis in (x, y))
+    ]
+    if not fields:
+        return [([], rows)]
+    values = rows.select(fields).unique(maintain_order=True).sort(fields)
+    if len(values) > MAX_PANELS:
+        names = " and ".join(f"{name} ({rows[name].n_unique()} values)" for name in fields)
+        problem = f"the table varies {names} besides {x} and {y}, more than {MAX_PANELS} panels can show"
+        raise InputError("contour", [f"{problem}: study fewer values, or give --x and --y of other fields"])
+    parts = []
+    for of_part in values.iter_rows(named=True):
+        said = []
+        for name, number in of_part.items():
+            title, _, unit = style.label(name).rstrip("]").partition(" [")
+            said.append(f"{title}: {style.in_unit(name, number):.4g} {unit}".strip())
+        parts.append((said, rows.filter(*(pl.col(name) == number for name, number in of_part.items()))))
+    return parts
 
 
 def _check_fields(rows: pl.DataFrame, x: str, y: str, sizes: Sequence[int]) -> None:

@@ -53,7 +53,7 @@ def _summary(found: "Designs") -> Tiles:
     row = found.cheapest
     time, *ends = (number_text(hours / 24, 3) for hours in (found.hours[row], *found.intervals([row])[0]))
     is_known = len(set(ends)) > 1
-    interval = f"{' to '.join(ends)}, 90% of measured times" if is_known else "no interval is known"
+    interval = f"{' to '.join(ends)}, 90% interval" if is_known else "no interval is known"
     yield "Time", f"{time} days", interval
     yield "Cost", f"${large(found.cost[row])}", f"{found.gpus[row]:,.0f} GPUs"
     yield "Energy", rate(found.energy[row] * 1e3, "Wh"), rate(found.kilowatts[row] * 1e3, "W")

@@ -199,10 +199,10 @@ def _uncertainty(est: Estimate) -> dict[str, Any]:
     """Return intervals, and in which respects the plan lies outside of measured runs."""
     interval = None
     if est.interval is not None:
-        ends = " and ".join(seconds(float(end)) for end in est.interval)
+        ends = " to ".join(seconds(float(end)) for end in est.interval)
         probability = probability_text(est.fits_probability or 0)
         interval = [
-            ("Time of a step", f"90% of measured times of such predictions lie within {ends}"),
+            ("Time of a step", f"90% interval: {ends}"),
             ("Memory", f"the plan fits with a probability of {probability}"),
         ]
     idealised = not est.assumptions.kernels.sustained_rates

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traincast.core.assumptions import from_dict
+from traincast.core.errors import InputError
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
@@ -117,7 +118,10 @@ def _figures(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str
     if len(axes) > 1:
         value, gpus = "training_days" if has_days else "step_seconds", int(max(rows["gpus"]))
         for number, model in models:
-            figure = contour(rows.filter(pl.col("model") == model), axes[0], axes[1], gpus, value)
+            try:
+                figure = contour(rows.filter(pl.col("model") == model), axes[0], axes[1], gpus, value)
+            except InputError:  # more values of further axes than panels
+                continue
             meaning = COLUMNS[value].meaning.capitalize()
             caption = f"{meaning} at the best plan: {model} on {gpus:,} GPUs over two figures."
             yield f"contour-{number}", f"Over the sweep: {model}", figure, caption
@@ -186,5 +190,5 @@ def _uncertainty(rows: pl.DataFrame) -> Iterator[str]:
     error = (known["step_seconds_high"] / known["step_seconds"] - 1).to_numpy()
     fits = known["fits_probability"].to_numpy()
     within = f"{error.min():.0%} to {error.max():.0%}"
-    yield f"90% of measured times lie within {within} of such predictions, by point."
+    yield f"The 90% interval of a time is within {within} of it, by point."
     yield f"The best plans fit with probabilities of {fits.min():.0%} to {fits.max():.0%}."

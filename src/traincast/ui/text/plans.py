@@ -201,10 +201,17 @@ def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = Tr
     if est.assumptions.name == PAPER.name == usual_assumptions(model, est.system):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
-        lines.append("times are calibrated to published runs; 90% of others lie in the interval")
+        lines.append(f"times are calibrated to {calibration(est.system)}")
     elif timed and not est.assumptions.kernels.sustained_rates:
         lines.append("times are those of an idealised machine, not calibrated to a real one")
     return lines
+
+
+def calibration(system: System) -> str:
+    """Return what times on a system are calibrated to, in words; the interval is of published runs either way."""
+    if system.calibrated_to:
+        return f"{system.calibrated_to}; the 90% interval is that of published runs"
+    return "published runs, with a 90% interval"
 
 
 def _gpu_hour_price(result: "Found", measures: Metrics) -> float | None:
@@ -333,7 +340,7 @@ def _spread_text(estimates: Sequence[Estimate]) -> str:
     """Return by how much measured steps may be off."""
     ends = [est.interval[1] / est.step_seconds - 1 for est in estimates if est.interval is not None]
     low, high = f"{min(ends):.0%}", f"{max(ends):.0%}"
-    return f"90% of measured ones within ±{high if low == high else f'{low} to {high}'}"
+    return f"90% interval within ±{high if low == high else f'{low} to {high}'}"
 
 
 def _cell(family: Family, name: str) -> str:

@@ -42,7 +42,7 @@ export function brief({ plans: [recommended], feasible }) {
 function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: high }) {
   const [size, letter] = prefix(time);
   const interval = low
-    ? `${fixed(low / size)} to ${fixed(high / size)} ${letter}s in 90% of measured runs`
+    ? `${fixed(low / size)} to ${fixed(high / size)} ${letter}s, 90% interval`
     : "on an idealised machine, not calibrated";
   const value = h("strong", fixed(time / size, 4), h("span.unit", `${letter}s`));
   return h("p.step", value, h("span.of", "a step"), h("span.of", interval));

@@ -61,7 +61,7 @@ function differences([a, b], catalog, capacity) {
   const ratio = (...row) => both(...row).with(3, change(b[row[1]] / a[row[1]] - 1));
   const rows = [
     ratio("step", "step_seconds", (value) => seconds(value, 4)),
-    a.step_seconds_low && ["90% of measured runs", range(a), range(b), ""],
+    a.step_seconds_low && ["90% interval", range(a), range(b), ""],
     ratio(`memory of ${gib(capacity)}`, "memory_bytes", gib),
     a.fits_probability !== undefined && both("fits", "fits_probability", chance),
     ratio("token/s of a GPU", "tokens_per_second_per_gpu", (value) => number(value, 4)),

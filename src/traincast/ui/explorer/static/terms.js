@@ -6,7 +6,7 @@ const MEMORY = "memory of the fullest GPU, against what a GPU has";
 const MFU = "model FLOPs utilisation: the model's arithmetic against the peak of the GPUs";
 const MEANINGS = {
   step: "time of one optimizer step",
-  "90%": "the interval in which 90% of measured steps lie",
+  "90%": "the 90% interval of the time, from errors of predictions against measured runs",
   memory: MEMORY,
   Memory: MEMORY,
   fits: "probability that the plan fits in memory, from errors against measured memory",
