@@ -212,6 +212,55 @@ def test_the_machine_is_drawn_where_its_figures_come_after_the_page(opened):
     page.get_by_label("Memory capacity", exact=True).wait_for()
 
 
+def test_no_slider_writes_the_figure_of_the_machine_before(opened):
+    """A DGX B200 has 8 TB/s; until its figures are there the sliders are those of the H100, of 3.35 TB/s."""
+    page = opened(SMALL)
+    held = []
+    page.route("**/api/system*", lambda route: held.append(route))
+    slider = page.get_by_role("slider", name="Memory bandwidth")
+    slider.focus()
+    page.get_by_label("System", exact=True).select_option("dgx-b200")
+    page.evaluate("() => document.querySelector('input[id=\"figure-accelerator.hbm_bandwidth\"]').focus()")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('#figures').inert", timeout=20000)
+    assert not [name for name in query(page) if name.startswith("accelerator.")]
+    assert page.locator("#figures-reset").is_disabled()
+    held[0].continue_()
+    page.wait_for_function("() => !document.querySelector('#figures').inert")
+    settled(page)
+    assert page.get_by_label("Memory bandwidth", exact=True).get_attribute("aria-valuetext").startswith("8")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    settled(page)
+    assert 8e12 < float(query(page)["accelerator.hbm_bandwidth"]) < 8.5e12
+
+
+def test_the_old_answer_is_dimmed_while_a_new_one_is_searched(opened):
+    page = opened(SMALL)
+    opacity = """() => ["#headline", "#plans", "#time"]
+        .map((part) => getComputedStyle(document.querySelector(part)).opacity).join(" ")"""
+    assert page.evaluate(opacity) == "1 1 1"
+    held = []
+    page.route("**/api/search", lambda route: held.append(route))
+    page.get_by_label("GPUs", exact=True).fill("32")
+    page.wait_for_function(f"() => ({opacity})() === '0.55 0.55 0.55'", timeout=20000)
+    page.wait_for_function("() => document.querySelector('#bar').classList.contains('stale')")
+    page.wait_for_timeout(500)  # an animation frame and the delay of a slow search
+    held[0].continue_()
+    page.unroute("**/api/search")
+    settled(page)
+    page.wait_for_function(f"() => ({opacity})() === '1 1 1'")
+
+
+def test_a_cancelled_search_leaves_the_old_answer_dimmed(opened):
+    page = opened(SMALL)
+    page.route("**/api/search", lambda route: None)  # never answered
+    page.get_by_label("GPUs", exact=True).fill("32")
+    page.locator("#searching").get_by_role("button", name="Cancel").click()
+    page.locator("#trouble", has_text="cancelled").wait_for()
+    assert page.locator("#headline.stale").count() == 1
+
+
 def test_requests_to_a_busy_server_are_repeated(opened):
     page = opened(SMALL, refused=True)
     before, refusals = step(page), []

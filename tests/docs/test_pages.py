@@ -170,3 +170,20 @@ def test_generated_pages_are_up_to_date():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, (
             f"run: python tools/docs/generate.py ({name} is out of date)"
         )
+
+
+def test_bloom_was_not_trained_on_50_gbps_a_node():
+    """The figures of insights.md: its step on a node of 400 Gb/s (4 NICs of 100), and of 50 Gb/s."""
+    import traincast as tc
+    from traincast.accuracy.runs.run import bundled
+
+    run = dict(bundled())["bloom-094"]
+    slow = run.system.with_figures({"network.1.bandwidth": 12.5e9 / 8})
+    there, here = (
+        tc.estimate(run.model, system, run.plan, gbs=run.gbs, assumptions=run.stack).step_seconds
+        for system in (run.system, slow)
+    )
+    page = (ROOT / "docs/insights.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| BLOOM was trained on 50 Gb/s"))
+    said = re.findall(r"([\d.]+) s\b", row)
+    assert said == [f"{seconds:.1f}" for seconds in (run.step_seconds, there, here)]

@@ -24,9 +24,17 @@ TRANSFORMER_SHARE: Final = 1 - 0.265
 BUCKET_PARAMETERS: Final = 5e8
 
 
-def activation_bytes(b: Column, s: Column, d: Column, a: Column, l: Column) -> Column:
-    """Return the activations that a GPU saves for backward, not recomputed: b (34 s d + 5 a s²) l [byte]."""
-    return b * (34 * s * d + 5 * a * s**2) * l
+def activation_bytes(b: Column, s: Column, d: Column, l: Column) -> Column:
+    """Return the activations that a GPU saves for backward, not recomputed, attention fused: 34 b s d l [byte].
+
+    Of the source's formula, b (34 s d + 5 a s²) l, the other term is `score_bytes`.
+    """
+    return 34 * b * s * d * l
+
+
+def score_bytes(b: Column, s: Column, a: Column, l: Column) -> Column:
+    """Return what attention that is not fused, the source's, saves of its scores besides: 5 b a s² l [byte]."""
+    return 5 * b * a * s**2 * l
 
 
 def state_bytes(zero: int, P: Column, p: Column) -> Column:
@@ -85,16 +93,21 @@ def network_seconds(
     least one for each GPU. `gpus` and figures of the system may be columns that broadcast.
     """
     n = np.asarray(gpus, float)
-    buckets = np.ceil(P / BUCKET_PARAMETERS) if zero < 3 else float(layers)
 
     def seconds(kind: CollectiveKind) -> Column:
-        messages = np.maximum(n, buckets) if kind == "reduce" else buckets
+        messages = message_count(kind, zero, P, layers, n)
         curved: CollectiveKind = "reduce" if kind == "reduce" else "all-reduce"
         curve = collective_curve(curved, _group(n, system), system, assumed, data_parallel=True)
         half = 1.0 if kind in ("all-reduce", "reduce") else 0.5
         return half * messages * curve.seconds(2 * P / messages)
 
     return sum((seconds(kind) for kind in collectives(zero)), 0.0 * n)
+
+
+def message_count(kind: CollectiveKind, zero: int, P: float, layers: int, gpus: Column) -> Column:
+    """Return how many messages a collective over all parameters is sent in; of a reduce one to each owner."""
+    buckets = np.ceil(P / BUCKET_PARAMETERS) if zero < 3 else float(layers)
+    return np.maximum(gpus, buckets) if kind == "reduce" else buckets
 
 
 def _group(n: Any, system: System) -> Group:

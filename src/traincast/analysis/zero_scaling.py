@@ -21,7 +21,9 @@ from traincast.analysis.zero_formulas import (
     ZERO,
     activation_bytes,
     compute_seconds,
+    message_count,
     network_seconds,
+    score_bytes,
     state_bytes,
     sufficient_efficiency,
 )
@@ -125,7 +127,9 @@ class ScalingRow(Result):
     memory_bytes: Annotated[
         float, Doc("parameters, gradients, optimizer and activations by the source's formulas", "byte")
     ]
-    activation_bytes: Annotated[float, Doc("activations of them, nothing recomputed", "byte")]
+    activation_bytes: Annotated[
+        float, Doc("activations of them, nothing recomputed, attention fused", "byte")
+    ]
     enough_bandwidth: Annotated[
         float | None,
         Doc(
@@ -153,8 +157,22 @@ class ScalingRequest:
 
     @property
     def P(self) -> float:
-        """Weights of the layers' matrix products, 12 d² l for a GPT."""
-        return forward_flops(self.model, "megatron-full").layers / 2
+        """Parameters of the model, about 12 d² l for a GPT without its vocabulary."""
+        return float(self.model.parameters)
+
+    @property
+    def scores(self) -> float:
+        """What attention that is not fused would save besides the activations [byte]."""
+        model = self.model
+        return float(score_bytes(self.mbs, model.seq, model.heads, model.layers))
+
+    def owner_messages(self, gpus: int) -> tuple[int, int]:
+        """Return the messages of ZeRO-2's reduce on a number of GPUs, and those that its buckets make."""
+        of_kind = (
+            message_count(kind, 2, self.P, self.model.layers, gpus) for kind in ("reduce", "all-reduce")
+        )
+        owners, buckets = map(int, of_kind)
+        return owners, buckets
 
     @property
     def flops(self) -> float:
@@ -238,7 +256,7 @@ class ScalingRequest:
         if self.efficiency is not None:
             comm = comm[0] / np.array([1.0, *(self.efficiency[number] for number in self.gpus[1:])])
         model = self.model
-        activations = activation_bytes(self.mbs, model.seq, model.hidden, model.heads, model.layers)
+        activations = activation_bytes(self.mbs, model.seq, model.hidden, model.layers)
         memory = state_bytes(zero, P, n) + activations
         bandwidth = None
         if self.target is not None and self.efficiency is None:
@@ -276,7 +294,7 @@ class ScalingRecord(Result, kw_only=True):
     seq: Annotated[int, Doc("tokens of a sequence", "token")]
     mbs: Annotated[int, Doc("sequences of a GPU in an iteration", "sequence")]
     assumptions: Annotated[str, Doc("name of the assumptions")]
-    parameters: Annotated[float, Doc("weights of the layers' matrix products")]
+    parameters: Annotated[float, Doc("parameters of the model")]
     flops: Annotated[float, Doc("FLOPs of a GPU's iteration", "FLOP")]
     flops_rate: Annotated[float, Doc("sustained rate of a GPU", "FLOP/s")]
     k1: Annotated[float, Doc("share of compute time in which kernels run")]

@@ -588,7 +588,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 def test_a_column_without_room_becomes_a_line(run):
     """No word of the table is broken: the columns with the fewest values are listed below it."""
-    question = "plan qwen3-30b-a3b --system dgx-b200 --gpus 64 --framework torchtitan --seq 4096 --gbs 512"
+    question = "plan qwen3-235b-a22b --system dgx-b200 --gpus 256 --framework torchtitan"
     _, out, _ = run(question)
     table, _, rest = out.partition("\nstep: ")
     lines = table.partition("\n\n #")[2].splitlines()
@@ -690,3 +690,13 @@ def test_restarts_are_answered_for(run, tmp_path):
     )
     assert "goodput: not known without" in out
     assert "the system's failure_hours" in out.replace("\n ", "")
+
+
+def test_no_word_of_the_page_calls_an_interval_measured_runs():
+    """A plan that no measured run is like has an interval as well, of errors of predictions."""
+    folders = [Path(tc.__file__).parent / "ui", Path(tc.__file__).parent / "planner"]
+    texts = (
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".js", ".html")
+    )
+    for path in texts:
+        assert not re.search(r"90 ?% of (measured|others)", path.read_text(encoding="utf-8")), path

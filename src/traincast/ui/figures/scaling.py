@@ -102,7 +102,7 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
     """Draw memory by the source's formulas against the sequences of a GPU, on the fewest and most GPUs."""
     figure, (ax,) = style.panels(1, style.COLUMN + 1.2, height=3.4)
     model, b = request.model, np.array(BATCHES, float)
-    activations = np.asarray(activation_bytes(b, model.seq, model.hidden, model.heads, model.layers))
+    activations = np.asarray(activation_bytes(b, model.seq, model.hidden, model.layers))
     ends = {min(request.gpus): "-", max(request.gpus): "--"}
     for stage in stages:
         for gpus, dash in ends.items():

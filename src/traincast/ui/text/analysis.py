@@ -1,5 +1,6 @@
 """Terminal tables of advice, simulated steps, limits of data movement, ZeRO scaling, the paper's results."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -343,12 +344,29 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
         inside = f"{count_of(first, 'GPU')} lie inside one fast domain of {system.fast_domain:,}"
         mixed = f"eff. from there to more compares two networks; outer: speed kept from {outer:,} GPUs"
         yield from paragraphs(f"{inside}: {mixed}")
-    yield f"activations, nothing recomputed: {gib(stages[0].activations)} of the memory"
+    kept = f"activations, nothing recomputed, attention fused: {gib(stages[0].activations)} of the memory"
+    yield from paragraphs(
+        f"{kept}; attention that is not fused, the source's, saves {gib(request.scores)} more"
+    )
+    yield from paragraphs(*_owner_sentences(request, stages))
     capacity = system.accelerator.hbm_bytes
     if any(memory > capacity for stage in stages for memory in stage.memory):
         yield from paragraphs(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
     if request.target is not None:
         yield from paragraphs(*_target_sentences(request, stages))
+
+
+def _owner_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> Iterator[str]:
+    """Say why ZeRO-2 falls where it sends more, shorter messages than its buckets."""
+    most = request.gpus[-1]
+    owners, buckets = request.owner_messages(most)
+    if owners > buckets and any(stage.zero == 2 for stage in stages):
+        size = rate(2 * request.P / owners, "B")
+        yield (
+            f"ZeRO-2 reduces each gradient to its one owner, at least one message for each GPU: on {most:,} GPUs"
+            f" {owners:,} of {size} instead of {count_of(buckets, 'bucket')}, which is slower the more GPUs there"
+            " are, as the source measured on Polaris"
+        )
 
 
 def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:

@@ -18,6 +18,7 @@ const MAIN = {
 /** Draw the sliders of a system; `change(patch, settled)` is called on a move, `settled` at its end. */
 export function sliders(system, change) {
   const set = ({ path, value: usual }, value, settled) => {
+    if (byId("figures").inert) return; // a slider that had the focus before it was
     const changed = value === usual ? undefined : value;
     change(({ figures }) => ({ figures: withValue(figures, path, changed) }), settled);
   };
@@ -68,12 +69,13 @@ function slider(figure, set) {
   return row;
 }
 
-/** Show the figures of a question. */
-export function render(state, system) {
+/** Show the figures of a question; `isCurrent` is false until those of another machine are there. */
+export function render(state, system, isCurrent) {
+  byId("figures").inert = !isCurrent;
   for (const { path, value } of system.figures)
     byId(`figure-${path}`)?.parentElement.show(state.figures[path] ?? value);
   // Disabled, not removed: a change of the layout would end a drag.
-  byId("figures-reset").disabled = !Object.keys(state.figures).length;
+  byId("figures-reset").disabled = !isCurrent || !Object.keys(state.figures).length;
 }
 
 function placeOf({ low, high, scale }, value) {

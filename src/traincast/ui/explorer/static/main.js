@@ -22,6 +22,7 @@ const { catalog } = first;
 const now = {
   model: first.model,
   system: first.system,
+  systemName: first.system && first.state.system, // as the question calls the system whose figures are drawn
   state: blank({ ...first.state, ...first.page }),
   answer: null,
   space: null, // the design space of an answer
@@ -53,14 +54,21 @@ const apply = (patch) => change({ ...patch, figures: { ...now.state.figures, ...
 const setBusy = (isBusy) => byId("main").setAttribute("aria-busy", String(isBusy));
 const announce = (text) => (byId("status").textContent = text);
 
+/** Mark the answer as one to an earlier question, as the figures below it are marked. */
+const setOutdated = (isOutdated) => {
+  for (const id of ["headline", "bar", "plans"]) byId(id).classList.toggle("stale", isOutdated);
+  if (isOutdated) for (const figure of [figures.time, figures.memory]) figure.outdated();
+};
+
 /** Search once for all changes of a frame; a slow search under way gives way to a newer one. */
 function renew() {
   now.turn += 1;
   setBusy(true);
+  setOutdated(true);
   clearTimeout(timer);
   cancel(...SLOWER);
   later.questions.render(now.state, null, catalog);
-  if (now.system) later.machine.render(now.state, now.system);
+  if (now.system) later.machine.render(now.state, now.system, now.state.system === now.systemName);
   frame ??= requestAnimationFrame(async () => {
     const giveUp = new Promise((then) => setTimeout(then, searchBegin + STALE - performance.now()));
     await Promise.race([searching, giveUp]);
@@ -75,13 +83,11 @@ async function search() {
   searchBegin = performance.now();
   const stopWaiting = later.waiting.begin(body, "Searching", announce);
   try {
-    const isKnown = state.system === now.system?.name;
-    const [answer, system] = await Promise.all([
+    const [answer] = await Promise.all([
       ask("/api/search", body, { name: "search", onBusy: later.problems.wait }),
-      isKnown ? null : ask(`/api/system?name=${encodeURIComponent(state.system)}`),
+      state.system === now.systemName ? null : loadSystem(state.system),
     ]);
     if (answer === null) return;
-    if (system && state.system === now.state.system) useSystem(system);
     later.problems.clear();
     draw(answer);
     await painted();
@@ -93,6 +99,12 @@ async function search() {
     if (turn === now.turn) setBusy(false);
     stopWaiting();
   }
+}
+
+/** Ask for the figures of a system; its sliders take the place of those before, whatever the search does. */
+async function loadSystem(name) {
+  const system = await ask(`/api/system?name=${encodeURIComponent(name)}`);
+  if (system && name === now.state.system) useSystem(system, name);
 }
 
 function showRefusal(error) {
@@ -113,15 +125,16 @@ function cancelAll() {
   announce("");
 }
 
-function useSystem(system) {
-  now.system = system;
+function useSystem(system, name) {
+  Object.assign(now, { system, systemName: name });
   later.machine.sliders(system, change);
-  later.machine.render(now.state, system);
+  later.machine.render(now.state, system, true);
 }
 
 /** Draw an answer; the slower figures follow once nothing has changed for a moment. */
 function draw(answer) {
   Object.assign(now, { answer, model: answer.model });
+  setOutdated(false);
   byId("headline").replaceChildren(...headline(answer));
   byId("bar").textContent = brief(answer);
   drawPlan();
@@ -300,7 +313,7 @@ async function complete() {
   questions.prepare(catalog, change);
   questions.render(now.state, null, catalog);
   questions.facts(now.model, now.system);
-  if (now.system) useSystem(now.system);
+  if (now.system) useSystem(now.system, now.systemName);
   take.prepare(() => now.state, takeChoices);
   dialog.prepare(change);
   const clicks = {
