@@ -25,15 +25,15 @@ BUCKET_PARAMETERS: Final = 5e8
 
 
 def activation_bytes(b: Column, s: Column, d: Column, l: Column) -> Column:
-    """Return the activations that a GPU saves for backward, not recomputed, attention fused: 34 b s d l [byte].
+    """Return the activations that a GPU saves for backward, not recomputed: 34 b s d l [byte].
 
-    Of the source's formula, b (34 s d + 5 a s²) l, the other term is `score_bytes`.
+    Attention is fused. Of the source's formula, b (34 s d + 5 a s²) l, the other term is `score_bytes`.
     """
     return 34 * b * s * d * l
 
 
 def score_bytes(b: Column, s: Column, a: Column, l: Column) -> Column:
-    """Return what attention that is not fused, the source's, saves of its scores besides: 5 b a s² l [byte]."""
+    """Return what attention that is not fused, the source's, saves of its scores: 5 b a s² l [byte]."""
     return 5 * b * a * s**2 * l
 
 

@@ -60,8 +60,8 @@ def label(component: str, *plans: Plan) -> str:
 def in_words(plan: Plan, tiers: Sequence[Tier]) -> str:
     """Say what a placed plan is, on a network of some tiers.
 
-    The largest domain of at most `LARGEST_NODE` accelerators is a node. A smaller one, such as that of the two
-    dies of a package, has the name of its tier.
+    The largest domain of at most `LARGEST_NODE` accelerators is a node. A smaller one, such as that of the
+    two dies of a package, has the name of its tier.
     """
     return ", ".join(_parts(plan, tiers))
 

@@ -45,8 +45,8 @@ KINDS: Final[dict[str, CollectiveKind]] = {
 SEND_KINDS: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # point to point
 # else bf16
 RECIPES: Final = {"fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "fp32": "fp32", "tf32": "fp32"}
-REPEATED_KERNEL: Final[dict[str, float]] = {
-    "kernels.groups_experts": True,  # products of experts are timed as one kernel  # assumptions for one kernel in a loop
+REPEATED_KERNEL: Final[dict[str, float]] = {  # assumptions for one kernel in a loop
+    "kernels.groups_experts": True,  # products of experts are timed as one kernel
     "kernels.burst_seconds": 0.3e-3,  # [s] from rest; fitted to kernels on B200: 0.2 to 0.45
     "kernels.inputs_exposed": 0,  # caches hold the operands; fitted: 0.03
 }

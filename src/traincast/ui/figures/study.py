@@ -337,8 +337,8 @@ def contour(
     """Draw contours of a result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
 
     The table is of one model and batch; strategies and systems are optimised over. Each number of GPUs is a
-    panel, and each value of a further field that varies; `marks` are machines to mark, and a field that varied
-    together with x or y gets the axis opposite.
+    panel, and each value of a further field that varies; `marks` are machines to mark, and a field that
+    varied together with x or y gets the axis opposite.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
     file = stacks.calibrated_file() if name == CALIBRATED else stacks.stack_file(name)
     if name != CALIBRATED:
         yield from _stack_values(getattr(file, "based_on", None) or CALIBRATED)
-        if not file.inherits_experts:
+        if not getattr(file, "inherits_experts", False):
             yield from ((path, of) for path, of in _stack_values(CALIBRATED) if path in OF_EXPERTS)
     for path, value in file.changes().items():
         entry = getattr(file, path)

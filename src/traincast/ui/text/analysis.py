@@ -364,9 +364,9 @@ def _owner_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> Iter
     if owners > buckets and any(stage.zero == 2 for stage in stages):
         size = rate(2 * request.P / owners, "B")
         yield (
-            f"ZeRO-2 reduces each gradient to its one owner, at least one message for each GPU: on {most:,} GPUs"
-            f" {owners:,} of {size} instead of {count_of(buckets, 'bucket')}, which is slower the more GPUs there"
-            " are, as the source measured on Polaris"
+            f"ZeRO-2 reduces each gradient to its one owner, at least one message for each GPU: on {most:,}"
+            f" GPUs {owners:,} of {size} instead of {count_of(buckets, 'bucket')}, which is slower the more"
+            " GPUs there are, as the source measured on Polaris"
         )
 
 
