@@ -96,6 +96,7 @@ CLOUDS = {  # instances by the names of their clouds
     "hgx-a100-40-roce-8x200": "BM.GPU4.8",
     "hgx-a100-roce-8x200": "BM.GPU.A100-v2.8",
 }
+NVL72 = "gb200-nvl72"
 MODELS = {
     "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B Qwen3-30B-A3B qwen3_30b_a3b Qwen/Qwen3-30B-A3B-Instruct-2507",
     "llama-3-8b": "meta-llama/Llama-3.1-8B Llama-3.1-8B-Instruct llama3.1_8b Meta-Llama-3-8B",
@@ -158,6 +159,25 @@ def test_an_alias_means_one_entry() -> None:
     spoken = chain.from_iterable(of_model for of_model in values_of_key("models", "aliases").values())
     assert not [name for name in (*catalogue("models"), *spoken) if system_called(name)]
     assert not [name for name, _ in names if model_called(name)]
+
+
+@pytest.mark.parametrize(
+    ("alias", "system"),
+    [
+        ("8xH100", "dgx-h100"),
+        ("8x A100-80GB", "dgx-a100"),
+        ("H100:8", "dgx-h100"),
+        ("72xGB200", "gb200-nvl72"),
+    ],
+)
+def test_an_alias_with_the_number_of_a_node(alias: str, system: str) -> None:
+    """As rented machines are listed; another number than that of the node is another machine."""
+    named = system_called(alias)
+    assert named is not None
+    assert named.name == system
+    assert named.taken.startswith(f"{alias}: taken as {system}: ")
+    with pytest.raises(InputError, match="did you mean dgx-h100"):
+        load_system("4xH100")
 
 
 def test_machines_of_the_paper_keep_their_names() -> None:

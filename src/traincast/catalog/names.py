@@ -12,7 +12,7 @@ from functools import cache
 from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from traincast.catalog.documents import catalogue, text_of, values_of_key
+from traincast.catalog.documents import catalogue, catalogue_entry, text_of, values_of_key
 from traincast.core.errors import InputError
 
 Kind: TypeAlias = Literal["model", "system"]
@@ -29,6 +29,7 @@ MAKERS: Final = re.compile(
 )
 DOMAIN: Final = re.compile(r"(.+?)[-_ ]?nvs[-_ ]?([1-9]\d{0,8})")  # a machine with its fast domain chosen
 CHIP: Final = re.compile(r"(?!sxm|hbm|\d{1,3}$|\d+w$)[a-z]*\d+[a-z]*")  # words that say which accelerator
+COUNTED: Final = re.compile(r"(\d{1,6}) ?x ?(\S.*)|(.*\S):(\d{1,6})")  # accelerators of a node
 LINE: Final = 80  # columns of a message
 MAX_NAME: Final = 40  # characters of a name that a message repeats
 SUGGESTIONS: Final = 3
@@ -144,13 +145,27 @@ def system_called(name: str) -> Named | None:
     known = _systems()
     found = known.get(_machine(name)) or known.get(_machine(name, in_order=False))
     if found is None:
-        return None
+        return _counted(name)
     system, is_usual = found
     if _machine(name) == _machine(system):
         return Named(system)
     usual = ", its usual node" if is_usual else ""
     (title,) = values_of_key("systems", "title")[system]
     return Named(system, f"{name}: taken as {system}{usual}: {title}")
+
+
+def _counted(name: str) -> Named | None:
+    """Return the usual node of accelerators whose number is that of the node, such as 8xH100 or H100:8."""
+    match = COUNTED.fullmatch(name.lower())
+    named = match and system_called(match[2] or match[3])
+    if not match or not named or named.name not in catalogue("systems"):
+        return None
+    size = (catalogue_entry("systems", named.name) or {})["network"][0]["size"]
+    of_node = size["value"] if isinstance(size, dict) else size
+    if int(match[1] or match[4]) != of_node:
+        return None
+    (title,) = values_of_key("systems", "title")[named.name]
+    return Named(named.name, f"{name}: taken as {named.name}: {title}")
 
 
 def _machine(name: str, in_order: bool = True) -> str:
