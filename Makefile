@@ -81,11 +81,11 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) $(ORACLES) accelerate==1.15.0 deepspeed==0.19.8 || \
 	  echo 'DeepSpeed or Accelerate: not installed, tests are skipped' >&2
-	for packages in 'torchtitan==0.3.0 torchao triton' megatron-core==0.16.1 lightning==2.6.6 'trl==1.16.0 peft==0.21.2' \
-	  'addict blobfile fire omegaconf sentencepiece tiktoken'; do \
+	for packages in 'torchtitan==0.3.0 torchao triton' lightning==2.6.6 'trl==1.16.0 peft==0.21.2' \
+	  'addict blobfile einops fire omegaconf sentencepiece tiktoken'; do \
 	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) $$packages || echo "$$packages: not installed, tests are skipped" >&2; done
-	for parser in axolotl:axolotl==0.19.0 llama-factory:llamafactory==0.9.5 torchtune:torchtune==0.6.1; do \
-	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
+	for parser in megatron:megatron-core==0.19.2 axolotl:axolotl==0.19.0 llama-factory:llamafactory==0.9.5 torchtune:torchtune==0.6.1; do \
+	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --ignore-requires-python --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
 	    $${parser#*:} || echo "$$parser: not installed, tests are skipped" >&2; done
 	$(FRAMEWORKS)/bin/python tools/defaults.py || echo 'a framework is not installed: the tables of defaults stay as they are' >&2
 	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest $(LAUNCHED)

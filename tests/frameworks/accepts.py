@@ -11,6 +11,7 @@ import re
 import runpy
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -164,68 +165,88 @@ def torchtune(path, gpus):
 
 # A package of its own, and what the last release (0.6.1, April 2025) does not have yet.
 ELSEWHERE = ("bitsandbytes", "LinearCrossEntropyLoss", "models.qwen3.")
-FLAGS = {  # of Megatron-LM -> field of its configuration classes, and value where it is a switch
-    "num_experts": "num_moe_experts",
-    "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
-    "fp8_format": "fp8",
-    "fp4_format": "fp4",
-    "disable_bias_linear": ("add_bias_linear", False),
-    "swiglu": ("gated_linear_unit", True),
-    "hierarchical_context_parallel_sizes": "hierarchical_context_parallel_sizes",
-}
-LISTS = ("recompute_modules", "hierarchical_context_parallel_sizes")
+VARIABLES = ("CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_CPU_OFFLOAD_V1")  # that the parser looks at
+LAUNCHER = """#!/bin/bash
+exec python3 -c 'import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))' "$@"
+"""
 
 
 def megatron(path, gpus):
-    """Make Megatron-Core's configuration classes of flags of the same names; Transformer Engine is a stub.
+    """Parse and validate the arguments as a program of Megatron-LM does, and make its configurations.
 
-    What Megatron-LM's own parser checks besides is not seen: it is in no package.
+    Transformer Engine is a stub, and the device an H100.
     """
-    import subprocess
-    from ast import literal_eval
+    import contextlib
+    import io
     from dataclasses import fields
 
-    _stub("transformer_engine", version="2.9.0")
+    arguments = _megatron_arguments()
     from megatron.core.distributed import DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig
-    from megatron.core.transformer import MLATransformerConfig, TransformerConfig
+
+    for name in VARIABLES:  # of the file before
+        os.environ.pop(name, None)
+    words, environment = _launched(path)
+    given = dict(pairwise(words))
+    ranks = int(given["--nnodes"]) * int(given["--nproc-per-node"])
+    assert ranks == gpus, f"{ranks} processes"
+    program = next(i for i, word in enumerate(words) if word.endswith(".py"))
+    os.environ |= {name: environment[name] for name in VARIABLES if name in environment}
+    os.environ |= {"WORLD_SIZE": str(gpus), "RANK": "0"}
+    before, sys.argv = sys.argv, [Path(words[program]).name, *words[program + 1 :]]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            args = arguments.validate_args(arguments.parse_args(), {"tokenizer_type": "NullTokenizer"})
+            arguments.core_transformer_config_from_args(args)
+            for kind in (OptimizerConfig, DistributedDataParallelConfig):  # training.py
+                values = {field.name for field in fields(kind) if field.init} & set(vars(args))
+                kind(**{name: getattr(args, name) for name in values})
+    except SystemExit:
+        raise ValueError(said.getvalue()[-400:]) from None
+    finally:
+        sys.argv = before
+
+
+def _megatron_arguments():
+    """Return Megatron-LM's module of arguments, imported where no GPU is and before Python 3.12."""
+    import logging
+    import typing
+
+    if not hasattr(typing, "override"):
+        typing.override = lambda method: method
+    _stub("transformer_engine", version="2.20.2")
+    import torch
+    import transformer_engine.pytorch.optimizers as optimizers
+
+    class FusedAdam:
+        """What takes the arguments of the precision-aware optimizer, which are looked up."""
+
+        def __init__(self, master_weight_dtype, exp_avg_dtype, exp_avg_sq_dtype, use_decoupled_grad):
+            pass
+
+    optimizers.FusedAdam = FusedAdam
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(
+        major=9, minor=0, total_memory=80 << 30, multi_processor_count=132, name="H100"
+    )
+    logging.disable(logging.CRITICAL)
+    from megatron.training import arguments
+
+    return arguments
+
+
+def _launched(path):
+    """Return the words and the environment with which a script calls torchrun."""
+    import subprocess
 
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "torchrun")
-        program.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+        program.write_text(LAUNCHER)
         program.chmod(0o755)
         environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
         ran = subprocess.run(["bash", path], env=environment, capture_output=True, text=True, check=True)
-    words = ran.stdout.splitlines()
-    flags = {}
-    for word in words[words.index("./pretrain_gpt.py") + 1 :]:
-        if word.startswith("--"):
-            values = flags.setdefault(word[2:].replace("-", "_"), [])
-        else:
-            values.append(word)
-    wanted = MLATransformerConfig if "multi_latent_attention" in flags else TransformerConfig
-    for kind in (wanted, OptimizerConfig, DistributedDataParallelConfig):
-        known = {field.name for field in fields(kind)}
-        given = {}
-        for flag, values in flags.items():
-            name = FLAGS.get(flag, flag)
-            name, value = name if isinstance(name, tuple) else (name, True)
-            if name not in known:
-                continue
-            if values:
-                value = values if flag in LISTS else values[0]
-                try:
-                    value = literal_eval(value) if isinstance(value, str) else value
-                except (SyntaxError, ValueError):  # a word, or a product of lists
-                    value = eval(value, {}) if re.fullmatch(r"[\[\](),*+\d]+", value) else value
-            if flag == "hierarchical_context_parallel_sizes":
-                value = [int(size) for size in value]
-            given[name] = value
-        if kind is wanted and given.get("pipeline_model_parallel_size", 1) > 1:
-            import torch
-
-            given["pipeline_dtype"] = torch.bfloat16
-        kind(**given)
+    return json.loads(ran.stdout.splitlines()[-1])
 
 
 def _stub(package, version="0"):

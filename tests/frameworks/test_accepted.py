@@ -145,3 +145,51 @@ def test_a_framework_refuses_what_is_wrong(to, plan, old, new, words, tmp_path):
     path = tmp_path / f"wrong{FORMATS[to].ending}"
     path.write_text(text.replace(old, new), encoding="utf-8")
     assert words in (said(to, {path: 8})[str(path)] or "")
+
+
+GATED_DELTA = (Path(__file__).parents[1] / "launch/scripts/gated_delta.sh").read_text(encoding="utf-8")
+SELECTIVE = "--recompute-granularity selective --recompute-modules"
+OF_DELTA_NET = {  # arguments -> what Megatron-LM says against them
+    "": "",
+    "--context-parallel-size 2 --cp-comm-type a2a": "",
+    "--context-parallel-size 4 --cp-comm-type p2p --tensor-model-parallel-size 4": "",
+    "--context-parallel-size 4 --tensor-model-parallel-size 8": "linear_num_key_heads",
+    f"{SELECTIVE} layernorm gdn_norm_out": "",
+    "--cross-entropy-loss-fusion --cross-entropy-fusion-impl native": "",
+    "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te": "disabled due to stability issues",
+}
+OVERLAPPED = {"dp": 8, "ep": 8, "ep_overlap": True}
+OF_EXPORTS = (  # model, knobs, arguments, what Megatron-LM says against them
+    ("llama-3-8b", {"dp": 8, "master_copy": "remainder"}, "", ""),
+    ("llama-3-8b", {"dp": 8, "optimizer_kind": "adam-bf16"}, "", ""),
+    ("llama-3-8b", {"dp": 4, "tp": 2, "optimizer_kind": "adam-8bit", "precision": "fp8-block"}, "", ""),
+    ("llama-3-8b", {"dp": 8, "offload": "optimizer"}, "", ""),
+    ("qwen3-30b-a3b", OVERLAPPED, f"{SELECTIVE} moe_act layernorm", ""),
+    ("qwen3-30b-a3b", OVERLAPPED, f"{SELECTIVE} moe", "disable moe in recompute_modules"),
+    ("qwen3-30b-a3b", OVERLAPPED, "--mtp-num-layers 1", ""),
+    ("qwen3-30b-a3b", OVERLAPPED, "--mtp-num-layers 2", "MTP supports at most one layer"),
+)
+
+
+def test_megatron_runs_and_refuses_what_the_rules_say(tmp_path):
+    """Each is a rule of `framework_refusals.py` or `framework_spaces.py`, or a row of `megatron.toml`."""
+    skip_unless_installed("megatron")
+    scripts, answers = {}, {}
+    for further, against in OF_DELTA_NET.items():
+        gpus = 32 if "size 8" in further else 16
+        text = GATED_DELTA.replace("--nnodes 2", f"--nnodes {gpus // 8}")
+        scripts[f"{text.rstrip()} {further}\n"] = gpus, against
+    for model, knobs, further, against in OF_EXPORTS:
+        written = tc.export(tc.estimate(model, MACHINE, tc.Plan(**knobs), gbs=64), "megatron")
+        assert not {"optimizer_kind", "master_copy", "offload", "ep_overlap"} & set(written.not_expressed)
+        scripts[f"{written.text.rstrip()} {further}\n"] = 8, against
+    for i, (text, (gpus, against)) in enumerate(scripts.items()):
+        (path := tmp_path / f"{i}.sh").write_text(text, encoding="utf-8")
+        answers[path] = gpus, against
+    heard = said("megatron", {path: gpus for path, (gpus, _) in answers.items()})
+    for path, (_, against) in answers.items():
+        problem = heard[str(path)]
+        assert against in problem if against else problem is None, (
+            problem,
+            path.read_text(encoding="utf-8")[-90:],
+        )

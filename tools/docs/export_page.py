@@ -133,10 +133,10 @@ for change in found.spelled(found.together.settings):
 ## The formats
 
 Names of settings come from the sources named below. Where a program could be installed, it read the files itself: the launcher of
-Accelerate 1.15.0 reads the files written for it, the classes of torchtitan 0.3.0 build the Python configuration, model included, and
-Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core 0.16.1. Megatron-LM's
-arguments stand in no package: a table of them, with the kinds and choices of their values, is read from its source by
-`tools/arguments.py`, of the revisions {revisions}. Every exported flag is in it, and `check` names what is not; the settings of
+Accelerate 1.15.0 reads the files written for it, the classes of torchtitan 0.3.0 build the Python configuration, model included,
+Megatron-LM's parser, as megatron-core 0.19.2 ships it, takes and validates the scripts, and Megatron-Bridge's names of the model, of
+sharding and of the optimizer are fields of its classes. Arguments of other releases count as well: a table of them, with the kinds and
+choices of their values, is read from the source by `tools/arguments.py`, of the revisions {revisions}. Every exported flag is in it, and `check` names what is not; the settings of
 nanotron and of torchtitan's TOML are held to tables of the same kind. What was launched is a folder ([above](#a-folder-that-can-be-launched)).
 
 Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
