@@ -90,11 +90,12 @@ def test_only_the_placement_may_be_left_open(knob):
         ("attention", "flash, unfused, summa"),
         ("schedule", "1f1b, gpipe, zb-h1, zb-h2, zb-2p, zb-v, dualpipe, dualpipe-v"),
         ("grad_dtype", "usual, 16-bit, fp32"),
+        ("master_copy", "usual, remainder, fp32"),
         ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
         (
             "recompute",
             "none, full, selective, attention, activation, norms, mlp, experts, per-op, mla_up_proj"
-            ", or several of them but none and full joined by +",
+            ", gdn_norm_out, or several of them but none and full joined by +",
         ),
         ("offload", "none, optimizer, activations, weights, or several of them but none joined by +"),
     ],

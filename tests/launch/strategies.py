@@ -89,6 +89,7 @@ def plans(draw, model):
         ),
         "grad_dtype": draw(st.sampled_from(["usual", "16-bit", "fp32"])),
         "optimizer_kind": draw(st.sampled_from(["adam", "adam-bf16", "adam-8bit", "sgd", "muon", "lion"])),
+        "master_copy": draw(st.sampled_from(["usual", "remainder", "fp32"])),
         "offload": draw(st.sampled_from(["none", "optimizer", "activations", "optimizer+weights"])),
         "order": draw(st.sampled_from(["tp-cp-dp-pp", "tp-cp-pp-dp"])),
     }

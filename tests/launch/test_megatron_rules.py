@@ -1,6 +1,7 @@
-"""Launches that are written keep the rules that Megatron-Core 0.16.1 checks at its start."""
+"""Launches that are written keep the rules that Megatron-Core 0.19.2 checks at its start."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +143,169 @@ def test_overlapped_experts_have_16_bits():
     for precision, overlaps in (("bf16", True), ("fp16", True), ("fp32", False)):
         launched = written("mixtral-8x7b", ep=8, ep_overlap=True, precision=precision)
         assert ("--overlap-moe-expert-parallel-comm" in flags(launched)) is overlaps
+
+
+GATED_DELTA = (Path(__file__).parent / "scripts/gated_delta.sh").read_text(encoding="utf-8")
+
+
+def checked_with(folder, text, *further):
+    """The check of a script with further arguments, which nothing is searched for."""
+    (path := folder / "run.sh").write_text(f"{text.rstrip()} {' '.join(further)}\n", encoding="utf-8")
+    return tc.check(path, "dgx-h100")
+
+
+def refusals(checked):
+    return [line for line in checked.reading.assumed if "should refuse" in line]
+
+
+@pytest.mark.parametrize(
+    ("further", "refused"),
+    [
+        (("--context-parallel-size 2", "--cp-comm-type a2a"), False),
+        (("--context-parallel-size 2", "--cp-comm-type p2p"), False),
+        (("--context-parallel-size 8", "--tensor-model-parallel-size 2"), False),
+        (("--context-parallel-size 4", "--tensor-model-parallel-size 8"), True),
+    ],
+)
+def test_a_delta_net_with_context_parallelism_is_no_misread_launch(further, refused, tmp_path):
+    """megatron/core/transformer/transformer_config.py, tp_cp_size: it divides 16 heads of keys; the parser of
+    0.19.2 accepts the first three and refuses the last."""
+    if refused:  # and so does every plan: 32 ranks are more than there are
+        further = (*further, "--global-batch-size 16")
+        text = GATED_DELTA.replace("--nnodes 2", "--nnodes 4")
+    else:
+        text = GATED_DELTA
+    assert [line for line in refusals(checked_with(tmp_path, text, *further)) if "delta net" in line] == (
+        [
+            "Megatron-LM runs this launch, although it should refuse it: in Megatron-Core tp × cp divides the"
+            " heads of keys and of values of the gated delta net (tp = 8, cp = 4)"
+        ]
+        if refused
+        else []
+    )
+
+
+def test_the_gated_norm_of_a_delta_net_is_recomputed(tmp_path):
+    """megatron/core/ssm/gated_delta_net/common.py, _gated_norm_and_a2a: the input of the output projection is
+    made again: 32 heads of 128 elements of 2 bytes for each of 32,768 tokens of a rank, in 9 of 12 layers."""
+    further = ("--recompute-granularity selective", "--recompute-modules")
+    without = checked_with(tmp_path, GATED_DELTA, *further, "layernorm").est
+    checked = checked_with(tmp_path, GATED_DELTA, *further, "layernorm gdn_norm_out").est
+    assert checked.plan.recompute == "gdn_norm_out+norms"
+    freed = without.memory["activations"] - checked.memory["activations"]
+    assert freed == pytest.approx(9 * 32768 * 32 * 128 * 2)
+    assert (
+        0
+        < checked.breakdown["recomputation"] - without.breakdown["recomputation"]
+        < 0.02 * checked.step_seconds
+    )
+
+
+def test_the_gated_norm_is_written_for_a_delta_net_only():
+    """megatron/core/transformer/transformer_config.py: gdn_norm_out needs gated_delta_net."""
+    launched = written(recompute="gdn_norm_out+attention")
+    assert flags(launched)["--recompute-modules"].endswith(" core_attn")
+    assert "recompute" in launched.not_expressed
+
+
+def test_recomputed_experts_beside_their_overlap_are_refused(tmp_path):
+    """megatron/core/transformer/transformer_config.py: disable moe in recompute_modules, since 0.17."""
+    launched = written("mixtral-8x7b", ep=8, ep_overlap=True, recompute="experts")
+    assert "--overlap-moe-expert-parallel-comm" not in flags(launched)
+    assert "recomputation of experts" in launched.not_expressed["ep_overlap"]
+    beside = written("mixtral-8x7b", ep=8, ep_overlap=True).text.replace(
+        "--overlap-moe-expert-parallel-comm",
+        "--overlap-moe-expert-parallel-comm --recompute-granularity selective --recompute-modules moe",
+    )
+    (line,) = refusals(checked_with(tmp_path, beside))
+    assert "recomputation of experts" in line
+
+
+@pytest.mark.parametrize(
+    ("further", "refused"),
+    [
+        (("--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl te"), True),
+        (("--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl native"), False),
+        (("--cross-entropy-fusion-impl te",), False),
+    ],
+)
+def test_the_fused_loss_of_transformer_engine_is_refused(further, refused, tmp_path):
+    """megatron/training/arguments.py of 0.19.2, line 1643: disabled due to stability issues."""
+    assert bool(refusals(checked_with(tmp_path, GATED_DELTA, *further))) is refused
+
+
+AWARE_FLAGS = {
+    (): (4, 8),
+    (AWARE,): (2, 8),
+    (AWARE, "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16"): (2, 4),
+    (AWARE, "--exp-avg-dtype fp8", "--exp-avg-sq-dtype fp8"): (2, 2),
+    (AWARE, "--fp8-format hybrid"): (2, 8),
+    (AWARE, "--fp8-format e4m3", "--fp8-recipe blockwise"): (4, 8),
+    (AWARE, "--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads"): (4, 8),
+}
+
+
+@pytest.mark.parametrize("further", AWARE_FLAGS, ids=" ".join)
+def test_the_master_copy_of_the_precision_aware_optimizer_is_not_misread(further, tmp_path):
+    """Transformer Engine 2.20.2, pytorch/optimizers/fused_adam.py, store_param_remainders: 16 bits of the
+    master copy beside bf16 weights. megatron/core/optimizer/optimizer_config.py: not where a recipe scales
+    weights; megatron_fsdp has the copy itself."""
+    checked = checked_with(tmp_path, written(tp=1).text, *further)
+    master, moments = AWARE_FLAGS[further]
+    parameters = checked.est.model.parameters
+    assert checked.est.memory["optimizer"] == pytest.approx((master + moments) * parameters / 8, rel=1e-3)
+    again = launch(FORMATS["megatron"], checked.est.model, checked.est.plan, 64, MACHINE)
+    assert (AWARE in again.text) is (AWARE in further)
+    assert not {"optimizer_kind", "master_copy"} & set(again.not_expressed)
+
+
+def test_optimizer_memory_of_llama_3_on_eight_ranks():
+    """6 + 6/8, 8 + ... bytes: (2 + moments) / 8 of 8.03e9 parameters are 9.35, 5.61 and 3.74 GiB."""
+    sizes = {
+        ("adam", "usual"): 11.22, ("adam", "remainder"): 9.35, ("adam-bf16", "usual"): 5.61,
+        ("adam-8bit", "usual"): 3.74, ("adam-8bit", "remainder"): 3.74, ("adam-8bit", "fp32"): 5.61,
+    }  # fmt: skip
+    for (kind, copy), size in sizes.items():
+        plan = tc.Plan(dp=8, optimizer_kind=kind, master_copy=copy)
+        est = tc.estimate("llama-3-8b", "dgx-h200", plan, gbs=64)
+        assert est.memory["optimizer"] / 2**30 == pytest.approx(size, abs=0.01)
+
+
+def test_adam_of_other_frameworks_has_whole_master_copies():
+    """Their optimizers are bitsandbytes' or PyTorch's, which store 4 bytes; so does Adam on the host."""
+    plan = tc.Plan(dp=8, zero=1, optimizer_kind="adam-8bit")
+    for stack in ("deepspeed-2025", "torchtitan-2025", "nanotron-2025", "megatron-core-2024"):
+        est = tc.estimate("llama-3-8b", "dgx-h200", plan, gbs=64, assumptions=stack)
+        assert est.memory["optimizer"] / 2**30 == pytest.approx(6 / 8 * 8.03e9 / 2**30, rel=1e-3)
+
+
+MOMENTS_IN_BF16 = ("optimizer.exp_avg_dtype=torch.bfloat16", "optimizer.exp_avg_sq_dtype=torch.bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("further", "stored"),
+    [
+        ((), "remainder"),
+        (("optimizer.store_param_remainders=true",), "remainder"),
+        (("optimizer.store_param_remainders=false",), "usual"),
+        (("optimizer.optimizer_cpu_offload=true",), "usual"),
+        (MOMENTS_IN_BF16, "usual"),
+        ((*MOMENTS_IN_BF16, "optimizer.store_param_remainders=false"), "fp32"),
+    ],
+)
+def test_whole_master_copies_of_megatron_bridge_are_no_misread(further, stored, tmp_path):
+    """megatron/core/optimizer/optimizer_config.py: store_param_remainders is True unless it is set."""
+    text = written(master_copy="remainder", to="megatron-bridge").text
+    plan = checked_with(tmp_path, text, *further).est.plan
+    assert plan.optimizer_kind == ("adam-bf16" if MOMENTS_IN_BF16[0] in further else "adam")
+    assert plan.master_copy == stored
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "deepspeed", "nanotron", "fsdp", "huggingface"])
+def test_a_remainder_of_the_master_copy_is_of_megatron(framework):
+    """Megatron-Core 0.19.2, megatron/core/optimizer/optimizer_config.py; the others' settings have none."""
+    asked = {"gpus": 8, "gbs": 64, "locks": {"master_copy": "remainder", "pp": 1, "tp": 1}}
+    found = tc.search("llama-3-8b", MACHINE, framework="megatron", **asked)
+    assert {plan.master_copy for plan, _ in found.plans} == {"remainder"}
+    with pytest.raises(tc.InputError, match="has no setting that stores a remainder of the master copy"):
+        tc.search("llama-3-8b", MACHINE, framework=framework, **asked)

@@ -16,7 +16,7 @@ MACHINE = tc.load_system("dgx-h100")
 DISCARDED = {
     "layernorm",
     "moe_act",
-}  # --recompute-modules that Megatron-Core 0.16.1 refuses with delayed scaling
+}  # --recompute-modules that Megatron-Core 0.19.2 refuses with delayed scaling
 
 
 def megatron(folder, name, plan, gbs):
@@ -44,7 +44,7 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize(("precision", "possible"), [("fp8", False), ("fp8-current", True)])
 def test_no_recomputation_that_delayed_scaling_does_not_support(name, precision, possible, tmp_path):
-    """Megatron-Core 0.16.1: "Delayed scaling does not support moe_act and layernorm recompute for fp8"."""
+    """Megatron-Core 0.19.2: "Delayed scaling does not support moe_act and layernorm recompute for fp8"."""
     checked = tc.check(megatron(tmp_path, name, replace(PLANS[name], precision=precision), 32), "dgx-h100")
     modules = {
         module

@@ -45,6 +45,7 @@ CHOICES = {
     "grad_dtype": ("usual", "usual", "16-bit", "fp32"),
     "optimizer_kind": ["adam", "adam", "adam-bf16", "adam-8bit", "sgd", "muon", "lion"],
     "offload": ["none", "none", "optimizer", "activations", "optimizer+weights"],
+    "master_copy": ("usual", "usual", "remainder", "fp32"),
     "order": ("tp-cp-dp-pp", "tp-cp-dp-pp", "tp-cp-pp-dp"),
     "zero": (0, 1, 2, 3),
     "recompute": [

@@ -15,6 +15,7 @@ from traincast.core.linear_attention import Mamba2, Rwkv
 from traincast.core.model import Model
 from traincast.core.model_blocks import Encoder, Experts
 from traincast.core.precision import ACCURACY, OPTIMIZERS, PRECISIONS
+from traincast.planner.framework_history import as_of
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions
 
@@ -70,13 +71,13 @@ def test_tpus_run_jax_by_default():
 
 
 def test_megatron_refuses_linear_attention_that_it_does_not_have():
-    """Megatron-Core 0.16.1, megatron/core/ssm: the scans of Mamba-2, and the gated delta net."""
+    """Megatron-Core 0.19.2, megatron/core/ssm: the scans of Mamba-2, and the gated delta net."""
     other = replace(DENSE, rwkv=Rwkv(width=1024), layer_kinds=("rwkv dense",) * 6)
     assert default_framework(other, None).name == "any"
     asked = {"gpus": 8, "gbs": 16, "assumptions": "megatron-core-2025", "locks": {"mbs": 1, "pp": 1}}
     found = tc.search(other, H100, framework="megatron", **asked)
     assert found.fastest is None
-    assert "Megatron-Core 0.16.1 has Mamba-2 and the gated delta net only" in str(found.explain())
+    assert "Megatron-Core 0.19.2 has Mamba-2 and the gated delta net only" in str(found.explain())
     mamba = Mamba2(heads=16, head_dim=128, state=128, groups=8)
     own = replace(DENSE, mamba2=mamba, layer_kinds=("mamba2 dense",) * 6)
     assert default_framework(own, None).name == "megatron"
@@ -637,8 +638,20 @@ def test_megatron_overlaps_experts_in_a_pipeline_with_virtual_stages_and_without
         )
 
 
+def test_megatron_overlaps_no_exchange_with_experts_that_are_recomputed():
+    """core_v0.19.2, core/transformer/transformer_config.py, line 2698: moe in recompute_modules."""
+    asked = {"gpus": 16, "gbs": 64, "framework": "megatron"}
+    found = tc.search(MOE, H100, **asked, locks={"recompute": "experts"})
+    assert found.candidates > 0
+    assert not any(columns.ep_overlap for columns in plans_of(found))
+    with pytest.raises(tc.InputError, match=r"ep_overlap = True: .*recomputation of experts"):
+        tc.search(MOE, H100, **asked, locks={"ep_overlap": True, "recompute": "experts+norms"})
+    beside = tc.search(MOE, H100, **asked, locks={"ep_overlap": True, "recompute": "norms+activation"})
+    assert beside.candidates > 0
+
+
 def test_megatron_numbers_pp_before_dp_where_experts_have_as_many_replicas():
-    """core_v0.16.1, core/parallel_state.py, line 808: replicas of experts, dp tp cp / (ep etp), equal dp."""
+    """core_v0.19.2, core/parallel_state.py: replicas of experts, dp tp cp / (ep etp), equal dp."""
     ordered = 0
     for model in (DENSE, MOE):
         found = tc.search(model, H100, gpus=64, gbs=64, framework="megatron", locks={"order": "tp-cp-pp-dp"})
@@ -649,31 +662,51 @@ def test_megatron_numbers_pp_before_dp_where_experts_have_as_many_replicas():
     assert ordered > 100
 
 
-@pytest.mark.parametrize(
-    ("model", "axis"),  # core_v0.16.1, core/transformer/transformer_config.py, lines 984 and 1591
-    [("pure-gdn-300m", "cp"), ("gpt-oss-20b", "etp")],
-)
-def test_megatron_shards_no_delta_net_over_context_ranks_and_no_experts_with_biases(model, axis):
-    found = tc.search(model, H100, gpus=16, gbs=64, framework="megatron")
-    assert all(np.all(getattr(columns, axis) == 1) for columns in plans_of(found))
-    assert any(np.any(getattr(columns, axis) > 1) for columns in plans_of(_anywhere(model)))
+def test_megatron_shards_no_experts_with_biases():
+    """core_v0.19.2, core/transformer/transformer_config.py, line 2279."""
+    found, anywhere = (
+        tc.search("gpt-oss-20b", H100, gpus=16, gbs=64, framework=name) for name in ("megatron", "any")
+    )
+    assert all(np.all(columns.etp == 1) for columns in plans_of(found))
+    assert any(np.any(columns.etp > 1) for columns in plans_of(anywhere))
 
 
-def _anywhere(model):
-    return tc.search(model, H100, gpus=16, gbs=64, framework="any")
+def shared(model, space, locks=()):
+    """Products tp × cp of the candidates of a space with several context ranks."""
+    found = tc.search(model, H100, gpus=64, gbs=64, framework=space, locks=dict(locks))
+    several = (columns.tp * columns.cp for columns in plans_of(found) if np.size(columns.mbs))
+    return {n for products in several for n in np.unique(products)} if found.candidates else set()
 
 
-@pytest.mark.parametrize(("modules", "stages"), [(0, 1), (1, 2), (2, None)])
-def test_megatron_overlaps_exchanges_beside_one_module_of_multi_token_prediction(modules, stages):
-    """core_v0.16.1, core/transformer/transformer_config.py, line 1890."""
+def test_megatron_shares_the_heads_of_a_delta_net_over_tensor_and_context_ranks():
+    """core_v0.19.2, core/transformer/transformer_config.py, line 1372; core_v0.17.0, line 1103: no cp at all.
+
+    Of 8 heads of keys 8 ranks have one each; the other rule is that of `any`, which repeats them.
+    """
+    model = replace(tc.load_model("pure-gdn-300m"), seq=32768)
+    model = replace(model, gated_delta=replace(model.gated_delta, key_heads=8, value_heads=16))
+    locks = {"cp_kind": "ring"}
+    assert max(shared(model, "megatron", locks)) == 8
+    before = as_of(FRAMEWORKS["megatron"], (2026, 3))
+    assert shared(model, as_of(FRAMEWORKS["megatron"], (2026, 6)), locks) == shared(model, "megatron", locks)
+    assert shared(model, before, locks) == set()
+
+
+@pytest.mark.parametrize(("modules", "stages", "before"), [(0, 1, 1), (1, 1, 2), (2, None, None)])
+def test_megatron_overlaps_exchanges_beside_one_module_of_multi_token_prediction(modules, stages, before):
+    """core_v0.19.2, core/transformer/transformer_config.py, line 2709; core_v0.17.0, lines 2122 to 2128."""
     model = replace(tc.load_model("deepseek-v2-lite"), mtp=modules)
-    found = tc.search(model, H100, gpus=16, gbs=64, framework="megatron", locks={"ep_overlap": True})
-    used = [np.min(columns.pp) for columns in plans_of(found) if np.size(columns.mbs)]
-    assert min(used, default=None) == stages
+    for space, least in (
+        (FRAMEWORKS["megatron"], stages),
+        (as_of(FRAMEWORKS["megatron"], (2026, 4)), before),
+    ):
+        found = tc.search(model, H100, gpus=16, gbs=64, framework=space, locks={"ep_overlap": True})
+        used = [np.min(columns.pp) for columns in plans_of(found) if np.size(columns.mbs)]
+        assert min(used, default=None) == least
 
 
 def test_megatron_offloads_activations_without_a_pipeline():
-    """core_v0.16.1, core/transformer/transformer_config.py: no pipeline and no recomputation beside it."""
+    """core_v0.19.2, core/transformer/transformer_config.py: no pipeline and no recomputation beside it."""
     found = tc.search(DENSE, H100, gpus=16, gbs=64, framework="megatron", locks={"offload": "activations"})
     assert found.candidates > 0
     for columns in plans_of(found):

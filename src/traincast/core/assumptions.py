@@ -249,6 +249,11 @@ class MemoryUse:
         "weights of 8-bit products are stored in 16 bits too; else in 8 bits only, by rows and by columns "
         "(fp8_param_gather of Megatron-Core)",
     )
+    stores_remainders: bool = _is(
+        False,
+        "the usual master copy of Adam with moments of few bits is the half that bf16 weights lack "
+        "(store_param_remainders of Megatron-Core)",
+    )
     stores_sharded_copy: bool = _is(
         True, "ZeRO-3 stores a shard of the 16-bit weights beside the master copy (DeepSpeed); FSDP casts it"
     )

@@ -26,6 +26,8 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modul
     "per-op": frozenset({"per-op"}),
     # queries, keys and values of latent attention (Megatron-Core's name)
     "mla_up_proj": frozenset({"latent"}),
+    # the gated norm of a delta net's result, and the exchange that follows (Megatron-Core's name)
+    "gdn_norm_out": frozenset({"gated_norm"}),
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")
 MAX_CHUNKS: Final = 1 << 16  # largest number of chunks that a layout may repeat
@@ -97,6 +99,11 @@ class Knobs(Generic[Number, Placement]):
     )
     grad_dtype: str = _knob(
         "usual", "accumulated gradients: usual (assumed), 16-bit, fp32", allowed=("usual", *GRADIENTS)
+    )
+    master_copy: str = _knob(
+        "usual",
+        "master copy of weights: usual, remainder, fp32",
+        allowed=("usual", "remainder", "fp32"),
     )
     optimizer_kind: str = _knob(
         "adam", "optimizer recipe, such as adam, adam-8bit or muon", allowed=tuple(OPTIMIZERS)

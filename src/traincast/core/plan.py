@@ -28,7 +28,7 @@ from traincast.core.knobs import (
     choice_problems,
     words,
 )
-from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
+from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, REMAINDER, Optimizer, Precision
 from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual
 from traincast.core.result import closed_object, described
 
@@ -222,6 +222,20 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         """Size of an accumulated gradient, at least that of a weight; "usual" counts as 16 bits [byte]."""
         dtype = "16-bit" if self.grad_dtype == "usual" else self.grad_dtype
         return max(GRADIENTS[dtype], 2 * self.recipe.width)
+
+    def master_bytes(self, assumed: Assumptions) -> float:
+        """Return the size of the master copy of a parameter [byte].
+
+        A remainder is the half that bf16 weights lack (Transformer Engine 2.20.2,
+        pytorch/optimizers/fused_adam.py). Megatron-FSDP (ZeRO 2 and 3) keeps the copy itself, and Adam on the
+        host has it in fp32 (Megatron-Core 0.19.2, core/optimizer/cpu_offloading/hybrid_optimizer.py).
+        """
+        stored = self.master_copy
+        if stored == "usual" and assumed.memory.stores_remainders and self.optimizer.precision_aware:
+            stored = "remainder"
+        on_device = self.zero == 1 and "optimizer" not in words(self.offload)
+        halved = stored == "remainder" and on_device and self.recipe.splits_master
+        return REMAINDER if halved else self.recipe.master
 
     def ready(self, assumed: Assumptions) -> "Plans":
         """Return the plans with a `grad_dtype` of "usual" replaced by that of recipe or assumptions."""

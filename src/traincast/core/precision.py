@@ -21,6 +21,9 @@ class Precision:
     width: float = 1.0  # of a weight or an activation relative to 16 bits
     operand: float = 1.0  # of a linear layer relative to 16 bits, scales included
     master: float = 4.0  # master copy of a parameter [byte]
+    # Whether bf16 weights are its upper half, cast by the optimizer: not fp16, nor recipes whose scales are
+    # made of the master copy (Megatron-Core 0.19.2, megatron/core/optimizer/optimizer_config.py)
+    splits_master: bool = False
     accumulation: Literal["16-bit", "fp32"] | None = None  # of gradients; None if the software stack decides
     gates: float = 1.0  # inputs of an expert's activation function that are saved, relative to 16 bits
     copies: float = 0.0  # further copies of a parameter in lower precision [byte]
@@ -45,6 +48,7 @@ class Optimizer:
     about: str
     accuracy: str = ""  # as for a precision; empty for the usual Adam
     iterations: float = 0.0  # of Newton-Schulz on a weight matrix (Muon's orthogonalisation)
+    precision_aware: bool = False  # whether Megatron-Core needs its precision-aware optimizer for it
 
 
 _RECIPES = (
@@ -58,7 +62,7 @@ _RECIPES = (
         accuracy="as accurate as fp32 with loss scaling (arXiv 1710.03740)",
         accumulation="16-bit",
     ),
-    Precision("bf16", "16-bit", "bf16 with an fp32 master copy (arXiv 1905.12322)"),
+    Precision("bf16", "16-bit", "bf16 with an fp32 master copy (arXiv 1905.12322)", splits_master=True),
     Precision(
         "bf16-pure",
         "16-bit",
@@ -75,6 +79,7 @@ _RECIPES = (
         operand=0.5,
         copies=1.0,
         casts=1.0,
+        splits_master=True,
     ),
     # A tensor is read once more before the cast, to find its scale: 1.5 times the traffic.
     Precision(
@@ -150,6 +155,7 @@ _RECIPES = (
         copies=0.56,
         casts=1.0,
         microscaling=True,
+        splits_master=True,
     ),
 )
 _OPTIMIZERS = (
@@ -158,12 +164,14 @@ _OPTIMIZERS = (
         "adam-bf16",
         4.0,
         "AdamW, two bf16 moments",
+        precision_aware=True,
         accuracy="DeepSeek-V3 saw no loss of accuracy (arXiv 2412.19437, section 3.3.3)",
     ),
     Optimizer(
         "adam-8bit",
         2.0,
         "AdamW, two 8-bit moments (arXiv 2110.02861)",
+        precision_aware=True,
         accuracy="matches 32 bits if the embedding's moments stay in 32 bits (arXiv 2110.02861)",
     ),
     Optimizer(
@@ -196,6 +204,7 @@ _OPTIMIZERS = (
 )
 PRECISIONS: Final = {recipe.name: recipe for recipe in _RECIPES}
 OPTIMIZERS: Final = {recipe.name: recipe for recipe in _OPTIMIZERS}
+REMAINDER: Final = 2.0  # of a master copy: the half that bf16 weights lack [byte]
 GRADIENTS: Final = {"16-bit": 2.0, "fp32": 4.0}  # size of an accumulated gradient [byte]
 ACCURACY: Final = {  # choice -> value -> what it may cost in accuracy
     "precision": {name: recipe.accuracy for name, recipe in PRECISIONS.items() if recipe.accuracy},

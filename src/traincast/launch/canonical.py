@@ -15,6 +15,7 @@ from traincast.core.knobs import chunks, words
 from traincast.core.model import Model
 from traincast.core.model_checks import PARTS, SELECTS_LAYERS
 from traincast.core.plan import AXES, Plan
+from traincast.core.precision import OPTIMIZERS
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split
 from traincast.step.placement import placements
@@ -155,6 +156,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
     """Return the facts of a plan for a model, except its placement."""
     facts = _values(plan, (*PLACEMENT_KNOBS, "layout"))
     facts["recompute"] = normalized_recompute(plan.recompute)
+    usual_copies = ("usual",) if OPTIMIZERS[plan.optimizer_kind].precision_aware else ("usual", "fp32")
     one_rank = plan.dp * plan.cp == 1
     alone = one_rank and (
         model.experts is None or plan.tp == plan.ep * plan.etp
@@ -173,6 +175,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",
         "offload_every": "activations" not in words(plan.offload),
+        "master_copy": plan.master_copy in usual_copies or "optimizer" in words(plan.offload),
     }
     if alone and plan.zero < 2:  # 2 and 3 hold a copy of a layer's weights even there
         facts["zero"] = 0

@@ -38,7 +38,7 @@ from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 
 # Kept by every plan of the search.
-SHARED_CHOICES: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")
+SHARED_CHOICES: Final = ("precision", "grad_dtype", "master_copy", "optimizer_kind", "attention")
 # Searched with the launch's own value besides those of its framework, where the format expresses both.
 OWN_CHOICES: Final = ("offload", "zero", "sp", "recompute")
 DIGITS: Final = 9  # after the point of seconds; times that differ by less are equal

@@ -20,7 +20,7 @@ from traincast.launch.table import Values
 ARGUMENTS: Final = Arguments("megatron_arguments")
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention", "layernorm": "norms", "moe_act": "activation", "mlp": "mlp", "moe": "experts",
-    "mla_up_proj": "mla_up_proj",
+    "mla_up_proj": "mla_up_proj", "gdn_norm_out": "gdn_norm_out",
 }  # fmt: skip
 OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
     "checkpoint_activations": "full", "activations_checkpoint_method": "full",
@@ -31,6 +31,7 @@ CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
 MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
+MOMENT_DTYPES: Final = ("exp_avg_dtype", "exp_avg_sq_dtype")
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
 LAYERS: Final = ("num_layers", "encoder_num_layers")
@@ -469,7 +470,7 @@ def write_zero(facts: Facts) -> Values:
     zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
     if facts["optimizer_kind"] in ("muon", "sgd"):
         return {}
-    alone = is_alone(facts) and bool(write_moments(facts))
+    alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
     settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
     if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
         strategy = {"data_parallel_sharding_strategy": SHARDING_STRATEGIES[zero]}
@@ -517,6 +518,23 @@ def write_moments(facts: Facts) -> Values:
     return aware if "optimizer" in words(facts["offload"]) else {}
 
 
+def write_master_copy(facts: Facts) -> Values:
+    """Write the precision-aware Adam where it stores a half of the master copy."""
+    return {"use_precision_aware_optimizer": True} if facts.get("master_copy") == "remainder" else {}
+
+
+def read_master_copy(settings: Settings) -> Facts:
+    """Read what the precision-aware Adam stores of the master copy, if it is not what its moments imply.
+
+    By default it stores a remainder (optimizer_config.py), on the host all of it.
+    """
+    if not settings.is_on("use_precision_aware_optimizer") or settings.is_on("optimizer_cpu_offload"):
+        return {}
+    wide = all(value_text(settings.get(name, "fp32")).endswith("32") for name in MOMENT_DTYPES)
+    whole = "store_param_remainders" in settings and not settings.is_on("store_param_remainders")
+    return {"master_copy": "fp32" if whole else "remainder"} if whole != wide else {}
+
+
 # Memory
 
 
@@ -527,6 +545,8 @@ def write_recompute(facts: Facts) -> Values:
         return {"recompute_granularity": "full", **_recomputed_layers(facts)}
     if "experts.experts" not in facts or not facts.get("grouped_gemm", True):
         modules -= {"activation"}  # moe_act applies to experts only, in one kernel
+    if "gated_delta.key_heads" not in facts:
+        modules -= {"gdn_norm_out"}  # which is refused without a delta net (transformer_config.py)
     names = tuple(name for name, module in RECOMPUTE_MODULES.items() if module in modules)
     return {"recompute_granularity": "selective", "recompute_modules": names} if names else {}
 
@@ -640,6 +660,13 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         "zero = 1: in bf16 DeepSpeed shards the optimizer at stage 0 as well": (
             settings.is_on("bf16")
             and str(settings.get("zero_stage", settings.get(STAGE))).removesuffix(".0") == "0"
+        ),
+        "Megatron-LM 0.19 should refuse this launch: it has disabled --cross-entropy-fusion-impl te for its"
+        " instability (megatron/training/arguments.py); 0.18 runs it": (
+            settings.is_on("cross_entropy_loss_fusion")
+            and settings.get("cross_entropy_fusion_impl") == "te"
+            and str(settings.get("program")).endswith(".py")
+            and not settings.is_on("recipe")
         ),
         "shared experts are not recomputed": "shared_experts"
         in value_text(settings.get("recompute_modules")),

@@ -25,7 +25,7 @@ SECTIONS: Final[Mapping[str, str]] = {  # section -> settings of Megatron-LM tha
     "checkpoint": "ckpt_format",
     "comm_overlap": "tp_comm_overlap overlap_moe_expert_parallel_comm",
     "optimizer": "optimizer optimizer_cpu_offload use_precision_aware_optimizer exp_avg_dtype"
-    " exp_avg_sq_dtype",
+    " exp_avg_sq_dtype store_param_remainders",
 }
 NAMES: Final[Mapping[str, str]] = {  # Megatron-LM -> Bridge, except for `model.` and the same name
     **{name: f"{section}.{name}" for section, names in SECTIONS.items() for name in names.split()},

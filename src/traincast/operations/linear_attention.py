@@ -79,7 +79,7 @@ def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> 
     if isinstance(config, GatedDelta | GatedLinear) or (isinstance(config, Mamba2) and config.norm):
         yield _norm(sharding, name, config)
     out = sharding.row_parallel(f"{name}.out_proj", config.counts.inner, e)
-    yield replace(out, role="output projection")
+    yield replace(out, role="output projection", recomputed_with=_norm_module(config))
     if config.bias:
         yield sharding.row_parallel_bias(f"{name}.out_proj_bias")
 
@@ -274,7 +274,7 @@ def _delta_scan(sharding: Sharding, config: GatedDelta) -> Operation:
         (backward, 2 * nbytes + recomputed),
         weights=sharding.local(config.value_heads + config.decays),
         saved=E * (2 * k + v + score) + E * T * h + STATE_BYTES * decays,
-        exchanged=config.counts.inner,
+        exchanged=0,  # the norm comes before
     )
 
 
@@ -403,9 +403,10 @@ def _scan(
     exchanged: int,
     kernels: int = SCAN_KERNELS,
 ) -> Operation:
-    """Return a scan of products, elementwise work and traffic; `exchanged` is the width of its result."""
+    """Return a scan of products, elementwise work and traffic; `exchanged` is the width that leaves it."""
     (products, elementwise, nbytes), (gradients, back_bytes) = forward, backward
-    collectives, passes = _exchange(sharding, exchanged), sharding.assumptions.traffic.scan_passes
+    collectives = _exchange(sharding, exchanged) if exchanged else ()
+    passes = sharding.assumptions.traffic.scan_passes
     there = PassCount((*products, elementwise), passes * nbytes, collectives, launches=kernels)
     back = PassCount(
         (*gradients, *[elementwise] * 3),  # recomputed, and with two gradients
@@ -416,11 +417,21 @@ def _scan(
     return Operation(name, there, back, weights=weights, saved_bytes=saved, has_framework_traffic=True)
 
 
+def _norm_module(config: LinearAttention) -> str:
+    """Return the module whose recomputation repeats the norm of the result; empty if none does.
+
+    Megatron-Core 0.19.2, megatron/core/ssm/gated_delta_net/common.py, _gated_norm_and_a2a: with the norm and
+    the exchange after it the input of the output projection is made again.
+    """
+    return "gated_norm" if isinstance(config, GatedDelta) else ""
+
+
 def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta | GatedLinear) -> Operation:
     """Return the norm of the result: over all heads of Mamba-2; over each head of the others.
 
     The latter is multiplied by an activation of z as well (Megatron-Core's GatedDeltaNet); z is read and
-    saved, and its gradient written. Weights of linear attention with decays are those of all heads.
+    saved, and its gradient written. Weights of linear attention with decays are those of all heads. Heads of
+    the delta net return to their tokens after the norm.
     """
     T, inner = sharding.tokens, sharding.local(config.counts.inner)
     if isinstance(config, Mamba2):
@@ -431,10 +442,11 @@ def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta | GatedLine
     if not is_delta:
         normed = replace(normed, weights=1 * inner)
     gate = Vector(SILU_FLOPS * T * inner)
+    exchanged = _exchange(sharding, config.counts.inner) if is_delta else ()
     return replace(
         normed,
-        forward=normed.forward + PassCount((gate,), n),
-        backward=normed.backward + PassCount((gate, gate), 2 * n),
+        forward=normed.forward + PassCount((gate,), n, exchanged),
+        backward=normed.backward + PassCount((gate, gate), 2 * n, exchanged),
         saved_bytes=normed.saved_bytes + n,
-        module="",
+        module=_norm_module(config),
     )

@@ -59,7 +59,7 @@ EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has on
 # Choices that these do not depend on: what a rank holds, what micro-batches need, the part of it in
 # `BesideActivations`, the footprint of a layer, and its operations
 AROUND_HELD: Final = ("recompute", "recompute_every", "ep_overlap", "tp_overlap", "dp_overlap", "order")
-AROUND_WORKING: Final = ("zero", "optimizer_kind", "tp_overlap", "dp_overlap", "order")
+AROUND_WORKING: Final = ("zero", "optimizer_kind", "master_copy", "tp_overlap", "dp_overlap", "order")
 AROUND_BESIDE: Final = (*AROUND_WORKING, *EVERY, "recompute", "offload")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
 AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")

@@ -48,6 +48,18 @@ EVEN_CHUNKS: Final = Rule(  # get_num_layers_to_build in transformer_block.py: f
     lambda model, plan, gbs: (model.layers % plan.vp == 0) | (-model.layers % (plan.pp * plan.vp) <= 2),
     search_only=True,
 )
+NO_CONTEXT: Final = Rule(
+    "Megatron-Core runs the gated delta net without context parallelism before 0.18",
+    ("cp",),
+    lambda model, plan, gbs: model.gated_delta is None or plan.cp == 1,
+    search_only=True,
+)
+PIPED_PREDICTION: Final = Rule(
+    "Megatron-Core overlaps exchanges with experts beside multi-token prediction in a pipeline before 0.18",
+    ("pp",),
+    lambda model, plan, gbs: not (plan.ep_overlap and model.mtp) or plan.pp > 1,
+    search_only=True,
+)
 FEATURES: Final = (
     Feature(
         "megatron", "order", (2024, 4), f"{MEGATRON} 6513cde7b2, use-tp-pp-dp-mapping",
@@ -70,6 +82,18 @@ FEATURES: Final = (
     Feature(
         "megatron", "layout", (2025, 6), f"{MEGATRON} 77732c3628, pipeline-model-parallel-layout",
         until=EVEN_CHUNKS,
+    ),
+    Feature(  # in 0.19.0, of August 2026
+        "megatron", "recompute", (2026, 6), f"{MEGATRON} ff5264c33d, gdn_norm_out, #4715",
+        frozenset({"gdn_norm_out"}),
+    ),
+    Feature(  # in 0.18.0, of June 2026
+        "megatron", "cp", (2026, 4), f"{MEGATRON} 20ba03fec0, context parallel gated delta net, #2642",
+        until=NO_CONTEXT,
+    ),
+    Feature(  # in 0.18.0 as well
+        "megatron", "pp", (2026, 5), f"{MEGATRON} 286445c28a, ep_overlap and MTP without pp, #4796",
+        until=PIPED_PREDICTION,
     ),
     Feature("torchtitan", "schedule", (2025, 2), "pytorch/torchtitan 3996b634a, #817", frozenset({"zb-v"})),
     Feature("automodel", "tp_overlap", (2026, 4), f"{AUTOMODEL} 2013a4dd6, #1711", frozenset({True})),

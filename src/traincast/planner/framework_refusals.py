@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
+from traincast.core.precision import OPTIMIZERS
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,17 @@ class Refusal:
         return "+".join(word for word in value.split("+") if word not in self.values) or "none"
 
 
-MEGATRON: Final = "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py"
-ARGUMENTS: Final = "Megatron-Core 0.16.1, megatron/training/arguments.py"
-OPTIMIZER: Final = "Megatron-Core 0.16.1, megatron/core/optimizer/optimizer_config.py"
-MUON: Final = "Megatron-Core 0.16.1, megatron/core/optimizer/muon.py"
+MEGATRON: Final = "Megatron-Core 0.19.2, megatron/core/transformer/transformer_config.py"
+ARGUMENTS: Final = "Megatron-Core 0.19.2, megatron/training/arguments.py"
+OPTIMIZER: Final = "Megatron-Core 0.19.2, megatron/core/optimizer/optimizer_config.py"
+MUON: Final = "Megatron-Core 0.19.2, megatron/core/optimizer/__init__.py"
 FORKS: Final = ("megatron-deepspeed-2022",)  # stacks of software that refuses other things than its framework
 TORCHTITAN: Final = "torchtitan 0.3.0, torchtitan/config/configs.py"
 DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
 NANOTRON: Final = "huggingface/nanotron 00708b8, src/nanotron"
 ON: Final = frozenset({True})
 HOST: Final = "of optimizers Adam alone runs on the host"
+AWARE: Final = {name for name, optimizer in OPTIMIZERS.items() if optimizer.precision_aware}
 SHARDED: Final = "needs the distributed optimizer (zero 1)"
 # Of Megatron: source, choice and its values, conditions, reason
 MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]] = (
@@ -66,7 +68,18 @@ MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]]
     (OPTIMIZER, "offload", {"optimizer"}, {"zero": 0}, f"Adam on the host {SHARDED}"),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "sgd"}, HOST),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "muon"}, HOST),
-    (OPTIMIZER, "optimizer_kind", {"adam-8bit", "adam-bf16"}, {"zero": 0}, f"Adam of few bits {SHARDED}"),
+    (OPTIMIZER, "optimizer_kind", AWARE, {"zero": 0}, f"Adam of few bits {SHARDED}"),
+    (OPTIMIZER, "master_copy", {"remainder"}, {"zero": 0}, f"a remainder of the master copy {SHARDED}"),
+    *(
+        (
+            OPTIMIZER,
+            "master_copy",
+            {"remainder"},
+            {"optimizer_kind": kind},
+            "of optimizers Adam alone stores it",
+        )
+        for kind in ("sgd", "muon")
+    ),
     (ARGUMENTS, "zero", {2, 3}, {"optimizer_kind": "muon"}, "Muon does not support Megatron-FSDP"),
     (MUON, "optimizer_kind", {"muon"}, {"precision": "fp16"}, "Muon does not support fp16"),
 )
@@ -85,6 +98,14 @@ REFUSALS: Final = (
         ON,
         {"recompute": "full"},
         "overlap of expert communication does not support full recomputation",
+        MEGATRON,
+    ),
+    Refusal(
+        "megatron",
+        "ep_overlap",
+        ON,
+        {"recompute": "experts"},
+        "overlap of expert communication does not support recomputation of experts (moe), since 0.17",
         MEGATRON,
     ),
     Refusal(
@@ -116,7 +137,7 @@ REFUSALS: Final = (
         ON,
         {"sp": False},
         "overlap of tensor-parallel communication needs sequence parallelism, in every framework",
-        "Megatron-Core 0.16.1, torchtitan 0.3.0, nanotron 00708b8",
+        "Megatron-Core 0.19.2, torchtitan 0.3.0, nanotron 00708b8",
     ),
     Refusal(
         "nanotron",
@@ -135,6 +156,24 @@ REFUSALS: Final = (
             ("deepspeed", "tp_overlap", "DeepSpeed's configuration", "tensor-parallel", DEEPSPEED),
             ("deepspeed", "ep_overlap", "DeepSpeed's configuration", "expert", DEEPSPEED),
             ("nanotron", "ep_overlap", "nanotron", "expert", f"{NANOTRON}/config"),
+        )
+    ),
+    *(
+        Refusal(
+            framework,
+            "master_copy",
+            frozenset({"remainder"}),
+            {},
+            f"{owner} has no setting that stores a remainder of the master copy",
+            source,
+        )
+        for framework, owner, source in (
+            ("torchtitan", "torchtitan", TORCHTITAN),
+            ("deepspeed", "DeepSpeed's configuration", DEEPSPEED),
+            ("nanotron", "nanotron", f"{NANOTRON}/config"),
+            ("fsdp", "PyTorch's FSDP2", "PyTorch 2.9, torch.distributed.fsdp, MixedPrecisionPolicy"),
+            ("huggingface", "transformers' Trainer", "transformers 5.23, transformers/training_args.py"),
+            ("jax", "MaxText", "MaxText 0.2.2, src/maxtext/configs/types.py"),
         )
     ),
     Refusal(

@@ -564,9 +564,9 @@ def _no_pipeline(title: str) -> Rule:
     return Rule(f"{title} runs no pipeline", ("pp",), lambda model, plan, gbs: plan.pp == 1, search_only=True)
 
 
-# megatron/core/ssm: mamba_mixer.py calls the scans of Mamba-2 only, gated_delta_net.py
+# megatron/core/ssm: mamba_mixer.py calls the scans of Mamba-2 only, gated_delta_net/gdn.py
 MEGATRON_LINEAR: Final = Rule(
-    "of linear attention Megatron-Core 0.16.1 has Mamba-2 and the gated delta net only",
+    "of linear attention Megatron-Core 0.19.2 has Mamba-2 and the gated delta net only",
     (),
     lambda model, plan, gbs: all(
         getattr(model, part) is None for part in LINEAR if part not in ("mamba2", "gated_delta")
@@ -581,7 +581,14 @@ def _in_expert_order(model: Model, plan: Plans, gbs: int) -> Any:
     return plan.order == ORDER or (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
 
 
-# Megatron-Core 0.16.1: megatron/core/parallel_state.py, transformer/transformer_config.py
+def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> Any:
+    """Return whether tensor and context ranks share the heads of a gated delta net evenly."""
+    if model.gated_delta is None:
+        return True
+    return reduce(and_, (heads % (plan.tp * plan.cp) == 0 for heads in model.gated_delta.counts.sharded))
+
+
+# Megatron-Core 0.19.2: megatron/core/parallel_state.py, transformer/transformer_config.py
 MEGATRON_RULES: Final = (
     _no_packed_weights("Megatron-Core"),
     MEGATRON_LINEAR,
@@ -600,10 +607,10 @@ MEGATRON_RULES: Final = (
         lambda model, plan, gbs: "activations" not in words(plan.offload) or plan.pp == 1,
         search_only=True,
     ),
-    Rule(
-        "Megatron-Core runs the gated delta net without context parallelism",
-        ("cp",),
-        lambda model, plan, gbs: model.gated_delta is None or plan.cp == 1,
+    Rule(  # since 0.18; it has an exchange of its own, whatever --cp-comm-type says
+        "in Megatron-Core tp × cp divides the heads of keys and of values of the gated delta net",
+        ("tp", "cp"),
+        _delta_heads_divide,
         search_only=True,
     ),
     Rule(
@@ -613,10 +620,9 @@ MEGATRON_RULES: Final = (
         search_only=True,
     ),
     Rule(
-        "Megatron-Core overlaps exchanges with experts beside one module of multi-token prediction, in a"
-        " pipeline",
-        ("pp",),
-        lambda model, plan, gbs: not (plan.ep_overlap and model.mtp) or (model.mtp == 1) & (plan.pp > 1),
+        "Megatron-Core overlaps exchanges with experts beside one module of multi-token prediction at most",
+        (),
+        lambda model, plan, gbs: not plan.ep_overlap or model.mtp <= 1,
         search_only=True,
     ),
 )
@@ -649,7 +655,7 @@ FRAMEWORKS: Final = {
             "megatron",
             "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B,"
             " experts",
-            "Megatron-Core 0.16.1",
+            "Megatron-Core 0.19.2",
             "megatron/training/arguments.py, megatron/core/transformer/transformer_config.py",
             ("1d", "ring", "ulysses"),
             {
@@ -668,6 +674,7 @@ FRAMEWORKS: Final = {
                 "precision": FP8_RECIPES,
                 "offload": ("optimizer", "activations"),
                 "optimizer_kind": ("adam-bf16", "adam-8bit"),
+                "master_copy": ("remainder",),
                 "grad_dtype": ("16-bit",),
                 "zero": (0, 2, 3),  # the last two of Megatron-FSDP
                 "sp": (False,),
@@ -870,7 +877,7 @@ def default_framework(model: Model, system: System | None, strategies: Sequence[
     """Return the paper's framework, JAX, transformers, Megatron-Core or any: the first that suits.
 
     A model of the paper's kind has no vocabulary. TPUs run JAX. Transformers holds weights that bitsandbytes
-    packs (QLoRA); Megatron-Core 0.16.1 has none.
+    packs (QLoRA); Megatron-Core 0.19.2 has none.
     """
     requested, megatron = set(strategies), FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):

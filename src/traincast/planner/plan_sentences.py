@@ -29,6 +29,7 @@ OTHERWISE: Final = {  # choice -> how a value other than the default is said, af
     "precision": "{}",
     "optimizer_kind": "{}",
     "grad_dtype": "{} gradients",
+    "master_copy": "{} of the master copy",
 }
 COMPONENT_NAMES: Final = {
     "exposed_memory": "exposed memory traffic",

@@ -22,7 +22,17 @@ VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is kn
 # Knobs in which plans of a family differ.
 VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order")
 # Modules by the work that recomputing them repeats: elementwise, one product, core attention, many products.
-RECOMPUTED_WORK: Final = ("norms", "activation", "latent", "attention", "per-op", "mlp", "experts", "full")
+RECOMPUTED_WORK: Final = (
+    "norms",
+    "gated_norm",
+    "activation",
+    "latent",
+    "attention",
+    "per-op",
+    "mlp",
+    "experts",
+    "full",
+)
 _family_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in (*VARIED, *PLACEMENTS)))
 _run_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name != "zero"))
 layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
@@ -49,6 +59,7 @@ UNUSUAL: Final[Mapping[str, Callable[[Plan], bool]]] = {
     "offload": _differs("offload"),  # copies compete for the host's links
     "optimizer_kind": _differs("optimizer_kind"),  # can change convergence,
     "grad_dtype": _differs("grad_dtype"),  # as can rounding of accumulated gradients
+    "master_copy": _differs("master_copy"),  # of one framework's optimizer
     "tp_kind": _differs("tp_kind"),  # frameworks in use shard in one dimension
     "TP over the slow network": lambda plan: (plan.fast_tp or 1) < plan.tp,  # exposed in every layer,
     "CP over the slow network": lambda plan: (plan.fast_cp or 1) < plan.cp,  # by ring or all-to-all

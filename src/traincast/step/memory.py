@@ -311,7 +311,7 @@ def states(
         sharded = stored.weights * is_group(n) + stored.expert_weights * is_group(n_experts)
         chunk = sharded * is_group(plan.vp) / plan.vp
         gradients = gradients + plan.gradient_bytes * element_scale * chunk
-    optimizer = size(recipe.master + plan.optimizer.state, plan.zero >= 1)
+    optimizer = size(plan.master_bytes(assumed) + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
         "gradients": gradients,

@@ -19,7 +19,7 @@ def optimizer_seconds(
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     # parameters this rank updates
     updated = sum_of(costs, stored, "weights") / n + sum_of(costs, stored, "expert_weights") / n_experts
-    states = plan.recipe.master + plan.optimizer.state
+    states = plan.master_bytes(assumed) + plan.optimizer.state
     # states read and written; gradients read twice
     moved = 2 * updated * element_scale * (states + plan.gradient_bytes + plan.recipe.width)
     squares = sum_of(costs, stored, "squares") / n + sum_of(costs, stored, "expert_squares") / n_experts

@@ -39,7 +39,7 @@ COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
 DEGREES: Final = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp", "vp", "mbs", "replicas", "recompute_every")
 KINDS: Final = (
     *("tp_kind", "cp_kind", "sp", "tp_overlap", "zero", "schedule", "recompute", "offload", "layout"),
-    *("order", "precision", "optimizer_kind", "grad_dtype"),
+    *("order", "precision", "optimizer_kind", "grad_dtype", "master_copy"),
 )
 
 

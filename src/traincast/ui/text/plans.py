@@ -46,7 +46,7 @@ ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
     *("zero", "schedule", "recompute", "offload", "sp", "tp_overlap", "ep_overlap", "order"),
-    *("precision", "grad_dtype", "optimizer_kind"),
+    *("precision", "grad_dtype", "master_copy", "optimizer_kind"),
 )
 STRATEGY_WORDS: Final = {
     "1d": "tensor parallel, no context parallel",
