@@ -299,3 +299,13 @@ def test_whole_master_copies_of_megatron_bridge_are_no_misread(further, stored, 
     plan = checked_with(tmp_path, text, *further).est.plan
     assert plan.optimizer_kind == ("adam-bf16" if MOMENTS_IN_BF16[0] in further else "adam")
     assert plan.master_copy == stored
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "deepspeed", "nanotron", "fsdp", "huggingface"])
+def test_a_remainder_of_the_master_copy_is_of_megatron(framework):
+    """Megatron-Core 0.19.2, megatron/core/optimizer/optimizer_config.py; the others' settings have none."""
+    asked = {"gpus": 8, "gbs": 64, "locks": {"master_copy": "remainder", "pp": 1, "tp": 1}}
+    found = tc.search("llama-3-8b", MACHINE, framework="megatron", **asked)
+    assert {plan.master_copy for plan, _ in found.plans} == {"remainder"}
+    with pytest.raises(tc.InputError, match="has no setting that stores a remainder of the master copy"):
+        tc.search("llama-3-8b", MACHINE, framework=framework, **asked)

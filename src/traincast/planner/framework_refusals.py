@@ -158,6 +158,24 @@ REFUSALS: Final = (
             ("nanotron", "ep_overlap", "nanotron", "expert", f"{NANOTRON}/config"),
         )
     ),
+    *(
+        Refusal(
+            framework,
+            "master_copy",
+            frozenset({"remainder"}),
+            {},
+            f"{owner} has no setting that stores a remainder of the master copy",
+            source,
+        )
+        for framework, owner, source in (
+            ("torchtitan", "torchtitan", TORCHTITAN),
+            ("deepspeed", "DeepSpeed's configuration", DEEPSPEED),
+            ("nanotron", "nanotron", f"{NANOTRON}/config"),
+            ("fsdp", "PyTorch's FSDP2", "PyTorch 2.9, torch.distributed.fsdp, MixedPrecisionPolicy"),
+            ("huggingface", "transformers' Trainer", "transformers 5.23, transformers/training_args.py"),
+            ("jax", "MaxText", "MaxText 0.2.2, src/maxtext/configs/types.py"),
+        )
+    ),
     Refusal(
         "torchtitan",
         "tp_overlap",
