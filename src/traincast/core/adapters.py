@@ -160,5 +160,5 @@ def parse_training(text: str) -> Adapters | None:
 
 
 def expert_adapters(targets: Iterable[str]) -> ExpertAdapters:
-    """Return which weights of experts have adapters by the words of targets: Megatron's name joined layers."""
+    """Return which weights of experts have adapters, by targets: joined layers are Megatron's."""
     return "each" if JOINED.keys() & set(targets) else "peft"
