@@ -191,7 +191,7 @@ def test_intervals_of_experts_are_those_of_unmeasured_software_where_no_run_had_
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        tc.InputError, match=r"unknown assumptions 'wibble': known: .*calibrated.*megatron-core-2025.*paper"
+        tc.InputError, match=r"unknown assumptions 'wibble': known: automodel-2025.*calibrated.* and \d+ more"
     ):
         resolve("wibble")
 

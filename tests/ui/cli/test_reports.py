@@ -35,7 +35,7 @@ def test_a_plan_as_a_report(run, tmp_path):
     for parts, form in (("breakdown_seconds", seconds), ("memory_by_component_bytes", gib)):
         assert all(form(value) in text for value in best[parts].values() if value)
     assert all(f"{count:,}" in text for count in answer["rejected"].values())
-    assert f"within {seconds(best['step_seconds_low'])} and {seconds(best['step_seconds_high'])}" in text
+    assert f"90%: {seconds(best['step_seconds_low'])} to {seconds(best['step_seconds_high'])}" in text
     assert f"traincast {__version__}" in text
     assert f"traincast {PLAN} --html {path} --json" in page.said["pre"]
     assert [figure["id"] for figure in page.of("figure")] == [
