@@ -6,6 +6,7 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import load_stack
+from traincast.launch.check import check
 from traincast.launch.defaults import parser_defaults
 from traincast.launch.formats import READERS
 from traincast.launch.read import read
@@ -128,9 +129,15 @@ def test_default_written_out_of_the_dispatcher_matters_only_where_ranks_exchange
     assert read_script(tmp_path, EXPERTS.replace(alone, "") + further).unread == ()
 
 
-def test_default_written_out_products_of_experts_are_said_to_be_grouped(tmp_path):
+def test_default_written_out_experts_without_grouped_products_run_one_after_the_other(tmp_path):
     """transformer_config.py: moe_grouped_gemm = False, a switch that has no value to write out."""
-    said = "products of experts are grouped, although --moe-grouped-gemm is not set"
-    for more, expected in (("", True), (" --moe-grouped-gemm", False)):
-        assumed = read_script(tmp_path, EXPERTS + more).assumed
-        assert any(line.startswith(said) for line in assumed) == expected
+    said = "experts are computed one after the other: --moe-grouped-gemm is not set"
+    steps = {}
+    for more in ("", " --moe-grouped-gemm"):
+        path = tmp_path / "run.sh"
+        path.write_text(EXPERTS + more)
+        checked = check(path, "dgx-h100", accept_unread=True)
+        assert any(line.startswith(said) for line in checked.reading.assumed) == (not more)
+        assert checked.est.assumptions.kernels.groups_experts == bool(more)
+        steps[more] = checked.est.step_seconds
+    assert steps[""] > steps[" --moe-grouped-gemm"]

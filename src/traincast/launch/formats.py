@@ -96,6 +96,7 @@ _SCRIPTS: Final = (
         unread=_BRIDGE.unread + _named_beside(_WRITTEN), arguments=megatron.arguments,
         assumptions=megatron_script.assumptions, stack=megatron_script.stack,
         defaults=megatron_script.defaults, parser_defaults=megatron_script.all_defaults,
+        figures=megatron_script.figures,
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )  # fmt: skip

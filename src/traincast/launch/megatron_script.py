@@ -6,6 +6,7 @@ Other programs on Megatron-Core, such as Megatron-Bridge and Megatron-DeepSpeed,
 from functools import cache
 from typing import Any, Final
 
+from traincast.catalog.software_stacks import PLAIN_LOOP, load_stack
 from traincast.launch import megatron
 from traincast.launch.arguments import Arguments
 from traincast.launch.defaults import parser_defaults, release
@@ -81,6 +82,24 @@ def stack(settings: Settings) -> str:
     return megatron.stack(Settings({**settings, **defaults(settings)}))
 
 
+def _computes_experts_in_turn(settings: Settings) -> bool:
+    """Return whether a rank multiplies for one expert after the other (SequentialMLP), the default."""
+    has_experts = settings.is_on("num_experts") and _is_present(settings)
+    return has_experts and not settings.is_on("moe_grouped_gemm")
+
+
+def figures(settings: Settings) -> Values:
+    """Return figures of assumptions that a script states: of its vocabulary, and of experts in turn."""
+    stated = dict(megatron.figures(settings))
+    if _computes_experts_in_turn(settings):
+        eager = load_stack(PLAIN_LOOP).host
+        stated |= {
+            "kernels.groups_experts": False,
+            "host.expert_product_seconds": eager.expert_product_seconds,
+        }
+    return stated
+
+
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed of a script: its release, defaults, and the step of a batch schedule."""
     notes = [
@@ -88,10 +107,10 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         for name, value in defaults(settings).items()
     ]
     notes += _notes_on_release(settings)
-    if settings.is_on("num_experts") and _is_present(settings) and not settings.is_on("moe_grouped_gemm"):
+    if _computes_experts_in_turn(settings):
         notes.append(
-            "products of experts are grouped, although --moe-grouped-gemm is not set:"
-            " Megatron-LM computes one expert after the other"
+            "experts are computed one after the other: --moe-grouped-gemm is not set; the time that the host"
+            " takes to launch their kernels is that of PyTorch, not measured"
         )
     schedule = _flag(megatron.SCHEDULE)
     *before, last = megatron.batches_of_schedule(settings) or (0,)
