@@ -164,13 +164,15 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     sizes |= {"memory.context_bytes": 1e9 * BYTE, "memory.buffer_bytes": 1e7 * BYTE}
     sizes |= {"kernels.launch_seconds": 5e-6 * SECOND, "attention.launch_seconds": 20e-6 * SECOND}
     sizes |= {"host.step_seconds": 0.015 * SECOND, "host.memory_bandwidth": 50e9 * BYTE / SECOND}
-    sizes |= {"host.expert_product_seconds": 0.0}  # no device waits for the host
+    unpaced = {"host.expert_product_seconds": 0.0, "host.expert_dispatch_seconds": 0.0}  # by the host
+    sizes |= {"host.sync_seconds": 2e-4 * SECOND, **unpaced}
     assumed = CALIBRATED.with_values(sizes)
     bare = CALIBRATED.with_values(
         {
             "kernels.launch_seconds": 5e-6,
             "host.step_seconds": 0.015,
-            "host.expert_product_seconds": 0.0,
+            "host.sync_seconds": 2e-4,
+            **unpaced,
             "attention.launch_seconds": 20e-6,
             "memory.context_bytes": 1e9,
             "memory.buffer_bytes": 1e7,
