@@ -23,6 +23,7 @@ from traincast.step.uncertainty import (
     NEAR_BEST_SLOWDOWN,
     NORMAL_90_PERCENT,
     Errors,
+    SoftwareShares,
     draw_near_best,
     layouts_compared,
     ranking_features,
@@ -62,6 +63,7 @@ REACH_CANDIDATES: Final = (
     8.0,
 )  # correlation lengths between plans; the likeliest is taken
 HALVINGS: Final = 5  # bisections of the scale of differences
+NO_SOFTWARE: Final = SoftwareShares(configurations={}, generations={}, prior=1.0, spread=0.0)  # not estimated here
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
 TAIL: Final = (1 + NOMINAL) / 2
 # deviations to each end, of runs faster and slower than predicted, by whether models have experts
@@ -409,6 +411,7 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
         ranking_layouts=0.0,
         ranking_most=1.0,
         evidence=evidence(data, data.fitted & mask),
+        software=NO_SOFTWARE,
         memory=memory,
         memory_stacks=memory_stacks,
         memory_new_stack=MEMORY_NEW_STACK,

@@ -246,7 +246,7 @@ def _batch_predictions(
     def rows(column: Column) -> Floats:
         return np.broadcast_to(np.asarray(column), len(runs))
 
-    seconds, interval = rows(est.step_seconds), est.interval and [rows(end) for end in est.interval]
+    seconds, interval = rows(est.median_seconds), est.interval and [rows(end) for end in est.interval]
     memory = {kind: rows(memory_as_reported(est.memory, kind)) for kind in LEFT_OUT}
     spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
     share = rows(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])))

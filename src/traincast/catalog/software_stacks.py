@@ -90,13 +90,37 @@ def fitted_stack(name: str) -> str:
     return DEFAULT_STACK if name == CALIBRATED else name
 
 
+ANY_SOFTWARE: Final = "any"  # `Assumptions.unsaid` where no framework is stated either
+# first words of stacks' names → those of stacks that run the same code: NeMo's models are Megatron-Core's
+SAME_SOFTWARE: Final = {"megatron": ("megatron", "nemo")}
+YEARS_BACK: Final = 1  # a framework named without a release is of its usual stack's year, the one before or later
+
+
+def stacks_left_open(unsaid: str) -> tuple[str, ...] | None:
+    """Return the stacks that a question leaves open (`Assumptions.unsaid`); None where it may be any.
+
+    `unsaid`: "any", or the usual stack of the framework that it names.
+    """
+    usual_year = None if unsaid == ANY_SOFTWARE else stack_year(unsaid)
+    if usual_year is None:
+        return None
+    word = unsaid.partition("-")[0]
+    named = [name for name in stack_names() if name.partition("-")[0] in SAME_SOFTWARE.get(word, (word,))]
+    return tuple(name for name in named if (stack_year(name) or 0) >= usual_year - YEARS_BACK)
+
+
+def is_fitted(system: System) -> bool:
+    """Return whether times on a system are fitted to its own software, whatever that is."""
+    return bool(system.software or system.calibrated_to or system.is_cpu)
+
+
 def resolve(assumptions: str | Assumptions) -> Assumptions:
     """Return assumptions, or those of a name: a preset, a stack, or "calibrated" (the default stack)."""
     if isinstance(assumptions, Assumptions):
         return assumptions
     require_type("assumptions", assumptions, "a name or Assumptions", str)
     if assumptions == CALIBRATED:
-        return replace(load_stack(DEFAULT_STACK), name=CALIBRATED)
+        return replace(load_stack(DEFAULT_STACK), name=CALIBRATED, unsaid=ANY_SOFTWARE)
     if assumptions in PRESETS:
         return PRESETS[assumptions]
     if assumptions.lower() in catalogue("stacks"):

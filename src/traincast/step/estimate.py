@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, Typ
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import PACKED_STACK, TPU_STACK, usual_stack, with_fitted_values
+from traincast.catalog.software_stacks import (
+    PACKED_STACK,
+    TPU_STACK,
+    is_fitted,
+    load_stack,
+    stacks_left_open,
+    usual_stack,
+    with_fitted_values,
+)
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
 from traincast.core.model import Model
@@ -29,7 +37,16 @@ from traincast.step.memory import Footprint, devices_memory, memory
 from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
-from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside_measured_range
+from traincast.step.uncertainty import (
+    Alternative,
+    Asked,
+    ErrorCase,
+    errors,
+    fits_probability,
+    interval,
+    mixture_interval,
+    outside_measured_range,
+)
 from traincast.step.validity import require_valid
 from traincast.times.operation_time import OperationTimer, PassSeconds, Timed, TimedOperation
 from traincast.times.process_groups import Placement, domains
@@ -138,12 +155,48 @@ class StepEstimate(Generic[Figure]):
         return ErrorCase.of(self.model, accelerator, stack, self.columns, breakdown, self.step.seconds)
 
     @cached_property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Software that the question leaves open, with the times it would take; empty where it is stated.
+
+        Times are of columns. Software that does not run the plan's precision is none.
+        """
+        assumed, known = self.assumptions, errors()
+        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
+            return ()
+        asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.software.generations)
+        found = list[Alternative]()
+        for name, weight in known.software.of(asked, stacks_left_open(assumed.unsaid)).items():
+            try:
+                est = self._with(load_stack(name))
+            except InputError:  # a choice of the plan that this software lacks
+                continue
+            found.append(Alternative(weight, est.step.seconds, est.case))
+        return tuple(found)
+
+    def _with(self, assumed: Assumptions) -> "Estimates":
+        """Return the same step under other assumptions."""
+        plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
+        return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
+
+    @cached_property
+    def _ends(self) -> tuple[Column, Column, Column]:
+        """Ends of the interval, and the median [s]."""
+        if self.alternatives:
+            return mixture_interval(self.alternatives)
+        return (*interval(self.step.seconds, self.case), self.step.seconds)
+
+    @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:
         """90 % interval of the step time, low and high [s]; None where errors are not known."""
         if not self.assumptions.errors_known:
             return None
-        low, high = interval(self.step.seconds, self.case)
+        low, high, _ = self._ends
         return self._figure(low), self._figure(high)
+
+    @property
+    def median_seconds(self) -> Figure:
+        """Time that is as likely too short as too long, of all software that the question leaves open [s]."""
+        return self._figure(self._ends[2] if self.assumptions.errors_known else self.step.seconds)
 
     @property
     def step_seconds_low(self) -> Annotated[Figure | None, Doc(optional=True)]:

@@ -11,10 +11,10 @@ Two plans of one model on one machine share most of their error. The error of th
 components in which they differ, and the error of the single plans, which is correlated for similar plans.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from traincast.step.model_flops import forward_flops
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
+LEAST_SHARE: Final = 0.02  # of the largest share: rarer software changes no interval by 1 %
+ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
+BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -104,6 +107,60 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SoftwareShares:
+    """How many configurations of measured runs, alike in what a question states, ran on which software.
+
+    Runs of one source, model and accelerator are one configuration, however many they are. A question is
+    alike in its kind of model, generation of accelerator, width of numbers and attention (`Asked`).
+    """
+
+    configurations: Mapping[tuple[str, ...], Mapping[str, float]]  # by the fields of `Asked`, then software
+    generations: Mapping[str, str]  # accelerator → its generation, of those with several accelerators
+    prior: float  # configurations that shares among runs alike in one respect less count as
+    spread: float  # what software adds to the deviation that none of them is
+
+    def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
+        """Return the share of each software among runs like a question; those alike in most respects count most.
+
+        What is rarer than `LEAST_SHARE` is left out.
+
+        `allowed`: software that the question allows; all if left out. Empty where it allows none with runs.
+        """
+        counts = {
+            key: {name: n for name, n in by_stack.items() if allowed is None or name in allowed}
+            for key, by_stack in self.configurations.items()
+        }
+        names = sorted({name for by_stack in counts.values() for name in by_stack})
+        shares = np.full(len(names), 1.0 / max(len(names), 1))
+        for n in range(len(asked) + 1):  # alike in the first n respects
+            alike = [by_stack for key, by_stack in counts.items() if key[:n] == asked[:n]]
+            found = np.array([sum(by_stack.get(name, 0.0) for by_stack in alike) for name in names])
+            prior = self.prior if n else 0.0
+            if found.sum():
+                shares = (found + prior * shares) / (found.sum() + prior)
+        least = LEAST_SHARE * shares.max(initial=0.0)
+        return {name: n for name, n in zip(names, shares.tolist(), strict=True) if n >= least}
+
+
+class Asked(NamedTuple):
+    """What a question states that says which software runs."""
+
+    kind: str  # of the model: dense, experts, adapters or diffusion
+    generation: str  # of the accelerator; its own name where it is of none
+    width: str  # of the numbers in products: low (8 bits and less), fp16 or 16
+    attention: str
+
+    @classmethod
+    def of(cls, model: Model, accelerator: str, plans: Plans, generations: Mapping[str, str]) -> "Asked":
+        """Return what is asked of plans of a model on an accelerator."""
+        kinds = {"experts": model.experts, "diffusion": model.diffusion, "adapters": model.adapters}
+        kind = next((name for name, part in kinds.items() if part is not None), "dense")
+        half = "fp16" if plans.precision.startswith("fp16") else "16"
+        width = "low" if plans.recipe.is_low else half
+        return cls(kind, generations.get(accelerator, accelerator), width, plans.attention)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Errors:
     """Errors of predictions: standard deviations of the logarithm of predicted over measured."""
 
@@ -130,6 +187,7 @@ class Errors:
     ranking_layouts: float  # over the logarithm of the layouts compared
     ranking_most: float  # layouts measured side by side, at most
     evidence: Evidence
+    software: SoftwareShares
     # what 90 % of the errors of memory are within, by software whose memory was measured
     memory_stacks: Mapping[str, float]
     memory: float  # the same of all measured software together
@@ -163,6 +221,19 @@ def errors() -> Errors:
         drifts=file["drifts"],
         stacks=file["stacks"],
         evidence=evidence,
+        software=_software(file["software"]),
+    )
+
+
+def _software(part: Mapping[str, Any]) -> SoftwareShares:
+    """Return the configurations of measured software as the file has them."""
+    return SoftwareShares(
+        configurations={
+            tuple(row[name] for name in Asked._fields): row["stacks"] for row in part["configurations"]
+        },
+        generations={name: kind for kind, names in part["generations"].items() for name in names},
+        prior=part["prior"],
+        spread=part["spread"],
     )
 
 
@@ -278,17 +349,62 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
     return variance**0.5
 
 
-def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
+def interval(
+    seconds: Column, case: ErrorCase, known: Errors | None = None, spread: float = 0.0
+) -> tuple[Column, Column]:
     """Return the 90 % interval of a predicted time [s].
 
     What a prediction leaves out takes time, so that it reaches further above than below.
 
-    `seconds`: predicted times [s].
+    `seconds`: predicted times [s]; `spread`: deviation that something else adds.
     """
     known = known or errors()
     faster, slower = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
-    size = deviation(case, known)
+    size = (deviation(case, known) ** 2 + spread**2) ** 0.5
     return plain(seconds * np.exp(-faster * size)), plain(seconds * np.exp(slower * size))
+
+
+class Alternative(NamedTuple):
+    """Software that a question leaves open, with what it would take."""
+
+    weight: float
+    seconds: Column  # predicted times [s]
+    case: ErrorCase
+
+
+def mixture_interval(
+    parts: Sequence["Alternative"], known: Errors | None = None
+) -> tuple[Column, Column, Column]:
+    """Return the ends of the 90 % interval of a time that is one of several, and its median [s].
+
+    The error of each part is logistic on either side of its prediction, with the ends of its own interval.
+    """
+    known = known or errors()
+    weights = np.array([part.weight for part in parts])
+    weights /= weights.sum()
+    spread = known.software.spread
+    columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
+    rows = np.broadcast_shapes(*(np.shape(figure) for column in columns for figure in column))
+    middle, low, high = np.log(
+        [[np.broadcast_to(figure, rows) for figure in column] for column in columns]
+    ).swapaxes(0, 1)
+    by_part = weights.reshape(-1, *(1,) * len(rows))
+
+    def share_below(x: Floats) -> Floats:
+        """Return the probability that the logarithm of the time is below x, shape of the columns."""
+        off = x - middle
+        end = np.maximum(np.where(off < 0, middle - low, high - middle), 1e-9)
+        return np.asarray((by_part * (0.5 + 0.5 * np.tanh(ODDS_OF_END / 2 * off / end))).sum(axis=0))
+
+    def quantile(share: float) -> Column:
+        below, above = np.min(2 * low - middle, axis=0), np.max(2 * high - middle, axis=0)
+        for _ in range(BISECTIONS):
+            x = (below + above) / 2
+            is_below = share_below(x) < share
+            below, above = np.where(is_below, x, below), np.where(is_below, above, x)
+        return plain(np.exp((below + above) / 2))
+
+    return quantile(0.05), quantile(0.95), quantile(0.5)
 
 
 def outside_measured_range(case: ErrorCase) -> list[str]:
