@@ -90,23 +90,23 @@ def fitted_stack(name: str) -> str:
     return DEFAULT_STACK if name == CALIBRATED else name
 
 
-ANY_SOFTWARE: Final = "any"  # `Assumptions.unsaid` where no framework is stated either
+ANY_SOFTWARE: Final = ("any",)  # `Assumptions.unsaid` where no framework is stated either
 # first words of stacks' names → those of stacks that run the same code: NeMo's models are Megatron-Core's
 SAME_SOFTWARE: Final = {"megatron": ("megatron", "nemo")}
 YEARS_BACK: Final = 1  # a framework named without a release is of its usual stack's year, the one before or later
 
 
-def stacks_left_open(unsaid: str) -> tuple[str, ...] | None:
-    """Return the stacks that a question leaves open (`Assumptions.unsaid`); None where it may be any.
+def releases(usual: str) -> tuple[str, ...]:
+    """Return the stacks that a framework named without a release leaves open (`Assumptions.unsaid`).
 
-    `unsaid`: "any", or the usual stack of the framework that it names.
+    `usual`: its usual stack.
     """
-    usual_year = None if unsaid == ANY_SOFTWARE else stack_year(unsaid)
-    if usual_year is None:
-        return None
-    word = unsaid.partition("-")[0]
+    year = stack_year(usual)
+    if year is None:
+        return ()
+    word = usual.partition("-")[0]
     named = [name for name in stack_names() if name.partition("-")[0] in SAME_SOFTWARE.get(word, (word,))]
-    return tuple(name for name in named if (stack_year(name) or 0) >= usual_year - YEARS_BACK)
+    return tuple(name for name in named if (stack_year(name) or 0) >= year - YEARS_BACK)
 
 
 def is_fitted(system: System) -> bool:

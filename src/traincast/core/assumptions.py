@@ -360,9 +360,9 @@ class Assumptions:
     """
 
     name: str = "custom"  # of the preset
-    # What the question leaves open of the software, of which these are then those of the usual one: "any", or
-    # the framework that it names without a release; empty where the software is stated.
-    unsaid: str = ""
+    # stacks of the catalogue that the question leaves open, ("any",) for all of them: then these assumptions are
+    # those of the usual one; empty where the software is stated
+    unsaid: tuple[str, ...] = ()
     kernels: Kernels = Kernels()
     attention: AttentionKernel = AttentionKernel()
     traffic: MemoryTraffic = MemoryTraffic()
@@ -406,7 +406,7 @@ def from_dict(saved: Mapping[str, Any]) -> Assumptions:
             values |= {f"{name}.{figure}": number for figure, number in value.items()}
         elif name not in ("name", "unsaid"):
             values[name] = value
-    return Assumptions(name=saved["name"], unsaid=saved.get("unsaid", "")).with_values(values)
+    return Assumptions(name=saved["name"], unsaid=tuple(saved.get("unsaid", ()))).with_values(values)
 
 
 def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:

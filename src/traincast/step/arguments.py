@@ -34,7 +34,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
 
 
 def check_assumptions(
-    assumptions: str | Assumptions | None, usual: str, unsaid: str = ANY_SOFTWARE
+    assumptions: str | Assumptions | None, usual: str, unsaid: tuple[str, ...] = ANY_SOFTWARE
 ) -> Assumptions:
     """Return the assumptions of a name, given `Assumptions`, or those named `usual` for None.
 

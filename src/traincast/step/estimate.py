@@ -12,11 +12,11 @@ import numpy as np
 
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
     PACKED_STACK,
     TPU_STACK,
     is_fitted,
     load_stack,
-    stacks_left_open,
     usual_stack,
     with_fitted_values,
 )
@@ -165,7 +165,7 @@ class StepEstimate(Generic[Figure]):
             return ()
         asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.software.generations)
         found = list[Alternative]()
-        for name, weight in known.software.of(asked, stacks_left_open(assumed.unsaid)).items():
+        for name, weight in known.software.of(asked, None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid).items():
             try:
                 est = self._with(load_stack(name))
             except InputError:  # a choice of the plan that this software lacks

@@ -22,7 +22,7 @@ from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model
 from traincast.accuracy.runs.plan import filled, plan
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
-from traincast.catalog.software_stacks import stack_names
+from traincast.catalog.software_stacks import ANY_SOFTWARE, stack_names
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError, TraincastError, raise_problems
 from traincast.core.model import Model
@@ -50,6 +50,16 @@ MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
+
+
+def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
+    """Return the stacks that a row without a release may have run, where several; ("any",) without software."""
+    if stack == CALIBRATED:
+        return ANY_SOFTWARE
+    if cells.text("stack").lower() in stack_names() or cells.text("released"):
+        return ()
+    found = cells.choices("software")
+    return found if len(found) > 1 else ()
 
 
 def software(cells: Cells) -> str:
@@ -140,6 +150,7 @@ class Run:
     memory_bytes: float | None = None  # of a rank
     reported: Reported = "device"  # kind of measured memory
     last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
+    unsaid: tuple[str, ...] = ()  # stacks that the row leaves open, as in `Assumptions`
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
 
 
@@ -276,6 +287,7 @@ def _run(cells: Cells) -> Run:
         id=cells.text("id"),
         source=cells.text("source"),
         stack=stack,
+        unsaid=left_open(cells, stack),
         model=model,
         system=system,
         plan=filled(cells, arguments, model, system, gbs),
