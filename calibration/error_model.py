@@ -63,7 +63,7 @@ REACH_CANDIDATES: Final = (
     8.0,
 )  # correlation lengths between plans; the likeliest is taken
 HALVINGS: Final = 5  # bisections of the scale of differences
-NO_SOFTWARE: Final = SoftwareShares(configurations={}, generations={}, prior=1.0, spread=0.0)  # not estimated here
+NO_SOFTWARE: Final = SoftwareShares(configurations={}, releases={}, generations={}, prior=1.0, spread=0.0)  # not estimated here
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
 TAIL: Final = (1 + NOMINAL) / 2
 # deviations to each end, of runs faster and slower than predicted, by whether models have experts

@@ -71,6 +71,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
             ),
             "prior": _entry(known.software.prior, "assumed", "as of the factors of stacks"),
             "generations": software.members(known.software),
+            "releases": {name: list(stacks) for name, stacks in known.software.releases.items()},
             "configurations": software.rows(known.software),
         },
         "stacks": {

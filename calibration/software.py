@@ -9,12 +9,17 @@ the runs of a kind lie within their intervals, their own configuration left out 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
-from left_out_residuals import Residuals, generation_members
-from traincast.accuracy.runs.run import Run
+from left_out import LATER
+from left_out_residuals import Residuals, generation_members, table
+from normalise import SOURCE as PUBLISHED
+from traincast.accuracy.runs.cells import Cells
+from traincast.accuracy.runs.run import Run, release_of, software
+from traincast.accuracy.runs.run import rows as table_rows
 from traincast.accuracy.validate import batches
 from traincast.catalog.load import load_accelerator
 from traincast.catalog.software_stacks import fitted_stack, load_stack
@@ -38,6 +43,19 @@ def asked(run: Run, of: Mapping[str, str]) -> Asked:
     return Asked.of(run.model, run.system.accelerator.name, run.plan.columns(), of)
 
 
+@cache
+def releases() -> dict[str, tuple[str, ...]]:
+    """Return the stacks of the timed runs of each framework and release that tables of runs state."""
+    found, timed = defaultdict[str, set[str]](set), table()
+    for path in (PUBLISHED, LATER):
+        for row in table_rows(path):
+            cells = Cells(row)
+            stack = software(cells)
+            if row["id"] in timed and cells.text("released"):
+                found[release_of(cells)].add(stack)
+    return {name: tuple(sorted(found[name])) for name in sorted(found)}
+
+
 def shares(data: Residuals, without: int | None = None, spread: float = 0.0) -> SoftwareShares:
     """Return the shares of software among timed runs, but those of the group `without`."""
     of, found = generations(), defaultdict[Asked, dict[str, set[int]]](lambda: defaultdict(set))
@@ -49,7 +67,7 @@ def shares(data: Residuals, without: int | None = None, spread: float = 0.0) -> 
         key: {name: float(len(groups)) for name, groups in sorted(by_stack.items())}
         for key, by_stack in sorted(found.items())
     }
-    return SoftwareShares(configurations=counted, generations=of, prior=PRIOR, spread=spread)
+    return SoftwareShares(configurations=counted, releases=releases(), generations=of, prior=PRIOR, spread=spread)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,7 @@ class RunBatch:
     system: System
     stack: str
     unsaid: tuple[str, ...]  # stacks that they leave open
+    released: bool  # whether they state a release, whose usual stack is likelier right than the median
     plans: Plans
     gbs: Any  # a column of ints, broadcast by the engine
     rows: Ints
@@ -68,7 +69,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     plans = [_placed(run) for run in runs]
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
-        software = run.stack, run.unsaid
+        software = run.stack, run.unsaid, bool(run.released)
         group = replace(run.model, name=""), run.system.name, software, tuple(plan.choices().items())
         groups[group].append(i)
     run_batches: list[RunBatch] = []
@@ -88,6 +89,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
                 first.system,
                 first.stack,
                 first.unsaid,
+                bool(first.released),
                 columns.take(~broken),
                 gbs[~broken],
                 rows[~broken],
@@ -256,7 +258,8 @@ def _batch_predictions(
     def rows(column: Column) -> Floats:
         return np.broadcast_to(np.asarray(column), len(runs))
 
-    seconds, interval = rows(est.median_seconds), est.interval and [rows(end) for end in est.interval]
+    centre = est.step_seconds if batch.released else est.median_seconds
+    seconds, interval = rows(centre), est.interval and [rows(end) for end in est.interval]
     memory = {kind: rows(memory_as_reported(est.memory, kind)) for kind in LEFT_OUT}
     spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
     share = rows(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])))

@@ -115,6 +115,7 @@ class SoftwareShares:
     """
 
     configurations: Mapping[tuple[str, ...], Mapping[str, float]]  # by the fields of `Asked`, then software
+    releases: Mapping[str, tuple[str, ...]]  # framework and release → stacks that its measured runs had
     generations: Mapping[str, str]  # accelerator → its generation, of those with several accelerators
     prior: float  # configurations that shares among runs alike in one respect less count as
     spread: float  # what software adds to the deviation that none of them is
@@ -231,6 +232,7 @@ def _software(part: Mapping[str, Any]) -> SoftwareShares:
         configurations={
             tuple(row[name] for name in Asked._fields): row["stacks"] for row in part["configurations"]
         },
+        releases={name: tuple(stacks) for name, stacks in part["releases"].items()},
         generations={name: kind for kind, names in part["generations"].items() for name in names},
         prior=part["prior"],
         spread=part["spread"],

@@ -32,6 +32,7 @@ from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.step.memory import Reported
+from traincast.step.uncertainty import errors
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
@@ -53,13 +54,25 @@ MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
 
 
 def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
-    """Return the stacks that a row without a release may have run, where several; ("any",) without software."""
+    """Return the stacks that a row may have run, where several; ("any",) without software.
+
+    A row with a release and another fact of its software leaves none open. Of a release that was measured,
+    those are open that its runs had.
+    """
     if stack == CALIBRATED:
         return ANY_SOFTWARE
-    if cells.text("stack").lower() in stack_names() or cells.text("released"):
+    facts = [name for name in patterns()["facts"] if name not in ("framework", "released")]
+    if cells.text("stack").lower() in stack_names() or (cells.text("released") and any(map(cells.text, facts))):
         return ()
     found = cells.choices("software")
+    measured = errors().software.releases.get(release_of(cells), ())
+    found = tuple(name for name in found if name in measured or name == stack) if measured else found
     return found if len(found) > 1 else ()
+
+
+def release_of(cells: Cells) -> str:
+    """Return framework and release of a row, a space between them."""
+    return f"{cells.text('framework')} {cells.text('released')}"
 
 
 def software(cells: Cells) -> str:
@@ -150,6 +163,7 @@ class Run:
     memory_bytes: float | None = None  # of a rank
     reported: Reported = "device"  # kind of measured memory
     last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
+    released: str = ""  # year or month of the software, where the row states it
     unsaid: tuple[str, ...] = ()  # stacks that the row leaves open, as in `Assumptions`
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
 
@@ -287,6 +301,7 @@ def _run(cells: Cells) -> Run:
         id=cells.text("id"),
         source=cells.text("source"),
         stack=stack,
+        released=cells.text("released"),
         unsaid=left_open(cells, stack),
         model=model,
         system=system,
