@@ -48,7 +48,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         "source": f"{runs_text} (source x model x accelerator), and without larger ones, {day}",
         "time": {name: _entry(getattr(known, name)) for name in fitted},
         "drifts": {
-            name: _entry(value, "assumed" if value == LEAST_DRIFT[name] else "fitted")
+            name: _entry(value, "assumed" if value == LEAST_DRIFT[name] and name != "new_accelerator" else "fitted")
             for name, value in known.drifts.items()
         },
         "memory": {
@@ -83,6 +83,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
             "experts": sorted(known.evidence.experts),
             "layers": sorted(known.evidence.layers),
             "precisions": {name: sorted(kinds) for name, kinds in known.evidence.precisions.items()},
+            "cells": {name: int(n) for name, n in known.evidence.cells.items()},
             "kin": sorted(known.evidence.kin),
             "dense": _spans(known.evidence.dense),
             "moe": _spans(known.evidence.moe),

@@ -6,6 +6,7 @@ estimates; what software adds that none of them is (`SoftwareShares.spread`) is 
 the runs of a kind lie within their intervals, their own configuration left out of the shares.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from left_out import LATER
 from left_out_residuals import Residuals, generation_members, table
 from normalise import SOURCE as PUBLISHED
 from traincast.accuracy.runs.cells import Cells
-from traincast.accuracy.runs.run import Run, release_of, software
+from traincast.accuracy.runs.run import Run, readable, release_of, software
 from traincast.accuracy.runs.run import rows as table_rows
 from traincast.accuracy.validate import batches
 from traincast.catalog.load import load_accelerator
@@ -29,6 +30,7 @@ from traincast.step.uncertainty import Alternative, Asked, ErrorCase, Errors, So
 
 PRIOR: Final = 3.0  # of `SoftwareShares`; 1 to 10 have the same interval score within 1 %
 SPREADS: Final = np.arange(0.0, 0.31, 0.01).round(2)  # candidates
+BLANK: Final = ("stack", "notes", "source", "url", "released")  # and *_detail: columns that name software
 HELD: Final = 0.9  # share of runs that intervals are to hold
 
 
@@ -86,13 +88,26 @@ class Unsaid:
     parts: list[list[Alternative]]
 
 
+def blank_runs() -> dict[str, Run]:
+    """Return the runs of the tables as they are read where nothing says what software they ran, by id."""
+    found = {}
+    for path in (PUBLISHED, LATER):
+        table_blank = (
+            {name: "" if name in BLANK or name.endswith("_detail") else cell for name, cell in row.items()}
+            for row in table_rows(path)
+        )
+        found |= {row["id"]: run for row, run in readable(table_blank) if isinstance(run, Run)}
+    return found
+
+
 def unsaid(data: Residuals) -> Unsaid:
-    """Predict all timed runs with every software that they may have run."""
-    timed = [int(i) for i in np.flatnonzero(data.weights > 0)]
-    of, everything = generations(), shares(data)
-    allowed = {i: _without(everything, data, i, of) for i in timed}
+    """Predict all timed runs with every software that they may have run, as if nothing said which it is."""
+    blank, of, everything = blank_runs(), generations(), shares(data)
+    timed = [int(i) for i in np.flatnonzero(data.weights > 0) if data.runs[i].id in blank]
+    runs = [blank[data.runs[i].id] for i in timed]
+    allowed = {i: _without(everything, data, i, run, of) for i, run in zip(timed, runs, strict=True)}
     found: dict[int, list[Alternative]] = {i: [] for i in timed}
-    run_batches, _ = batches([data.runs[i] for i in timed])
+    run_batches, _ = batches(runs)
     for batch in run_batches:
         rows = [timed[i] for i in batch.rows.tolist()]
         for name in dict.fromkeys(name for i in rows for name in allowed[i]):
@@ -110,15 +125,15 @@ def unsaid(data: Residuals) -> Unsaid:
 
 
 def _without(
-    everything: SoftwareShares, data: Residuals, run: int, of: Mapping[str, str]
+    everything: SoftwareShares, data: Residuals, run: int, blank: Run, of: Mapping[str, str]
 ) -> dict[str, float]:
-    """Return the shares of the software of a run whose own group is left out of them."""
+    """Return the shares of the software of a `blank` run, its own group left out of them."""
     key, name = asked(data.runs[run], of), fitted_stack(data.runs[run].stack)
     counts = {place: dict(by_stack) for place, by_stack in everything.configurations.items()}
     counts[key][name] -= 1.0
     return {
         stack: share
-        for stack, share in replace(everything, configurations=counts).of(key).items()
+        for stack, share in replace(everything, configurations=counts).of(asked(blank, of)).items()
         if share > 0
     }
 
@@ -129,7 +144,8 @@ def _of_row(case: ErrorCase, row: int, rows: int) -> ErrorCase:
     def one(columns: Mapping[str, Any]) -> dict[str, float]:
         return {name: float(np.broadcast_to(value, rows)[row]) for name, value in columns.items()}
 
-    return replace(case, sizes=one(case.sizes), shares=one(case.shares))
+    across = bool(np.broadcast_to(case.across, rows)[row])
+    return replace(case, sizes=one(case.sizes), shares=one(case.shares), across=across)
 
 
 def intervals(found: Unsaid, known: Errors) -> Floats:
@@ -147,13 +163,17 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
     """Return the errors with the shares of software, and what it adds that none of them is."""
     found = unsaid(data) if found is None else found
     kinds = np.array([data.cases[i].moe for i in found.rows])
-    for spread in SPREADS.tolist():
-        chosen = replace(known, software=shares(data, spread=spread))
-        held = inside(data, found, intervals(found, chosen))
+
+    def with_spread(k: int) -> Errors:
+        return replace(known, software=shares(data, spread=float(SPREADS[k])))
+
+    def is_enough(k: int) -> bool:
+        held = inside(data, found, intervals(found, with_spread(k)))
         by_kind = [np.average(held[kinds == moe]) for moe in (False, True) if (kinds == moe).any()]
-        if np.mean(by_kind) >= HELD:
-            break
-    return chosen
+        return bool(np.mean(by_kind) >= HELD)
+
+    least = bisect_left(range(len(SPREADS) - 1), True, key=is_enough)  # a wider interval holds more
+    return with_spread(least)
 
 
 def rows(software: SoftwareShares) -> list[dict[str, Any]]:

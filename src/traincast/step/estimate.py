@@ -17,6 +17,8 @@ from traincast.catalog.software_stacks import (
     TPU_STACK,
     is_fitted,
     load_stack,
+    releases,
+    stack_file,
     usual_stack,
     with_fitted_values,
 )
@@ -41,11 +43,13 @@ from traincast.step.uncertainty import (
     Alternative,
     Asked,
     ErrorCase,
+    Width,
     errors,
     fits_probability,
     interval,
     mixture_interval,
     outside_measured_range,
+    widths,
 )
 from traincast.step.validity import require_valid
 from traincast.times.operation_time import OperationTimer, PassSeconds, Timed, TimedOperation
@@ -152,7 +156,8 @@ class StepEstimate(Generic[Figure]):
             accelerator += ", varied"  # nobody ran on it
         breakdown: Mapping[str, Any] = self.breakdown
         stack = self.assumptions.name
-        return ErrorCase.of(self.model, accelerator, stack, self.columns, breakdown, self.step.seconds)
+        own = (stack, self.columns, breakdown, self.step.seconds, self.system.fast_domain)
+        return ErrorCase.of(self.model, accelerator, *own)
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
@@ -337,6 +342,41 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
         """Respects in which it lies outside of measured runs, where errors are known."""
         return self.outside if self.assumptions.errors_known else None
+
+    @cached_property
+    def widths(self) -> list[Width]:
+        """What the interval is made of, the largest first; empty where errors are unknown."""
+        if not self.assumptions.errors_known:
+            return []
+        is_any = self.assumptions.unsaid == ANY_SOFTWARE
+        what = "software not stated" if is_any else "release of the software not stated"
+        return widths(self.case, self.alternatives, what)
+
+    @cached_property
+    def narrower(self) -> tuple[str, float] | None:
+        """Option of a command that narrows the interval most, and half the width left (of the logarithm).
+
+        None where the software is stated.
+        """
+        if not self.alternatives:
+            return None
+        stack, option = self.assumptions.name, f"--assumptions {self.assumptions.name}"
+        ends = interval(self.step.seconds, self.case)
+        if self.assumptions.unsaid == ANY_SOFTWARE:
+            open_still = [part for part in self.alternatives if part.case.stack in releases(stack)]
+            if len(open_still) > 1:
+                option, ends = f"--framework {stack_file(stack).framework}", mixture_interval(open_still)[:2]
+        return option, float(np.log(ends[1] / ends[0])) / 2
+
+    @property
+    def uncertain_of(self) -> Annotated[list[str] | None, Doc(optional=True)]:
+        """What the width of the interval is made of, the largest first, where errors are known."""
+        return [str(width) for width in self.widths] if self.assumptions.errors_known else None
+
+    @property
+    def narrowed_by(self) -> Annotated[str | None, Doc(optional=True)]:
+        """Option of a command that narrows the interval most, where the software is not stated."""
+        return None if self.narrower is None else self.narrower[0]
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the parts of the model and the memory by component of every pipeline device [byte]."""

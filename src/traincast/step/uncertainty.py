@@ -11,9 +11,11 @@ Two plans of one model on one machine share most of their error. The error of th
 components in which they differ, and the error of the single plans, which is correlated for similar plans.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,6 +32,7 @@ NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distributio
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
 LEAST_SHARE: Final = 0.02  # of the largest share: rarer software changes no interval by 1 %
+LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
@@ -73,10 +76,24 @@ SIZES: Final[Mapping[str, Size]] = {
     "year": Size("newer software", "older software", "year ", linear=True),
 }
 # what a plan can have that no run of the fit has, beside sizes outside of their range
-FIRSTS: Final = ("stack", "accelerator", "generation", "precision", "layers")
+FIRSTS: Final = ("stack", "cell", "accelerator", "generation", "precision", "layers")
+FEW: Final = 3  # configurations (source, model, accelerator) from which on a cell counts as measured
 DISTANCES: Final = (*(f"new_{name}" for name in FIRSTS), *SIZES)
 SHORT_STEP: Final = 0.5  # shorter steps are less certain, waits and launches being a larger part [s]
 UNLIKE: Final = 2.0  # deviation over that of measured runs, from which on no measured run is like a plan
+
+
+def cell_name(stack: str, host: str, pipelined: bool, across: bool) -> str:
+    """Return the name of a kind of run, of which few configurations predict another badly.
+
+    `across`: whether the ranks of a group of experts are in several fast domains.
+    """
+    return f"{stack}, {host}, {'pipelined' if pipelined else 'one stage'}{', experts across' if across else ''}"
+
+
+def host_of(accelerator: str) -> str:
+    """Return what issues an accelerator's work: Grace, the host of a TPU, or x86."""
+    return "Grace" if re.match("G[BH]", accelerator) else "TPU" if accelerator[:3] == "TPU" else "x86"
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,7 @@ class Evidence:
     experts: frozenset[str]  # the same of runs of mixtures of experts, whose code of experts they run
     layers: frozenset[str]  # what mixes tokens in their layers (`Kind.mixing`)
     precisions: Mapping[str, frozenset[str]]  # accelerator → precisions of its runs
+    cells: Mapping[str, float]  # `cell_name` → configurations of its runs
     kin: frozenset[str]  # accelerators of a generation of which one has runs
     dense: Mapping[str, Span]  # ranges of `SIZES`, by kind of model
     moe: Mapping[str, Span]
@@ -211,6 +229,7 @@ def errors() -> Errors:
         experts=frozenset(measured["experts"]),
         layers=frozenset(measured["layers"]),
         precisions={name: frozenset(runs) for name, runs in measured["precisions"].items()},
+        cells=measured["cells"],
         kin=frozenset(measured["kin"]),
         dense=dense,
         moe=moe,
@@ -258,6 +277,7 @@ class ErrorCase:
     layers: frozenset[str] = frozenset({"attention"})  # what mixes tokens in layers (`Kind.mixing`)
     tower_share: float = 0.0  # of the model's FLOPs in a vision tower, which no measured run has
     precision: str = "bf16"
+    across: Column = False  # whether the ranks of a group of experts are in several fast domains
 
     @classmethod
     def of(
@@ -268,8 +288,12 @@ class ErrorCase:
         plans: Plans,
         breakdown: Mapping[str, Column],
         seconds: Column,
+        domain: float = np.inf,
     ) -> "ErrorCase":
-        """Return the case of an estimate; `breakdown` and `seconds` are of its time [s]."""
+        """Return the case of an estimate; `breakdown` and `seconds` are of its time [s].
+
+        `domain`: accelerators of a fast domain.
+        """
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
             **{name: getattr(model, name) for name in ("hidden", "layers", "seq")},
@@ -288,7 +312,8 @@ class ErrorCase:
         if model.tower is not None:
             forward = forward_flops(model)
             tower_share = (forward.tower + forward.projector) / sum(forward)
-        own = (has_experts, sizes, shares, layers, tower_share, plans.precision)
+        across = plans.ep * plans.etp > domain if has_experts else False
+        own = (has_experts, sizes, shares, layers, tower_share, plans.precision, across)
         return cls(stack, accelerator, *own)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
@@ -309,11 +334,29 @@ class ErrorCase:
         """By how many factors of e the step is shorter than `SHORT_STEP`."""
         return np.maximum(np.log(SHORT_STEP / self.sizes["seconds"]), 0.0)
 
-    def firsts(self, evidence: Evidence) -> tuple[float, ...]:
-        """Return the distances in each of `FIRSTS`: 1 for what no measured run has; of layers a share."""
+    def in_few(self, evidence: Evidence) -> Column:
+        """Return 1 where fewer than `FEW` configurations of runs are in the cell, else 0."""
+        found: Column = 0.0
+        for pipelined, across in product((False, True), repeat=2):
+            if evidence.cells.get(cell_name(self.stack, self.host, pipelined, across), 0) < FEW:
+                found = found + ((self.sizes["pp"] > 1) == pipelined) * (self.across == across) * 1.0
+        return found
+
+    @property
+    def host(self) -> str:
+        """What issues the accelerator's work."""
+        return host_of(self.accelerator)
+
+    def firsts(self, evidence: Evidence) -> tuple[Column, ...]:
+        """Return the distances in each of `FIRSTS`: 1 for what no measured run has; of layers a share.
+
+        Of software without runs no cell has any, which is no further distance.
+        """
         runs = evidence.precisions.get(self.accelerator)
+        new_stack = self.stack not in (evidence.experts if self.moe else evidence.stacks)
         return (
-            float(self.stack not in (evidence.experts if self.moe else evidence.stacks)),
+            float(new_stack),
+            0.0 if new_stack else self.in_few(evidence),
             float(runs is None),
             float(runs is None and self.accelerator not in evidence.kin),
             float(runs is not None and self.precision not in runs),
@@ -409,32 +452,76 @@ def mixture_interval(
     return quantile(0.05), quantile(0.95), quantile(0.5)
 
 
+@dataclass(frozen=True)
+class Width:
+    """What a part of an interval is due to."""
+
+    due_to: str  # in words
+    half: float  # half of the width of the interval that it alone would have, of the logarithm
+
+    def __str__(self) -> str:
+        return f"{self.due_to}: ±{np.expm1(self.half):.0%}"
+
+
+def widths(case: ErrorCase, alternatives: Sequence[Alternative] = (), software: str = "") -> list[Width]:
+    """Return what the interval of one plan is made of, the largest first; less than 1 % is left out.
+
+    `alternatives`: software that the question leaves open; `software`: what it does not state of it.
+    """
+    known = errors()
+    ends = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
+    scale, found = sum(ends) / 2, list[Width]()
+    if alternatives:
+        weights = np.array([part.weight for part in alternatives])
+        logs = np.log([float(part.seconds) for part in alternatives])
+        variance = np.average((logs - np.average(logs, weights=weights)) ** 2, weights=weights)
+        among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * known.software.spread))
+        found.append(Width(software, among))
+    never = _respects(case)
+    for name, distance in case.distances(known).items():
+        if distance:
+            about = f"never measured: {never[name]}"
+            found.append(Width(about, scale * float(known.drifts[name] * distance)))
+    found.append(Width("errors of runs that were measured", scale * float(measured_deviation(case, known))))
+    return sorted((width for width in found if width.half >= LEAST_WIDTH), key=lambda width: -width.half)
+
+
 def outside_measured_range(case: ErrorCase) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
+    known, distances = errors(), case.distances(errors())
+    respects = list(_respects(case).values())
+    is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
+    if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):
+        return ["no measured run is like this one", *respects]
+    return respects
+
+
+def _respects(case: ErrorCase) -> dict[str, str]:
+    """Return the distances of one plan from measured runs that are not 0, in words."""
     known, kind = errors(), "mixture-of-experts run" if case.moe else "dense run"
     of_experts = " of experts" if case.moe else ""
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
     words = {
         "new_stack": f"software without a run{of_experts} that constants are fitted to ({case.stack})",
+        "new_cell": f"fewer than {FEW} measured configurations of {case.stack} on {case.host}, "
+        + ("pipelined" if case.sizes["pp"] > 1 else "in one stage")
+        + (" and with experts across fast domains" if case.across else ""),
         "new_accelerator": f"accelerator without a measured run ({case.accelerator})",
         "new_generation": "no accelerator of its generation has one",
         "new_precision": f"precision without a measured run on {case.accelerator} ({case.precision})",
         "new_layers": f"layers without a measured run ({', '.join(new_layers)})",
     }
-    respects, distances = [], case.distances(known)
-    for name, distance in distances.items():
+    respects = dict[str, str]()
+    for name, distance in case.distances(known).items():
         if not distance:
             continue
         if name in words:
-            respects.append(words[name])
+            respects[name] = words[name]
             continue
         size, span, value = SIZES[name], case.spans(known)[name], float(case.sizes[name])
         which, end = (size.more, span.most) if value > span.most else (size.fewer, span.least)
         against = size.text(end).removeprefix(size.unit)
-        respects.append(f"{which} than any {kind} ({size.text(value)} against {against})")
-    is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
-    if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):
-        return ["no measured run is like this one", *respects]
+        respects[name] = f"{which} than any {kind} ({size.text(value)} against {against})"
     return respects
 
 

@@ -185,7 +185,8 @@ def _bundled_run(row: Mapping[str, str]) -> Run:
     del run["gpus"]  # a product of the plan
     blocks = {part: kind(**fields[part]) for part, kind in MODEL_PARTS.items() if fields[part]}
     run["model"], run["plan"] = Model(**fields["model"], **blocks), Plan(**fields["plan"])
-    run["system"], run["assumed"] = system_of(run["system"]), tuple(run.get("assumed", "").split())
+    run["system"], run["released"] = system_of(run["system"]), str(run.get("released", ""))
+    run |= {name: tuple(run.get(name, "").split()) for name in ("unsaid", "assumed")}
     return Run(**run)
 
 
