@@ -150,7 +150,7 @@ def _of_row(case: ErrorCase, row: int, rows: int) -> ErrorCase:
 
 def intervals(found: Unsaid, known: Errors) -> Floats:
     """Return low end, high end and median of every run, shape (rows, 3) [s]."""
-    return np.array([mixture_interval(parts, known) for parts in found.parts], np.float64)
+    return np.array([mixture_interval(parts, known, known.software.spread) for parts in found.parts], np.float64)
 
 
 def inside(data: Residuals, found: Unsaid, ends: Floats) -> Floats:

@@ -96,6 +96,16 @@ SAME_SOFTWARE: Final = {"megatron": ("megatron", "nemo")}
 YEARS_BACK: Final = 1  # a framework named without a release is of its usual stack's year, the one before or later
 
 
+@cache
+@cached_on_disk
+def stack_framework(name: str) -> str | None:
+    """Return the framework in whose space a stack's plans are searched; None where the catalogue has none."""
+    document = catalogue_entry("stacks", name.lower())
+    return None if document is None else str(document["framework"])
+
+
+@cache
+@cached_on_disk
 def releases(usual: str) -> tuple[str, ...]:
     """Return the stacks that a framework named without a release leaves open (`Assumptions.unsaid`).
 

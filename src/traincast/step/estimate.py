@@ -18,7 +18,7 @@ from traincast.catalog.software_stacks import (
     is_fitted,
     load_stack,
     releases,
-    stack_file,
+    stack_framework,
     usual_stack,
     with_fitted_values,
 )
@@ -183,11 +183,16 @@ class StepEstimate(Generic[Figure]):
         plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
         return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
 
+    @property
+    def _spread(self) -> float:
+        """What software adds to the deviation that is none of the alternatives."""
+        return errors().software.spread if self.assumptions.unsaid == ANY_SOFTWARE else 0.0
+
     @cached_property
     def _ends(self) -> tuple[Column, Column, Column]:
         """Ends of the interval, and the median [s]."""
         if self.alternatives:
-            return mixture_interval(self.alternatives)
+            return mixture_interval(self.alternatives, spread=self._spread)
         return (*interval(self.step.seconds, self.case), self.step.seconds)
 
     @cached_property
@@ -350,7 +355,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             return []
         is_any = self.assumptions.unsaid == ANY_SOFTWARE
         what = "software not stated" if is_any else "release of the software not stated"
-        return widths(self.case, self.alternatives, what)
+        return widths(self.case, self.alternatives, what, self._spread)
 
     @cached_property
     def narrower(self) -> tuple[str, float] | None:
@@ -365,7 +370,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         if self.assumptions.unsaid == ANY_SOFTWARE:
             open_still = [part for part in self.alternatives if part.case.stack in releases(stack)]
             if len(open_still) > 1:
-                option, ends = f"--framework {stack_file(stack).framework}", mixture_interval(open_still)[:2]
+                option, ends = f"--framework {stack_framework(stack)}", mixture_interval(open_still)[:2]
         return option, float(np.log(ends[1] / ends[0])) / 2
 
     @property

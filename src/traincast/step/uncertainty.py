@@ -31,7 +31,7 @@ from traincast.step.model_flops import forward_flops
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
-LEAST_SHARE: Final = 0.02  # of the largest share: rarer software changes no interval by 1 %
+LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
@@ -418,16 +418,16 @@ class Alternative(NamedTuple):
 
 
 def mixture_interval(
-    parts: Sequence["Alternative"], known: Errors | None = None
+    parts: Sequence["Alternative"], known: Errors | None = None, spread: float = 0.0
 ) -> tuple[Column, Column, Column]:
     """Return the ends of the 90 % interval of a time that is one of several, and its median [s].
 
-    The error of each part is logistic on either side of its prediction, with the ends of its own interval.
+    The error of each part is logistic on either side of its prediction, with the ends of its own interval,
+    which `spread` widens: software may be none of these.
     """
     known = known or errors()
     weights = np.array([part.weight for part in parts])
     weights /= weights.sum()
-    spread = known.software.spread
     columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
     rows = np.broadcast_shapes(*(np.shape(figure) for column in columns for figure in column))
     middle, low, high = np.log(
@@ -463,10 +463,13 @@ class Width:
         return f"{self.due_to}: ±{np.expm1(self.half):.0%}"
 
 
-def widths(case: ErrorCase, alternatives: Sequence[Alternative] = (), software: str = "") -> list[Width]:
+def widths(
+    case: ErrorCase, alternatives: Sequence[Alternative] = (), software: str = "", spread: float = 0.0
+) -> list[Width]:
     """Return what the interval of one plan is made of, the largest first; less than 1 % is left out.
 
-    `alternatives`: software that the question leaves open; `software`: what it does not state of it.
+    `alternatives`: software that the question leaves open; `software`: what it does not state of it; `spread`:
+    what software adds to the deviation that is none of them.
     """
     known = errors()
     ends = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
@@ -475,7 +478,7 @@ def widths(case: ErrorCase, alternatives: Sequence[Alternative] = (), software: 
         weights = np.array([part.weight for part in alternatives])
         logs = np.log([float(part.seconds) for part in alternatives])
         variance = np.average((logs - np.average(logs, weights=weights)) ** 2, weights=weights)
-        among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * known.software.spread))
+        among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * spread))
         found.append(Width(software, among))
     never = _respects(case)
     for name, distance in case.distances(known).items():

@@ -320,7 +320,7 @@ class Ranking:
         capacity = f"of {gib(float(system.accelerator.hbm_bytes))}"
         spread, fits = "", ""
         if self.is_uncertain:
-            spread = f", {_spread_text([est for _, est in self.answers])}"
+            spread = _spread_text(self.answers[0][1])
             fits = "; fits: probability that it fits"
         yield f"step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
         strategies = dict.fromkeys(plan.strategy for plan, _ in self.answers)
@@ -339,11 +339,12 @@ class Ranking:
             yield f"in all of them: {', '.join(values)}"
 
 
-def _spread_text(estimates: Sequence[Estimate]) -> str:
-    """Return by how much measured steps may be off."""
-    ends = [est.interval[1] / est.step_seconds - 1 for est in estimates if est.interval is not None]
-    low, high = f"{min(ends):.0%}", f"{max(ends):.0%}"
-    return f"90% interval within ±{high if low == high else f'{low} to {high}'}"
+def _spread_text(first: Estimate) -> str:
+    """Return by how much a measured step of the first plan may be off; most of it is the same for all plans."""
+    if first.interval is None:
+        return ""
+    low, high = (end / first.step_seconds - 1 for end in first.interval)
+    return f", 90% interval of plan 1 {low:+.0%} to {high:+.0%}"
 
 
 def _cell(family: Family, name: str) -> str:
