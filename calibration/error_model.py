@@ -57,7 +57,9 @@ MAX_DRIFT: Final = 0.3
 ASSUMED_RATE: Final = float(f"{assumed_over_fitted():.4g}")
 # Least that a distance adds, assumed where errors do not show it: of what is new, and for each unit
 LEAST_DRIFT: Final = {
-    name: ASSUMED_RATE if name == "new_accelerator" else 0.01 if name in DRIFTS else 0.25 if name == "new_layers" else 0.03 for name in DISTANCES
+    **{name: 0.01 if name in DRIFTS else 0.03 for name in DISTANCES},
+    "new_accelerator": ASSUMED_RATE,
+    "new_layers": 0.25,
 }
 REACH_CANDIDATES: Final = (
     0.5,
@@ -67,7 +69,8 @@ REACH_CANDIDATES: Final = (
     8.0,
 )  # correlation lengths between plans; the likeliest is taken
 HALVINGS: Final = 5  # bisections of the scale of differences
-NO_SOFTWARE: Final = SoftwareShares(configurations={}, releases={}, generations={}, prior=1.0, spread=0.0)  # not estimated here
+# of which `software.with_software` makes an estimate
+NO_SOFTWARE: Final = SoftwareShares(configurations={}, releases={}, generations={}, prior=1.0, spread=0.0)
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
 TAIL: Final = (1 + NOMINAL) / 2
 # deviations to each end, of runs faster and slower than predicted, by whether models have experts

@@ -167,11 +167,13 @@ def _entries(document: Any, path: str = "") -> Iterable[tuple[str, dict[str, Any
 
 @cache
 def assumed_over_fitted() -> float:
-    """Return the root mean square of ln(assumed / fitted) of the rates of products of accelerators that have both.
+    """Return the root mean square of ln(assumed / fitted) of rates of products, of accelerators with both.
 
     Assumed is what was believed of a rate before runs were fitted (its prior).
     """
-    rates = [item for item in parameters() if item.name.endswith("_sustained") and "accelerator." in item.name]
+    rates = [
+        item for item in parameters() if item.name.endswith("_sustained") and "accelerator." in item.name
+    ]
     ratios = [log(item.prior / in_catalogue(item)) for item in rates]
     return sqrt(sum(ratio**2 for ratio in ratios) / len(ratios))
 

@@ -1,4 +1,4 @@
-"""What software runs when a question does not say: its shares among measured runs, and what it adds to errors.
+"""What software runs when a question does not say: its shares among measured runs, and what it adds.
 
 A question is alike to runs in what it states (`Asked`). Runs of a source, model and accelerator are one
 configuration, however many they are. The time of a step is then a mixture over software, whose parts are its
@@ -69,7 +69,9 @@ def shares(data: Residuals, without: int | None = None, spread: float = 0.0) -> 
         key: {name: float(len(groups)) for name, groups in sorted(by_stack.items())}
         for key, by_stack in sorted(found.items())
     }
-    return SoftwareShares(configurations=counted, releases=releases(), generations=of, prior=PRIOR, spread=spread)
+    return SoftwareShares(
+        configurations=counted, releases=releases(), generations=of, prior=PRIOR, spread=spread
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +152,9 @@ def _of_row(case: ErrorCase, row: int, rows: int) -> ErrorCase:
 
 def intervals(found: Unsaid, known: Errors) -> Floats:
     """Return low end, high end and median of every run, shape (rows, 3) [s]."""
-    return np.array([mixture_interval(parts, known, known.software.spread) for parts in found.parts], np.float64)
+    return np.array(
+        [mixture_interval(parts, known, known.software.spread) for parts in found.parts], np.float64
+    )
 
 
 def inside(data: Residuals, found: Unsaid, ends: Floats) -> Floats:
@@ -190,4 +194,3 @@ def members(software: SoftwareShares) -> dict[str, Sequence[str]]:
     for name, kind in software.generations.items():
         found[kind].append(name)
     return dict(found)
-

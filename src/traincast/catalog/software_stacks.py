@@ -93,7 +93,8 @@ def fitted_stack(name: str) -> str:
 ANY_SOFTWARE: Final = ("any",)  # `Assumptions.unsaid` where no framework is stated either
 # first words of stacks' names → those of stacks that run the same code: NeMo's models are Megatron-Core's
 SAME_SOFTWARE: Final = {"megatron": ("megatron", "nemo")}
-YEARS_BACK: Final = 1  # a framework named without a release is of its usual stack's year, the one before or later
+# A framework named without a release is of its usual stack's year, the year before, or later.
+YEARS_BACK: Final = 1
 
 
 @cache

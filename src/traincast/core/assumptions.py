@@ -360,8 +360,8 @@ class Assumptions:
     """
 
     name: str = "custom"  # of the preset
-    # stacks of the catalogue that the question leaves open, ("any",) for all of them: then these assumptions are
-    # those of the usual one; empty where the software is stated
+    # Stacks of the catalogue that the question leaves open, ("any",) for all: these assumptions are then
+    # those of the usual one. Empty where the software is stated.
     unsaid: tuple[str, ...] = ()
     kernels: Kernels = Kernels()
     attention: AttentionKernel = AttentionKernel()

@@ -199,7 +199,9 @@ def search_request(
     strategies = errors.catch(check_strategies, strategy)
     space = errors.catch(choose_framework, model, system, strategies, framework, locked or {})
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
-    assumed = errors.catch(check_assumptions, assumptions, usual, ANY_SOFTWARE if framework is None else releases(usual))
+    assumed = errors.catch(
+        check_assumptions, assumptions, usual, ANY_SOFTWARE if framework is None else releases(usual)
+    )
     if errors.errors or model is None or system is None or sizes is None or gbs is None:
         return None
     if locked is None or space is None or assumed is None:

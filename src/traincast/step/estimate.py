@@ -170,7 +170,9 @@ class StepEstimate(Generic[Figure]):
             return ()
         asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.software.generations)
         found = list[Alternative]()
-        for name, weight in known.software.of(asked, None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid).items():
+        for name, weight in known.software.of(
+            asked, None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
+        ).items():
             try:
                 est = self._with(load_stack(name))
             except InputError:  # a choice of the plan that this software lacks

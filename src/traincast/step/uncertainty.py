@@ -88,7 +88,9 @@ def cell_name(stack: str, host: str, pipelined: bool, across: bool) -> str:
 
     `across`: whether the ranks of a group of experts are in several fast domains.
     """
-    return f"{stack}, {host}, {'pipelined' if pipelined else 'one stage'}{', experts across' if across else ''}"
+    return (
+        f"{stack}, {host}, {'pipelined' if pipelined else 'one stage'}{', experts across' if across else ''}"
+    )
 
 
 def host_of(accelerator: str) -> str:
@@ -139,7 +141,7 @@ class SoftwareShares:
     spread: float  # what software adds to the deviation that none of them is
 
     def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
-        """Return the share of each software among runs like a question; those alike in most respects count most.
+        """Return the share of each software among runs like a question, most of all those alike in most.
 
         What is rarer than `LEAST_SHARE` is left out.
 
@@ -468,8 +470,8 @@ def widths(
 ) -> list[Width]:
     """Return what the interval of one plan is made of, the largest first; less than 1 % is left out.
 
-    `alternatives`: software that the question leaves open; `software`: what it does not state of it; `spread`:
-    what software adds to the deviation that is none of them.
+    `alternatives`: software that the question leaves open; `software`: what it does not state of it;
+    `spread`: what software adds to the deviation that is none of them.
     """
     known = errors()
     ends = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)

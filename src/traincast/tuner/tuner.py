@@ -171,7 +171,9 @@ class Tuner:
         usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer, machine)
-        assumed = errors.catch(check_assumptions, assumptions, usual, ANY_SOFTWARE if space is None else releases(usual))
+        assumed = errors.catch(
+            check_assumptions, assumptions, usual, ANY_SOFTWARE if space is None else releases(usual)
+        )
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)
         problems += whole_number_problems("steps", steps)
         if budget is not None and not 0 < budget < float("inf"):

@@ -15,7 +15,7 @@ SOFTWARE: Final = "software"  # key of the software stack of the catalogue that 
 
 
 DATE: Final = r"20\d\d(-(0[1-9]|1[0-2]))?"  # of a release
-DECIDED: Final = ("framework", "gpu", "experts", "blocks", "trained model")  # columns whose blank cell says no
+DECIDED: Final = ("framework", "gpu", "experts", "blocks", "trained model")  # a blank cell says no
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of files of models and systems
 
 

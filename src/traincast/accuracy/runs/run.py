@@ -62,7 +62,9 @@ def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
     if stack == CALIBRATED:
         return ANY_SOFTWARE
     facts = [name for name in patterns()["facts"] if name not in ("framework", "released")]
-    if cells.text("stack").lower() in stack_names() or (cells.text("released") and any(map(cells.text, facts))):
+    if cells.text("stack").lower() in stack_names() or (
+        cells.text("released") and any(map(cells.text, facts))
+    ):
         return ()
     found = cells.choices("software")
     measured = errors().software.releases.get(release_of(cells), ())

@@ -287,7 +287,9 @@ class PlanQuestion:
             stack = usual_assumptions(model_read, machine)
         else:
             stack = space.usual_assumptions(model_read, machine)
-        assumed = errors.catch(check_assumptions, self.assumptions, stack, ANY_SOFTWARE if space is None else releases(stack))
+        assumed = errors.catch(
+            check_assumptions, self.assumptions, stack, ANY_SOFTWARE if space is None else releases(stack)
+        )
         if named is not None and model_read is not None and machine is not None:
             errors.catch(_require_run, named, model_read, machine, plan, locks, gbs, assumed)
         if plan is not None:

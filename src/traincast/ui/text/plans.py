@@ -340,7 +340,7 @@ class Ranking:
 
 
 def _spread_text(first: Estimate) -> str:
-    """Return by how much a measured step of the first plan may be off; most of it is the same for all plans."""
+    """Return by how much a measured step of the first plan may be off; plans share most of it."""
     if first.interval is None:
         return ""
     low, high = (end / first.step_seconds - 1 for end in first.interval)
