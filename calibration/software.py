@@ -92,7 +92,7 @@ class Unsaid:
 
 def blank_runs() -> dict[str, Run]:
     """Return the runs of the tables as they are read where nothing says what software they ran, by id."""
-    found = {}
+    found: dict[str, Run] = {}
     for path in (PUBLISHED, LATER):
         table_blank = (
             {name: "" if name in BLANK or name.endswith("_detail") else cell for name, cell in row.items()}

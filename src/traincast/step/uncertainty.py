@@ -134,7 +134,7 @@ class SoftwareShares:
     alike in its kind of model, generation of accelerator, width of numbers and attention (`Asked`).
     """
 
-    configurations: Mapping[tuple[str, ...], Mapping[str, float]]  # by the fields of `Asked`, then software
+    configurations: Mapping["Asked", Mapping[str, float]]  # of runs, by software
     releases: Mapping[str, tuple[str, ...]]  # framework and release → stacks that its measured runs had
     generations: Mapping[str, str]  # accelerator → its generation, of those with several accelerators
     prior: float  # configurations that shares among runs alike in one respect less count as
@@ -251,7 +251,7 @@ def _software(part: Mapping[str, Any]) -> SoftwareShares:
     """Return the configurations of measured software as the file has them."""
     return SoftwareShares(
         configurations={
-            tuple(row[name] for name in Asked._fields): row["stacks"] for row in part["configurations"]
+            Asked(*(row[name] for name in Asked._fields)): row["stacks"] for row in part["configurations"]
         },
         releases={name: tuple(stacks) for name, stacks in part["releases"].items()},
         generations={name: kind for kind, names in part["generations"].items() for name in names},
@@ -315,8 +315,8 @@ class ErrorCase:
             forward = forward_flops(model)
             tower_share = (forward.tower + forward.projector) / sum(forward)
         across = plans.ep * plans.etp > domain if has_experts else False
-        own = (has_experts, sizes, shares, layers, tower_share, plans.precision, across)
-        return cls(stack, accelerator, *own)
+        own = (has_experts, sizes, shares, layers, tower_share, plans.precision)
+        return cls(stack, accelerator, *own, across=across)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
