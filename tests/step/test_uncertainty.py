@@ -391,7 +391,7 @@ def test_90_percent_of_draws_from_a_mixture_lie_in_its_interval():
     assert np.mean(drawn < low) == pytest.approx(0.05, abs=0.005)
 
 
-def test_the_less_a_question_states_of_software_the_wider_its_interval():
+def test_a_question_that_states_nothing_of_software_has_the_widest_interval():
     """Of a stack of which pipelined runs were measured: stated, one of its framework, or any."""
     stack, framework = load_stack("megatron-core-2024"), releases("megatron-core-2024")
     stated, named, open_to_any = (
@@ -400,7 +400,7 @@ def test_the_less_a_question_states_of_software_the_wider_its_interval():
     )
     assert stated.step_seconds == named.step_seconds == open_to_any.step_seconds
     widths = [np.log(est.interval[1] / est.interval[0]) for est in (stated, named, open_to_any)]
-    assert widths[0] < widths[1] < widths[2]
+    assert max(widths[:2]) < widths[2]  # the framework's other stacks may be surer than the one stated
     assert stated.alternatives == ()
     assert {part.case.stack for part in named.alternatives} < set(framework)
     assert {part.case.stack for part in open_to_any.alternatives} - set(framework)
