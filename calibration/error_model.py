@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
+from published import assumed_over_fitted
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
@@ -23,6 +24,7 @@ from traincast.step.uncertainty import (
     NEAR_BEST_SLOWDOWN,
     NORMAL_90_PERCENT,
     Errors,
+    SoftwareShares,
     draw_near_best,
     layouts_compared,
     ranking_features,
@@ -43,6 +45,7 @@ SETTLINGS: Final = 3  # alternations of quantiles and drifts
 # distance → the runs left out that tell what it adds: 90 % of them lie within their intervals
 DRIFTS: Final = {
     "new_stack": "without_stack",
+    "new_cell": "without_cell",
     "new_accelerator": "without_accelerator",
     "gpus": "without_many_gpus",
     "pp": "without_pipelined_experts",
@@ -50,9 +53,13 @@ DRIFTS: Final = {
     "seconds": "without_short_steps",
 }
 MAX_DRIFT: Final = 0.3
+# A rate that is assumed is as far off as those were that were fitted later, a few digits of it.
+ASSUMED_RATE: Final = float(f"{assumed_over_fitted():.4g}")
 # Least that a distance adds, assumed where errors do not show it: of what is new, and for each unit
 LEAST_DRIFT: Final = {
-    name: 0.01 if name in DRIFTS else 0.25 if name == "new_layers" else 0.03 for name in DISTANCES
+    **{name: 0.01 if name in DRIFTS else 0.03 for name in DISTANCES},
+    "new_accelerator": ASSUMED_RATE,
+    "new_layers": 0.25,
 }
 REACH_CANDIDATES: Final = (
     0.5,
@@ -62,6 +69,8 @@ REACH_CANDIDATES: Final = (
     8.0,
 )  # correlation lengths between plans; the likeliest is taken
 HALVINGS: Final = 5  # bisections of the scale of differences
+# of which `software.with_software` makes an estimate
+NO_SOFTWARE: Final = SoftwareShares(configurations={}, releases={}, generations={}, prior=1.0, spread=0.0)
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
 TAIL: Final = (1 + NOMINAL) / 2
 # deviations to each end, of runs faster and slower than predicted, by whether models have experts
@@ -409,6 +418,7 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
         ranking_layouts=0.0,
         ranking_most=1.0,
         evidence=evidence(data, data.fitted & mask),
+        software=NO_SOFTWARE,
         memory=memory,
         memory_stacks=memory_stacks,
         memory_new_stack=MEMORY_NEW_STACK,

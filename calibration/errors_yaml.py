@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+import software
 from error_model import LEAST_DRIFT, QUANTILES, estimate_errors
 from left_out_residuals import PARTS, Residuals, gather
 from traincast.accuracy.fit.fitted_yaml import write_system
@@ -47,7 +48,9 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         "source": f"{runs_text} (source x model x accelerator), and without larger ones, {day}",
         "time": {name: _entry(getattr(known, name)) for name in fitted},
         "drifts": {
-            name: _entry(value, "assumed" if value == LEAST_DRIFT[name] else "fitted")
+            name: _entry(
+                value, "assumed" if value == LEAST_DRIFT[name] and name != "new_accelerator" else "fitted"
+            )
             for name, value in known.drifts.items()
         },
         "memory": {
@@ -63,6 +66,16 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
                 for name in sorted(known.memory_stacks)
             },
         },
+        "software": {  # where a question does not say which it is
+            "spread": _entry(
+                known.software.spread,
+                source=f"90 % of {counted} within their intervals, their software blank, {day}",
+            ),
+            "prior": _entry(known.software.prior, "assumed", "as of the factors of stacks"),
+            "generations": software.members(known.software),
+            "releases": {name: list(stacks) for name, stacks in known.software.releases.items()},
+            "configurations": software.rows(known.software),
+        },
         "stacks": {
             name: _entry(known.stacks[name], source=f"{groups(timed & (data.stacks == name))} groups, {day}")
             for name in sorted(known.stacks)
@@ -72,6 +85,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
             "experts": sorted(known.evidence.experts),
             "layers": sorted(known.evidence.layers),
             "precisions": {name: sorted(kinds) for name, kinds in known.evidence.precisions.items()},
+            "cells": {name: int(n) for name, n in known.evidence.cells.items()},
             "kin": sorted(known.evidence.kin),
             "dense": _spans(known.evidence.dense),
             "moe": _spans(known.evidence.moe),
@@ -102,7 +116,7 @@ def _spans(spans: Mapping[str, Span]) -> dict[str, Any]:
 def write_errors(path: str | Path | None = None) -> Errors:
     """Estimate the error model from the left-out residuals, and write it to a file (the catalogue's)."""
     data = gather()
-    known = estimate_errors(data)
+    known = software.with_software(data, estimate_errors(data))
     file = Path(str(files("traincast").joinpath("catalog", "errors.yaml"))) if path is None else Path(path)
     write_system(file, document(data, known, date.today().isoformat()))
     return known

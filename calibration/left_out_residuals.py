@@ -37,6 +37,7 @@ from traincast.step.uncertainty import (
     ErrorCase,
     Evidence,
     Span,
+    cell_name,
     plan_coordinates,
     plan_distance,
 )
@@ -282,6 +283,7 @@ def evidence(data: Residuals, runs: Bools) -> Evidence:
             name: frozenset(case.precision for case in chosen if case.accelerator == name)
             for name in sorted(found)
         },
+        cells=cells_of(data, runs),
         kin=frozenset(
             load_accelerator(name).name
             for kind, members in generation_members().items()
@@ -291,6 +293,16 @@ def evidence(data: Residuals, runs: Bools) -> Evidence:
         dense=spans[False],
         moe=spans[True],
     )
+
+
+def cells_of(data: Residuals, runs: Bools) -> dict[str, float]:
+    """Return the configurations (source x model x accelerator) of some runs in each cell."""
+    found = defaultdict[str, set[int]](set)
+    for i in np.flatnonzero(runs).tolist():
+        case = data.cases[i]
+        name = cell_name(case.stack, case.host, bool(case.sizes["pp"] > 1), bool(case.across))
+        found[name].add(int(data.groups[i]))
+    return {name: float(len(found[name])) for name in sorted(found)}
 
 
 @cache
@@ -386,7 +398,13 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
             }
             time = float(np.broadcast_to(seconds, len(batch.rows))[k])
             cases[i] = ErrorCase.of(
-                run.model, run.system.accelerator.name, run.stack, run.plan.columns(), parts, time
+                run.model,
+                run.system.accelerator.name,
+                run.stack,
+                run.plan.columns(),
+                parts,
+                time,
+                run.system.fast_domain,
             )
             if run.id in of_tests:
                 memory[i] = of_tests[run.id]

@@ -14,11 +14,13 @@ import traincast as tc
 from traincast.catalog.load import figures, system_document
 from traincast.catalog.schema import fields as entries
 from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
     DEFAULT_STACK,
     FUSED_DISPATCHER,
     calibrated,
     calibrated_file,
     load_stack,
+    releases,
     resolve,
     same_experts,
     stack_file,
@@ -62,8 +64,16 @@ def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(nam
 
 
 def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_one():
-    assert resolve("calibrated") == replace(load_stack(DEFAULT_STACK), name="calibrated")
-    assert check_assumptions("calibrated", "torchtitan-2025") == load_stack("torchtitan-2025")
+    open_to_any = replace(load_stack(DEFAULT_STACK), name="calibrated", unsaid=ANY_SOFTWARE)
+    assert resolve("calibrated") == open_to_any
+    titan = load_stack("torchtitan-2025")
+    assert check_assumptions("calibrated", "torchtitan-2025") == replace(titan, unsaid=ANY_SOFTWARE)
+    stated = check_assumptions(None, "torchtitan-2025", releases("torchtitan-2025"))
+    assert stated == replace(titan, unsaid=("torchtitan-2024", "torchtitan-2025", "torchtitan-eager"))
+    assert check_assumptions("torchtitan-2025", "paper") == titan
+    of_megatron = releases("megatron-core-2025")
+    assert {"nemo-2025", "megatron-bridge-2026"} < set(of_megatron)
+    assert not any(name.startswith(("torch", "megatron-lm", "nanotron")) for name in of_megatron)
     assert check_assumptions(None, "paper") == resolve("paper")
     assert resolve("Torchtitan-2025").name == "torchtitan-2025"
 

@@ -12,20 +12,24 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.accuracy.validate import validate
-from traincast.catalog.software_stacks import calibrated, load_stack, resolve
+from traincast.catalog.software_stacks import ANY_SOFTWARE, calibrated, load_stack, releases, resolve
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
     COMPONENTS,
     SIZES,
     UNLIKE,
+    Alternative,
+    Asked,
     ErrorCase,
+    SoftwareShares,
     deviation,
     draw_near_best,
     errors,
     fits_probability,
     interval,
     measured_deviation,
+    mixture_interval,
     outside_measured_range,
     plan_coordinates,
     plan_distance,
@@ -37,7 +41,7 @@ CALIBRATED = calibrated()
 RUNS = Path(__file__).parents[1] / "data" / "my_runs.csv"
 KNOWN = errors()
 USUAL = ErrorCase(
-    "megatron-core-2025",
+    "megatron-core-2024",
     "H100 SXM5 80 GB",
     False,
     {
@@ -178,8 +182,11 @@ def test_calibrated_is_the_usual_stack():
         tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=assumed)
         for assumed in ("calibrated", resolve("calibrated"))
     )
-    assert named.outside == stack.outside == []
+    assert named.outside == stack.outside
     assert named.interval == stack.interval
+    stated = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions="megatron-core-2025")
+    assert named.step_seconds == stated.step_seconds
+    assert stated.interval[1] < named.interval[1]  # which leaves open what software runs
     renamed = tc.estimate(
         "llama-3-70b",
         "dgx-h100",
@@ -188,7 +195,7 @@ def test_calibrated_is_the_usual_stack():
         assumptions=replace(load_stack("megatron-core-2025"), name="mine"),
     )
     assert renamed.outside == ["software without a run that constants are fitted to (mine)"]
-    assert renamed.interval[1] > stack.interval[1]
+    assert renamed.interval[1] > stated.interval[1]
 
 
 def test_paper_has_no_intervals(capsys):
@@ -321,4 +328,114 @@ def test_studies_state_intervals():
         not in tc.study(
             models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=1024
         ).frame.columns
+    )
+
+
+# Software that a question leaves open -----------------------------------------------------------------------
+
+
+SHARES = SoftwareShares(
+    configurations={
+        Asked("dense", "hopper", "16", "flash"): {"nemo-2025": 3.0, "torchtitan-2025": 1.0},
+        Asked("dense", "hopper", "low", "flash"): {"nemo-2025": 4.0},
+        Asked("experts", "tpu", "16", "flash"): {"maxtext-2025": 2.0},
+    },
+    releases={},
+    generations={"H100 SXM5 80 GB": "hopper"},
+    prior=2.0,
+    spread=0.1,
+)
+
+
+def test_shares_of_software_are_those_of_the_runs_most_alike():
+    """By hand, of 10 configurations: all 7:1:2, dense 7:1 of 8, hopper the same, 16 bits 3:1 of 4, flash the same.
+
+    Each with 2 configurations of the one before: dense (7 + 2 · 0.7, 1 + 2 · 0.1, 2 · 0.2) of 10, and so on.
+    """
+    expected = np.array([0.7, 0.1, 0.2])
+    for found in ([7, 1, 0], [7, 1, 0], [3, 1, 0], [3, 1, 0]):
+        expected = (np.array(found) + 2 * expected) / (sum(found) + 2)
+    shares = SHARES.of(Asked("dense", "hopper", "16", "flash"))
+    names = ["nemo-2025", "torchtitan-2025"]  # of the third less than a twentieth of the first
+    assert [shares[name] for name in names] == pytest.approx(expected[:2])
+    assert expected[2] < 0.05 * expected[0]
+    assert list(shares) == names
+    named = SHARES.of(Asked("dense", "hopper", "16", "flash"), ("torchtitan-2025", "pytorch"))
+    assert named == {"torchtitan-2025": 1.0}
+    assert SHARES.of(Asked("dense", "hopper", "16", "flash"), ("pytorch",)) == {}
+
+
+def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
+    one = [Alternative(1.0, 5.0, USUAL)]
+    low, high, median = mixture_interval(one, KNOWN)
+    assert (low, high) == pytest.approx(interval(5.0, USUAL, KNOWN), rel=1e-6)
+    assert median == pytest.approx(5.0)
+    wide = mixture_interval(one, KNOWN, spread=0.2)
+    assert wide[:2] == pytest.approx(interval(5.0, USUAL, KNOWN, 0.2), rel=1e-6)
+    low, high, median = mixture_interval([*one, Alternative(1.0, 8.0, USUAL)], KNOWN)
+    assert low < 5 < median < 8 < high
+    assert median == pytest.approx(40**0.5, rel=0.02)  # between them, where half of each is
+    rare = mixture_interval([Alternative(0.99, 5.0, USUAL), Alternative(0.01, 8.0, USUAL)], KNOWN)
+    assert rare[:2] == pytest.approx(interval(5.0, USUAL, KNOWN), rel=0.02)
+
+
+def test_90_percent_of_draws_from_a_mixture_lie_in_its_interval():
+    """Seed 7: software by its weight, and its error logistic with the ends of its own interval."""
+    rng, parts = np.random.default_rng(7), [Alternative(0.7, 5.0, USUAL), Alternative(0.3, 7.0, USUAL)]
+    low, high, _ = mixture_interval(parts, KNOWN)
+    seconds = rng.choice([5.0, 7.0], 100_000, p=[0.7, 0.3])
+    ends = [np.log(end / 5.0) for end in interval(5.0, USUAL, KNOWN)]
+    off = rng.logistic(size=100_000) / np.log(19)
+    drawn = seconds * np.exp(np.where(off < 0, -off * ends[0], off * ends[1]))
+    assert np.mean((low <= drawn) & (drawn <= high)) == pytest.approx(0.9, abs=0.005)
+    assert np.mean(drawn < low) == pytest.approx(0.05, abs=0.005)
+
+
+def test_a_question_that_states_nothing_of_software_has_the_widest_interval():
+    """Of a stack of which pipelined runs were measured: stated, one of its framework, or any."""
+    stack, framework = load_stack("megatron-core-2024"), releases("megatron-core-2024")
+    stated, named, open_to_any = (
+        tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=replace(stack, unsaid=unsaid))
+        for unsaid in ((), framework, ANY_SOFTWARE)
+    )
+    assert stated.step_seconds == named.step_seconds == open_to_any.step_seconds
+    widths = [np.log(est.interval[1] / est.interval[0]) for est in (stated, named, open_to_any)]
+    assert max(widths[:2]) < widths[2]  # the framework's other stacks may be surer than the one stated
+    assert stated.alternatives == ()
+    assert {part.case.stack for part in named.alternatives} < set(framework)
+    assert {part.case.stack for part in open_to_any.alternatives} - set(framework)
+
+
+def test_an_answer_says_what_its_width_is_made_of_the_largest_first():
+    """A framework without runs of experts, on an accelerator of a generation without runs, and software unsaid."""
+    est = tc.estimate("llama-3-70b", "mi325x-node", PLAN, gbs=512)
+    halves = [width.half for width in est.widths]
+    assert halves == sorted(halves, reverse=True)
+    said = [width.due_to for width in est.widths]
+    assert "software not stated" in said
+    assert "never measured: no accelerator of its generation has one" in said
+    assert est.uncertain_of == [str(width) for width in est.widths]
+    assert est.uncertain_of[0].endswith("%")
+    assert est.narrower[0] == est.narrowed_by == "--framework megatron"
+    assert est.narrower[1] < np.log(est.interval[1] / est.interval[0]) / 2
+    stated = tc.estimate("llama-3-70b", "mi325x-node", PLAN, gbs=512, assumptions="megatron-core-2025")
+    assert stated.narrowed_by is None
+    assert not any("not stated" in width.due_to for width in stated.widths)
+
+
+def test_a_cell_with_few_configurations_is_said_and_widens():
+    """Cells of the file: three configurations count as measured, two do not; by column of plans as alone."""
+    cells = {"a, x86, pipelined": 3.0, "a, x86, one stage": 2.0, "a, Grace, pipelined": 9.0}
+    known = replace(KNOWN, evidence=replace(KNOWN.evidence, cells=cells, stacks=frozenset({"a"})))
+    case = replace(USUAL, stack="a", sizes=USUAL.sizes | {"pp": np.array([1, 2, 4])})
+    assert case.in_few(known.evidence).tolist() == [1, 0, 0]
+    across = replace(case, across=np.array([False, True, False]))
+    assert across.in_few(known.evidence).tolist() == [1, 1, 0]
+    one = replace(case, sizes=USUAL.sizes | {"pp": 1})
+    many = replace(case, sizes=USUAL.sizes | {"pp": 2})
+    added = deviation(one, known) ** 2 - deviation(many, known) ** 2
+    assert added == pytest.approx(KNOWN.drifts["new_cell"] ** 2)
+    stated = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions="megatron-core-2025")
+    assert any(
+        "fewer than 3 measured configurations of megatron-core-2025 on x86" in line for line in stated.outside
     )

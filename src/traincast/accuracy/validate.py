@@ -43,6 +43,8 @@ class RunBatch:
     model: Model
     system: System
     stack: str
+    unsaid: tuple[str, ...]  # stacks that they leave open
+    released: bool  # whether they state a release, whose usual stack is likelier right than the median
     plans: Plans
     gbs: Any  # a column of ints, broadcast by the engine
     rows: Ints
@@ -67,7 +69,8 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     plans = [_placed(run) for run in runs]
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
-        group = replace(run.model, name=""), run.system.name, run.stack, tuple(plan.choices().items())
+        software = run.stack, run.unsaid, bool(run.released)
+        group = replace(run.model, name=""), run.system.name, software, tuple(plan.choices().items())
         groups[group].append(i)
     run_batches: list[RunBatch] = []
     refused: dict[int, str] = {}
@@ -82,7 +85,14 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
         refused |= {i: _refusal(runs[i], plans[i]) for i in rows[broken].tolist()}
         if not broken.all():
             batch = RunBatch(
-                first.model, first.system, first.stack, columns.take(~broken), gbs[~broken], rows[~broken]
+                first.model,
+                first.system,
+                first.stack,
+                first.unsaid,
+                bool(first.released),
+                columns.take(~broken),
+                gbs[~broken],
+                rows[~broken],
             )
             run_batches.append(batch)
     return run_batches, refused
@@ -227,6 +237,8 @@ def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: boo
         yield Prediction(runs[i].id, skipped=reason)
     for batch in run_batches:
         assumed = resolve(batch.stack if assumptions == CALIBRATED else assumptions)
+        if assumptions == CALIBRATED:
+            assumed = replace(assumed, unsaid=batch.unsaid)
         yield from _batch_predictions(batch, [runs[i] for i in batch.rows], assumed, parts)
 
 
@@ -246,7 +258,8 @@ def _batch_predictions(
     def rows(column: Column) -> Floats:
         return np.broadcast_to(np.asarray(column), len(runs))
 
-    seconds, interval = rows(est.step_seconds), est.interval and [rows(end) for end in est.interval]
+    centre = est.step_seconds if batch.released else est.median_seconds
+    seconds, interval = rows(centre), est.interval and [rows(end) for end in est.interval]
     memory = {kind: rows(memory_as_reported(est.memory, kind)) for kind in LEFT_OUT}
     spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
     share = rows(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])))

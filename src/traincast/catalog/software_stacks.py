@@ -90,13 +90,48 @@ def fitted_stack(name: str) -> str:
     return DEFAULT_STACK if name == CALIBRATED else name
 
 
+ANY_SOFTWARE: Final = ("any",)  # `Assumptions.unsaid` where no framework is stated either
+# first words of stacks' names → those of stacks that run the same code: NeMo's models are Megatron-Core's
+SAME_SOFTWARE: Final = {"megatron": ("megatron", "nemo")}
+# A framework named without a release is of its usual stack's year, the year before, or later.
+YEARS_BACK: Final = 1
+
+
+@cache
+@cached_on_disk
+def stack_framework(name: str) -> str | None:
+    """Return the framework in whose space a stack's plans are searched; None where the catalogue has none."""
+    document = catalogue_entry("stacks", name.lower())
+    return None if document is None else str(document["framework"])
+
+
+@cache
+@cached_on_disk
+def releases(usual: str) -> tuple[str, ...]:
+    """Return the stacks that a framework named without a release leaves open (`Assumptions.unsaid`).
+
+    `usual`: its usual stack.
+    """
+    year = stack_year(usual)
+    if year is None:
+        return ()
+    word = usual.partition("-")[0]
+    named = [name for name in stack_names() if name.partition("-")[0] in SAME_SOFTWARE.get(word, (word,))]
+    return tuple(name for name in named if (stack_year(name) or 0) >= year - YEARS_BACK)
+
+
+def is_fitted(system: System) -> bool:
+    """Return whether times on a system are fitted to its own software, whatever that is."""
+    return bool(system.software or system.calibrated_to or system.is_cpu)
+
+
 def resolve(assumptions: str | Assumptions) -> Assumptions:
     """Return assumptions, or those of a name: a preset, a stack, or "calibrated" (the default stack)."""
     if isinstance(assumptions, Assumptions):
         return assumptions
     require_type("assumptions", assumptions, "a name or Assumptions", str)
     if assumptions == CALIBRATED:
-        return replace(load_stack(DEFAULT_STACK), name=CALIBRATED)
+        return replace(load_stack(DEFAULT_STACK), name=CALIBRATED, unsaid=ANY_SOFTWARE)
     if assumptions in PRESETS:
         return PRESETS[assumptions]
     if assumptions.lower() in catalogue("stacks"):

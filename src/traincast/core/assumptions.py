@@ -360,6 +360,9 @@ class Assumptions:
     """
 
     name: str = "custom"  # of the preset
+    # Stacks of the catalogue that the question leaves open, ("any",) for all: these assumptions are then
+    # those of the usual one. Empty where the software is stated.
+    unsaid: tuple[str, ...] = ()
     kernels: Kernels = Kernels()
     attention: AttentionKernel = AttentionKernel()
     traffic: MemoryTraffic = MemoryTraffic()
@@ -401,9 +404,9 @@ def from_dict(saved: Mapping[str, Any]) -> Assumptions:
     for name, value in saved.items():
         if isinstance(value, Mapping):
             values |= {f"{name}.{figure}": number for figure, number in value.items()}
-        elif name != "name":
+        elif name not in ("name", "unsaid"):
             values[name] = value
-    return Assumptions(name=saved["name"]).with_values(values)
+    return Assumptions(name=saved["name"], unsaid=tuple(saved.get("unsaid", ()))).with_values(values)
 
 
 def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:

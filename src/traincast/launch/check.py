@@ -211,7 +211,7 @@ def check(
     stack = "calibrated" if reading is None else reading.form.stack(reading.settings)
     of_grace = machine is not None and re.match("G[BH]", machine.accelerator.name)
     stack += "-grace" if of_grace and f"{stack}-grace" in stack_names() else ""
-    assumed = errors.catch(check_assumptions, assumptions, stack)
+    assumed = errors.catch(check_assumptions, assumptions, stack, ())  # the file states the software
     if reading is not None and assumed is not None and assumptions is None:
         assumed = assumed.with_values(errors.catch(reading.form.figures, reading.settings) or {})
     completed = None

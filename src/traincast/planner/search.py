@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
+from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
 from traincast.core.model import Model
@@ -198,7 +199,9 @@ def search_request(
     strategies = errors.catch(check_strategies, strategy)
     space = errors.catch(choose_framework, model, system, strategies, framework, locked or {})
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
-    assumed = errors.catch(check_assumptions, assumptions, usual)
+    assumed = errors.catch(
+        check_assumptions, assumptions, usual, ANY_SOFTWARE if framework is None else releases(usual)
+    )
     if errors.errors or model is None or system is None or sizes is None or gbs is None:
         return None
     if locked is None or space is None or assumed is None:

@@ -1,10 +1,11 @@
 """Checks of the arguments of an estimate or a search: global batch, assumptions, number of GPUs."""
 
+from dataclasses import replace
 from math import log2
 
 import numpy as np
 
-from traincast.catalog.software_stacks import resolve, stack_names
+from traincast.catalog.software_stacks import ANY_SOFTWARE, resolve, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.model import Model
@@ -32,15 +33,21 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
     return int(gbs)
 
 
-def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
+def check_assumptions(
+    assumptions: str | Assumptions | None, usual: str, unsaid: tuple[str, ...] = ANY_SOFTWARE
+) -> Assumptions:
     """Return the assumptions of a name, given `Assumptions`, or those named `usual` for None.
 
-    ``"calibrated"`` means the usual software stack, where `usual` names one.
+    ``"calibrated"`` means the usual software stack, where `usual` names one. Then the software is `unsaid`
+    (`Assumptions.unsaid`), else it is stated.
 
     Raises `InputError` if it is neither, or no preset has that name.
     """
     usual_stack = assumptions == CALIBRATED and usual in stack_names()
-    return resolve(usual if assumptions is None or usual_stack else assumptions)
+    if assumptions is None or usual_stack:
+        assumed = resolve(usual)
+        return replace(assumed, unsaid=unsaid) if assumed.errors_known else assumed
+    return resolve(assumptions)
 
 
 def check_size(system: System | None, gpus: int) -> None:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, Typ
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import PACKED_STACK, TPU_STACK, usual_stack, with_fitted_values
+from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
+    PACKED_STACK,
+    TPU_STACK,
+    is_fitted,
+    load_stack,
+    releases,
+    stack_framework,
+    usual_stack,
+    with_fitted_values,
+)
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
 from traincast.core.model import Model
@@ -29,7 +39,18 @@ from traincast.step.memory import Footprint, devices_memory, memory
 from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
-from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside_measured_range
+from traincast.step.uncertainty import (
+    Alternative,
+    Asked,
+    ErrorCase,
+    Width,
+    errors,
+    fits_probability,
+    interval,
+    mixture_interval,
+    outside_measured_range,
+    widths,
+)
 from traincast.step.validity import require_valid
 from traincast.times.operation_time import OperationTimer, PassSeconds, Timed, TimedOperation
 from traincast.times.process_groups import Placement, domains
@@ -135,15 +156,59 @@ class StepEstimate(Generic[Figure]):
             accelerator += ", varied"  # nobody ran on it
         breakdown: Mapping[str, Any] = self.breakdown
         stack = self.assumptions.name
-        return ErrorCase.of(self.model, accelerator, stack, self.columns, breakdown, self.step.seconds)
+        own = (stack, self.columns, breakdown, self.step.seconds, self.system.fast_domain)
+        return ErrorCase.of(self.model, accelerator, *own)
+
+    @cached_property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Software that the question leaves open, with the times it would take; empty where it is stated.
+
+        Times are of columns. Software that does not run the plan's precision is none.
+        """
+        assumed, known = self.assumptions, errors()
+        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
+            return ()
+        asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.software.generations)
+        found = list[Alternative]()
+        for name, weight in known.software.of(
+            asked, None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
+        ).items():
+            try:
+                est = self._with(load_stack(name))
+            except InputError:  # a choice of the plan that this software lacks
+                continue
+            found.append(Alternative(weight, est.step.seconds, est.case))
+        return tuple(found)
+
+    def _with(self, assumed: Assumptions) -> "Estimates":
+        """Return the same step under other assumptions."""
+        plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
+        return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
+
+    @property
+    def _spread(self) -> float:
+        """What software adds to the deviation that is none of the alternatives."""
+        return errors().software.spread if self.assumptions.unsaid == ANY_SOFTWARE else 0.0
+
+    @cached_property
+    def _ends(self) -> tuple[Column, Column, Column]:
+        """Ends of the interval, and the median [s]."""
+        if self.alternatives:
+            return mixture_interval(self.alternatives, spread=self._spread)
+        return (*interval(self.step.seconds, self.case), self.step.seconds)
 
     @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:
         """90 % interval of the step time, low and high [s]; None where errors are not known."""
         if not self.assumptions.errors_known:
             return None
-        low, high = interval(self.step.seconds, self.case)
+        low, high, _ = self._ends
         return self._figure(low), self._figure(high)
+
+    @property
+    def median_seconds(self) -> Figure:
+        """Time that is as likely too short as too long, of all software that the question leaves open [s]."""
+        return self._figure(self._ends[2] if self.assumptions.errors_known else self.step.seconds)
 
     @property
     def step_seconds_low(self) -> Annotated[Figure | None, Doc(optional=True)]:
@@ -284,6 +349,41 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
         """Respects in which it lies outside of measured runs, where errors are known."""
         return self.outside if self.assumptions.errors_known else None
+
+    @cached_property
+    def widths(self) -> list[Width]:
+        """What the interval is made of, the largest first; empty where errors are unknown."""
+        if not self.assumptions.errors_known:
+            return []
+        is_any = self.assumptions.unsaid == ANY_SOFTWARE
+        what = "software not stated" if is_any else "release of the software not stated"
+        return widths(self.case, self.alternatives, what, self._spread)
+
+    @cached_property
+    def narrower(self) -> tuple[str, float] | None:
+        """Option of a command that narrows the interval most, and half the width left (of the logarithm).
+
+        None where the software is stated.
+        """
+        if not self.alternatives:
+            return None
+        stack, option = self.assumptions.name, f"--assumptions {self.assumptions.name}"
+        ends = interval(self.step.seconds, self.case)
+        if self.assumptions.unsaid == ANY_SOFTWARE:
+            open_still = [part for part in self.alternatives if part.case.stack in releases(stack)]
+            if len(open_still) > 1:
+                option, ends = f"--framework {stack_framework(stack)}", mixture_interval(open_still)[:2]
+        return option, float(np.log(ends[1] / ends[0])) / 2
+
+    @property
+    def uncertain_of(self) -> Annotated[list[str] | None, Doc(optional=True)]:
+        """What the width of the interval is made of, the largest first, where errors are known."""
+        return [str(width) for width in self.widths] if self.assumptions.errors_known else None
+
+    @property
+    def narrowed_by(self) -> Annotated[str | None, Doc(optional=True)]:
+        """Option of a command that narrows the interval most, where the software is not stated."""
+        return None if self.narrower is None else self.narrower[0]
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the parts of the model and the memory by component of every pipeline device [byte]."""

@@ -11,10 +11,12 @@ Two plans of one model on one machine share most of their error. The error of th
 components in which they differ, and the error of the single plans, which is correlated for similar plans.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from itertools import product
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +31,10 @@ from traincast.step.model_flops import forward_flops
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
+LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
+LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
+ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
+BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -70,10 +76,26 @@ SIZES: Final[Mapping[str, Size]] = {
     "year": Size("newer software", "older software", "year ", linear=True),
 }
 # what a plan can have that no run of the fit has, beside sizes outside of their range
-FIRSTS: Final = ("stack", "accelerator", "generation", "precision", "layers")
+FIRSTS: Final = ("stack", "cell", "accelerator", "generation", "precision", "layers")
+FEW: Final = 3  # configurations (source, model, accelerator) from which on a cell counts as measured
 DISTANCES: Final = (*(f"new_{name}" for name in FIRSTS), *SIZES)
 SHORT_STEP: Final = 0.5  # shorter steps are less certain, waits and launches being a larger part [s]
 UNLIKE: Final = 2.0  # deviation over that of measured runs, from which on no measured run is like a plan
+
+
+def cell_name(stack: str, host: str, pipelined: bool, across: bool) -> str:
+    """Return the name of a kind of run, of which few configurations predict another badly.
+
+    `across`: whether the ranks of a group of experts are in several fast domains.
+    """
+    return (
+        f"{stack}, {host}, {'pipelined' if pipelined else 'one stage'}{', experts across' if across else ''}"
+    )
+
+
+def host_of(accelerator: str) -> str:
+    """Return what issues an accelerator's work: Grace, the host of a TPU, or x86."""
+    return "Grace" if re.match("G[BH]", accelerator) else "TPU" if accelerator[:3] == "TPU" else "x86"
 
 
 @dataclass(frozen=True)
@@ -98,9 +120,65 @@ class Evidence:
     experts: frozenset[str]  # the same of runs of mixtures of experts, whose code of experts they run
     layers: frozenset[str]  # what mixes tokens in their layers (`Kind.mixing`)
     precisions: Mapping[str, frozenset[str]]  # accelerator → precisions of its runs
+    cells: Mapping[str, float]  # `cell_name` → configurations of its runs
     kin: frozenset[str]  # accelerators of a generation of which one has runs
     dense: Mapping[str, Span]  # ranges of `SIZES`, by kind of model
     moe: Mapping[str, Span]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftwareShares:
+    """How many configurations of measured runs, alike in what a question states, ran on which software.
+
+    Runs of one source, model and accelerator are one configuration, however many they are. A question is
+    alike in its kind of model, generation of accelerator, width of numbers and attention (`Asked`).
+    """
+
+    configurations: Mapping["Asked", Mapping[str, float]]  # of runs, by software
+    releases: Mapping[str, tuple[str, ...]]  # framework and release → stacks that its measured runs had
+    generations: Mapping[str, str]  # accelerator → its generation, of those with several accelerators
+    prior: float  # configurations that shares among runs alike in one respect less count as
+    spread: float  # what software adds to the deviation that none of them is
+
+    def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
+        """Return the share of each software among runs like a question, most of all those alike in most.
+
+        What is rarer than `LEAST_SHARE` is left out.
+
+        `allowed`: software that the question allows; all if left out. Empty where it allows none with runs.
+        """
+        counts = {
+            key: {name: n for name, n in by_stack.items() if allowed is None or name in allowed}
+            for key, by_stack in self.configurations.items()
+        }
+        names = sorted({name for by_stack in counts.values() for name in by_stack})
+        shares = np.full(len(names), 1.0 / max(len(names), 1))
+        for n in range(len(asked) + 1):  # alike in the first n respects
+            alike = [by_stack for key, by_stack in counts.items() if key[:n] == asked[:n]]
+            found = np.array([sum(by_stack.get(name, 0.0) for by_stack in alike) for name in names])
+            prior = self.prior if n else 0.0
+            if found.sum():
+                shares = (found + prior * shares) / (found.sum() + prior)
+        least = LEAST_SHARE * shares.max(initial=0.0)
+        return {name: n for name, n in zip(names, shares.tolist(), strict=True) if n >= least}
+
+
+class Asked(NamedTuple):
+    """What a question states that says which software runs."""
+
+    kind: str  # of the model: dense, experts, adapters or diffusion
+    generation: str  # of the accelerator; its own name where it is of none
+    width: str  # of the numbers in products: low (8 bits and less), fp16 or 16
+    attention: str
+
+    @classmethod
+    def of(cls, model: Model, accelerator: str, plans: Plans, generations: Mapping[str, str]) -> "Asked":
+        """Return what is asked of plans of a model on an accelerator."""
+        kinds = {"experts": model.experts, "diffusion": model.diffusion, "adapters": model.adapters}
+        kind = next((name for name, part in kinds.items() if part is not None), "dense")
+        half = "fp16" if plans.precision.startswith("fp16") else "16"
+        width = "low" if plans.recipe.is_low else half
+        return cls(kind, generations.get(accelerator, accelerator), width, plans.attention)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +208,7 @@ class Errors:
     ranking_layouts: float  # over the logarithm of the layouts compared
     ranking_most: float  # layouts measured side by side, at most
     evidence: Evidence
+    software: SoftwareShares
     # what 90 % of the errors of memory are within, by software whose memory was measured
     memory_stacks: Mapping[str, float]
     memory: float  # the same of all measured software together
@@ -152,6 +231,7 @@ def errors() -> Errors:
         experts=frozenset(measured["experts"]),
         layers=frozenset(measured["layers"]),
         precisions={name: frozenset(runs) for name, runs in measured["precisions"].items()},
+        cells=measured["cells"],
         kin=frozenset(measured["kin"]),
         dense=dense,
         moe=moe,
@@ -163,6 +243,20 @@ def errors() -> Errors:
         drifts=file["drifts"],
         stacks=file["stacks"],
         evidence=evidence,
+        software=_software(file["software"]),
+    )
+
+
+def _software(part: Mapping[str, Any]) -> SoftwareShares:
+    """Return the configurations of measured software as the file has them."""
+    return SoftwareShares(
+        configurations={
+            Asked(*(row[name] for name in Asked._fields)): row["stacks"] for row in part["configurations"]
+        },
+        releases={name: tuple(stacks) for name, stacks in part["releases"].items()},
+        generations={name: kind for kind, names in part["generations"].items() for name in names},
+        prior=part["prior"],
+        spread=part["spread"],
     )
 
 
@@ -185,6 +279,7 @@ class ErrorCase:
     layers: frozenset[str] = frozenset({"attention"})  # what mixes tokens in layers (`Kind.mixing`)
     tower_share: float = 0.0  # of the model's FLOPs in a vision tower, which no measured run has
     precision: str = "bf16"
+    across: Column = False  # whether the ranks of a group of experts are in several fast domains
 
     @classmethod
     def of(
@@ -195,8 +290,12 @@ class ErrorCase:
         plans: Plans,
         breakdown: Mapping[str, Column],
         seconds: Column,
+        domain: float = np.inf,
     ) -> "ErrorCase":
-        """Return the case of an estimate; `breakdown` and `seconds` are of its time [s]."""
+        """Return the case of an estimate; `breakdown` and `seconds` are of its time [s].
+
+        `domain`: accelerators of a fast domain.
+        """
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
             **{name: getattr(model, name) for name in ("hidden", "layers", "seq")},
@@ -215,8 +314,9 @@ class ErrorCase:
         if model.tower is not None:
             forward = forward_flops(model)
             tower_share = (forward.tower + forward.projector) / sum(forward)
+        across = plans.ep * plans.etp > domain if has_experts else False
         own = (has_experts, sizes, shares, layers, tower_share, plans.precision)
-        return cls(stack, accelerator, *own)
+        return cls(stack, accelerator, *own, across=across)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -236,11 +336,29 @@ class ErrorCase:
         """By how many factors of e the step is shorter than `SHORT_STEP`."""
         return np.maximum(np.log(SHORT_STEP / self.sizes["seconds"]), 0.0)
 
-    def firsts(self, evidence: Evidence) -> tuple[float, ...]:
-        """Return the distances in each of `FIRSTS`: 1 for what no measured run has; of layers a share."""
+    def in_few(self, evidence: Evidence) -> Column:
+        """Return 1 where fewer than `FEW` configurations of runs are in the cell, else 0."""
+        found: Column = 0.0
+        for pipelined, across in product((False, True), repeat=2):
+            if evidence.cells.get(cell_name(self.stack, self.host, pipelined, across), 0) < FEW:
+                found = found + ((self.sizes["pp"] > 1) == pipelined) * (self.across == across) * 1.0
+        return found
+
+    @property
+    def host(self) -> str:
+        """What issues the accelerator's work."""
+        return host_of(self.accelerator)
+
+    def firsts(self, evidence: Evidence) -> tuple[Column, ...]:
+        """Return the distances in each of `FIRSTS`: 1 for what no measured run has; of layers a share.
+
+        Of software without runs no cell has any, which is no further distance.
+        """
         runs = evidence.precisions.get(self.accelerator)
+        new_stack = self.stack not in (evidence.experts if self.moe else evidence.stacks)
         return (
-            float(self.stack not in (evidence.experts if self.moe else evidence.stacks)),
+            float(new_stack),
+            0.0 if new_stack else self.in_few(evidence),
             float(runs is None),
             float(runs is None and self.accelerator not in evidence.kin),
             float(runs is not None and self.precision not in runs),
@@ -278,45 +396,137 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
     return variance**0.5
 
 
-def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
+def interval(
+    seconds: Column, case: ErrorCase, known: Errors | None = None, spread: float = 0.0
+) -> tuple[Column, Column]:
     """Return the 90 % interval of a predicted time [s].
 
     What a prediction leaves out takes time, so that it reaches further above than below.
 
-    `seconds`: predicted times [s].
+    `seconds`: predicted times [s]; `spread`: deviation that something else adds.
     """
     known = known or errors()
     faster, slower = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
-    size = deviation(case, known)
+    size = (deviation(case, known) ** 2 + spread**2) ** 0.5
     return plain(seconds * np.exp(-faster * size)), plain(seconds * np.exp(slower * size))
+
+
+class Alternative(NamedTuple):
+    """Software that a question leaves open, with what it would take."""
+
+    weight: float
+    seconds: Column  # predicted times [s]
+    case: ErrorCase
+
+
+def mixture_interval(
+    parts: Sequence["Alternative"], known: Errors | None = None, spread: float = 0.0
+) -> tuple[Column, Column, Column]:
+    """Return the ends of the 90 % interval of a time that is one of several, and its median [s].
+
+    The error of each part is logistic on either side of its prediction, with the ends of its own interval,
+    which `spread` widens: software may be none of these.
+    """
+    known = known or errors()
+    weights = np.array([part.weight for part in parts])
+    weights /= weights.sum()
+    columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
+    rows = np.broadcast_shapes(*(np.shape(figure) for column in columns for figure in column))
+    middle, low, high = np.log(
+        [[np.broadcast_to(figure, rows) for figure in column] for column in columns]
+    ).swapaxes(0, 1)
+    by_part = weights.reshape(-1, *(1,) * len(rows))
+
+    def share_below(x: Floats) -> Floats:
+        """Return the probability that the logarithm of the time is below x, shape of the columns."""
+        off = x - middle
+        end = np.maximum(np.where(off < 0, middle - low, high - middle), 1e-9)
+        return np.asarray((by_part * (0.5 + 0.5 * np.tanh(ODDS_OF_END / 2 * off / end))).sum(axis=0))
+
+    def quantile(share: float) -> Column:
+        below, above = np.min(2 * low - middle, axis=0), np.max(2 * high - middle, axis=0)
+        for _ in range(BISECTIONS):
+            x = (below + above) / 2
+            is_below = share_below(x) < share
+            below, above = np.where(is_below, x, below), np.where(is_below, above, x)
+        return plain(np.exp((below + above) / 2))
+
+    return quantile(0.05), quantile(0.95), quantile(0.5)
+
+
+@dataclass(frozen=True)
+class Width:
+    """What a part of an interval is due to."""
+
+    due_to: str  # in words
+    half: float  # half of the width of the interval that it alone would have, of the logarithm
+
+    def __str__(self) -> str:
+        return f"{self.due_to}: ±{np.expm1(self.half):.0%}"
+
+
+def widths(
+    case: ErrorCase, alternatives: Sequence[Alternative] = (), software: str = "", spread: float = 0.0
+) -> list[Width]:
+    """Return what the interval of one plan is made of, the largest first; less than 1 % is left out.
+
+    `alternatives`: software that the question leaves open; `software`: what it does not state of it;
+    `spread`: what software adds to the deviation that is none of them.
+    """
+    known = errors()
+    ends = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
+    scale, found = sum(ends) / 2, list[Width]()
+    if alternatives:
+        weights = np.array([part.weight for part in alternatives])
+        logs = np.log([float(part.seconds) for part in alternatives])
+        variance = np.average((logs - np.average(logs, weights=weights)) ** 2, weights=weights)
+        among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * spread))
+        found.append(Width(software, among))
+    never = _respects(case)
+    for name, distance in case.distances(known).items():
+        if distance:
+            about = f"never measured: {never[name]}"
+            found.append(Width(about, scale * float(known.drifts[name] * distance)))
+    found.append(Width("errors of runs that were measured", scale * float(measured_deviation(case, known))))
+    return sorted((width for width in found if width.half >= LEAST_WIDTH), key=lambda width: -width.half)
 
 
 def outside_measured_range(case: ErrorCase) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
+    known, distances = errors(), case.distances(errors())
+    respects = list(_respects(case).values())
+    is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
+    if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):
+        return ["no measured run is like this one", *respects]
+    return respects
+
+
+def _respects(case: ErrorCase) -> dict[str, str]:
+    """Return the distances of one plan from measured runs that are not 0, in words."""
     known, kind = errors(), "mixture-of-experts run" if case.moe else "dense run"
     of_experts = " of experts" if case.moe else ""
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
     words = {
         "new_stack": f"software without a run{of_experts} that constants are fitted to ({case.stack})",
+        "new_cell": f"fewer than {FEW} measured configurations of {case.stack} on {case.host}, "
+        + ("pipelined" if case.sizes["pp"] > 1 else "in one stage")
+        + (" and with experts across fast domains" if case.across else ""),
         "new_accelerator": f"accelerator without a measured run ({case.accelerator})",
         "new_generation": "no accelerator of its generation has one",
         "new_precision": f"precision without a measured run on {case.accelerator} ({case.precision})",
         "new_layers": f"layers without a measured run ({', '.join(new_layers)})",
     }
-    respects, distances = [], case.distances(known)
-    for name, distance in distances.items():
+    respects = dict[str, str]()
+    for name, distance in case.distances(known).items():
         if not distance:
             continue
         if name in words:
-            respects.append(words[name])
+            respects[name] = words[name]
             continue
         size, span, value = SIZES[name], case.spans(known)[name], float(case.sizes[name])
         which, end = (size.more, span.most) if value > span.most else (size.fewer, span.least)
         against = size.text(end).removeprefix(size.unit)
-        respects.append(f"{which} than any {kind} ({size.text(value)} against {against})")
-    is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
-    if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):
-        return ["no measured run is like this one", *respects]
+        respects[name] = f"{which} than any {kind} ({size.text(value)} against {against})"
     return respects
 
 

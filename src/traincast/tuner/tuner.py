@@ -10,6 +10,7 @@ import numpy as np
 
 from traincast.accuracy.runs.run import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
 from traincast.catalog.load import as_model, as_system
+from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
@@ -170,7 +171,9 @@ class Tuner:
         usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer, machine)
-        assumed = errors.catch(check_assumptions, assumptions, usual)
+        assumed = errors.catch(
+            check_assumptions, assumptions, usual, ANY_SOFTWARE if space is None else releases(usual)
+        )
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)
         problems += whole_number_problems("steps", steps)
         if budget is not None and not 0 < budget < float("inf"):

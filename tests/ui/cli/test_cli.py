@@ -111,7 +111,7 @@ def test_a_calibrated_plan_states_its_interval(run):
     _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 3")
     assert re.search(r"^# +step +GiB fits strategy", out, re.MULTILINE)
     assert len(re.findall(r"^[123] +\S+ m?s +[\d.]+ +>?\d+%", out, re.MULTILINE)) == 3
-    assert re.search(r"step: time of a step, 90% interval within ±\d+%", out)
+    assert re.search(r"step: time of a step, 90% interval of plan 1 -\d+% to \+\d+%", out)
     assert "fits: probability that it fits" in " ".join(out.split())
     assert re.search(r"^  \S+ m?s a step \([\d.]+ to [\d.]+, 90%\): ", out, re.MULTILINE)
 

@@ -15,6 +15,7 @@ SOFTWARE: Final = "software"  # key of the software stack of the catalogue that 
 
 
 DATE: Final = r"20\d\d(-(0[1-9]|1[0-2]))?"  # of a release
+DECIDED: Final = ("framework", "gpu", "experts", "blocks", "trained model")  # a blank cell says no
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of files of models and systems
 
 
@@ -81,6 +82,21 @@ class Cells:
             self.refuse(f"released = {released!r}: must be a year or a month, such as 2024 or 2024-05")
         for name, rules in patterns()["facts"].items():
             self.row[name] = self.text(name) or self._first(rules)
+
+    def choices(self, section: str) -> tuple[Any, ...]:
+        """Return what each rule gives that blank cells do not exclude, up to the first that applies.
+
+        Blank cells of `DECIDED` exclude what asks for them.
+        """
+        found: list[Any] = []
+        for rule in patterns()[section]:
+            conditions = {c: p for c, p in rule.items() if c not in ("is", "assumed")}
+            blank = [c for c in conditions if not self.joined(c).strip(" |") and c not in DECIDED]
+            if all(_matches(p, self.joined(c)) for c, p in conditions.items() if c not in blank):
+                found.append(rule["is"])
+                if not blank:
+                    break
+        return tuple(dict.fromkeys(found))
 
     def _first(self, rules: list[dict[str, Any]]) -> Any:
         for rule in rules:

@@ -22,7 +22,7 @@ from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model
 from traincast.accuracy.runs.plan import filled, plan
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
-from traincast.catalog.software_stacks import stack_names
+from traincast.catalog.software_stacks import ANY_SOFTWARE, stack_names
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError, TraincastError, raise_problems
 from traincast.core.model import Model
@@ -32,6 +32,7 @@ from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.step.memory import Reported
+from traincast.step.uncertainty import errors
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
@@ -50,6 +51,30 @@ MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
+
+
+def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
+    """Return the stacks that a row may have run, where several; ("any",) without software.
+
+    A row with a release and another fact of its software leaves none open. Of a release that was measured,
+    those are open that its runs had.
+    """
+    if stack == CALIBRATED:
+        return ANY_SOFTWARE
+    facts = [name for name in patterns()["facts"] if name not in ("framework", "released")]
+    if cells.text("stack").lower() in stack_names() or (
+        cells.text("released") and any(map(cells.text, facts))
+    ):
+        return ()
+    found = cells.choices("software")
+    measured = errors().software.releases.get(release_of(cells), ())
+    found = tuple(name for name in found if name in measured or name == stack) if measured else found
+    return found if len(found) > 1 else ()
+
+
+def release_of(cells: Cells) -> str:
+    """Return framework and release of a row, a space between them."""
+    return f"{cells.text('framework')} {cells.text('released')}"
 
 
 def software(cells: Cells) -> str:
@@ -140,6 +165,8 @@ class Run:
     memory_bytes: float | None = None  # of a rank
     reported: Reported = "device"  # kind of measured memory
     last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
+    released: str = ""  # year or month of the software, where the row states it
+    unsaid: tuple[str, ...] = ()  # stacks that the row leaves open, as in `Assumptions`
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
 
 
@@ -160,7 +187,8 @@ def _bundled_run(row: Mapping[str, str]) -> Run:
     del run["gpus"]  # a product of the plan
     blocks = {part: kind(**fields[part]) for part, kind in MODEL_PARTS.items() if fields[part]}
     run["model"], run["plan"] = Model(**fields["model"], **blocks), Plan(**fields["plan"])
-    run["system"], run["assumed"] = system_of(run["system"]), tuple(run.get("assumed", "").split())
+    run["system"], run["released"] = system_of(run["system"]), str(run.get("released", ""))
+    run |= {name: tuple(run.get(name, "").split()) for name in ("unsaid", "assumed")}
     return Run(**run)
 
 
@@ -276,6 +304,8 @@ def _run(cells: Cells) -> Run:
         id=cells.text("id"),
         source=cells.text("source"),
         stack=stack,
+        released=cells.text("released"),
+        unsaid=left_open(cells, stack),
         model=model,
         system=system,
         plan=filled(cells, arguments, model, system, gbs),

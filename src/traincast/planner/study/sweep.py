@@ -36,7 +36,7 @@ from traincast.planner.search_arguments import (
     choose_framework,
 )
 from traincast.planner.search_space import by_domain, enumerate_space
-from traincast.step.arguments import check_gbs
+from traincast.step.arguments import check_assumptions, check_gbs
 from traincast.step.estimate import estimate
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
@@ -377,7 +377,7 @@ def _assumed(
     if assumptions is not None:
         return resolve(assumptions)
     usual = {space.usual_assumptions(*case) for case, space in spaces}
-    return resolve(usual.pop() if len(usual) == 1 else CALIBRATED)
+    return check_assumptions(None, usual.pop() if len(usual) == 1 else CALIBRATED)
 
 
 def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:

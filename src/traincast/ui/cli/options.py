@@ -265,6 +265,7 @@ class PlanQuestion:
         The framework is the one given on the command line, whose rules the plan must meet, or `space`.
         `errors` holds mistakes in other options.
         """
+        from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
         from traincast.core.plan import Plan
         from traincast.step.arguments import check_assumptions, check_size
         from traincast.step.estimate import estimate, usual_assumptions
@@ -286,7 +287,9 @@ class PlanQuestion:
             stack = usual_assumptions(model_read, machine)
         else:
             stack = space.usual_assumptions(model_read, machine)
-        assumed = errors.catch(check_assumptions, self.assumptions, stack)
+        assumed = errors.catch(
+            check_assumptions, self.assumptions, stack, ANY_SOFTWARE if space is None else releases(stack)
+        )
         if named is not None and model_read is not None and machine is not None:
             errors.catch(_require_run, named, model_read, machine, plan, locks, gbs, assumed)
         if plan is not None:

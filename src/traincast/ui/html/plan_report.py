@@ -203,6 +203,7 @@ def _uncertainty(est: Estimate) -> dict[str, Any]:
         probability = probability_text(est.fits_probability or 0)
         interval = [
             ("Time of a step", f"90% interval: {ends}"),
+            *([("Uncertain by", "; ".join(map(str, est.widths)))] if est.widths else []),
             ("Memory", f"the plan fits with a probability of {probability}"),
         ]
     idealised = not est.assumptions.kernels.sustained_rates

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
 MAX_COMM_SHARE: Final = 0.35
+SHOWN_WIDTHS: Final = 3  # what an interval is made of, the largest
 BAR_CHARACTERS: Final = 32  # length of a full bar
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
@@ -144,6 +146,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
         rest += [f"{large(est.model.training_tokens)} tokens in {days(est.training_days)}"]
     step = time.replace(" (", " a step (", 1) if "(" in time else f"{time} a step"
     yield from paragraphs(f"  {step}: {', '.join(rest)}")
+    yield from paragraphs(*(f"  {line}" for line in certainty(est)))
     odds = est.fits_probability
     fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
     capacity = gib(float(est.system.accelerator.hbm_bytes))
@@ -317,7 +320,7 @@ class Ranking:
         capacity = f"of {gib(float(system.accelerator.hbm_bytes))}"
         spread, fits = "", ""
         if self.is_uncertain:
-            spread = f", {_spread_text([est for _, est in self.answers])}"
+            spread = _spread_text(self.answers[0][1])
             fits = "; fits: probability that it fits"
         yield f"step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
         strategies = dict.fromkeys(plan.strategy for plan, _ in self.answers)
@@ -336,11 +339,12 @@ class Ranking:
             yield f"in all of them: {', '.join(values)}"
 
 
-def _spread_text(estimates: Sequence[Estimate]) -> str:
-    """Return by how much measured steps may be off."""
-    ends = [est.interval[1] / est.step_seconds - 1 for est in estimates if est.interval is not None]
-    low, high = f"{min(ends):.0%}", f"{max(ends):.0%}"
-    return f"90% interval within ±{high if low == high else f'{low} to {high}'}"
+def _spread_text(first: Estimate) -> str:
+    """Return by how much a measured step of the first plan may be off; plans share most of it."""
+    if first.interval is None:
+        return ""
+    low, high = (end / first.step_seconds - 1 for end in first.interval)
+    return f", 90% interval of plan 1 {low:+.0%} to {high:+.0%}"
 
 
 def _cell(family: Family, name: str) -> str:
@@ -408,10 +412,22 @@ def breakdowns(est: Estimate) -> Parts:
     if est.interval is not None:
         text = f"{seconds_with_interval(time, *est.interval)}, 90%)"
     yield heading(f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU")
+    yield from paragraphs(*certainty(est))
     yield bar_table(est.breakdown, seconds, time, est.plan)
     yield from paragraphs(*_bound_sentences(est))
     yield from _outside(est)
     yield from memory_breakdown(est)
+
+
+def certainty(est: Estimate) -> list[str]:
+    """Return what the interval of a time is made of, and the option that narrows it most."""
+    if not est.widths:
+        return []
+    lines = [f"uncertain by {'; '.join(map(str, est.widths[:SHOWN_WIDTHS]))}"]
+    if est.narrower is not None:
+        option, half = est.narrower
+        lines.append(f"narrower, ±{np.expm1(half):.0%}, if the software is stated: {option}")
+    return lines
 
 
 def _outside(est: Estimate) -> Parts:

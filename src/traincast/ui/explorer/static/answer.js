@@ -12,7 +12,7 @@ export function headline(answer) {
   const [words, reason] = answer.recommendation;
   const label = h("p.label.mono", recommended.label);
   const why = reason ? h("p.notes", reason) : "";
-  return [asked, step(recommended), h("p.says", words), label, stats(recommended, answer), why, notes(recommended, answer)];
+  return [asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), why, notes(recommended, answer)];
 }
 
 /** The question in words. */
@@ -46,6 +46,13 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
     : "on an idealised machine, not calibrated";
   const value = h("strong", fixed(time / size, 4), h("span.unit", `${letter}s`));
   return h("p.step", value, h("span.of", "a step"), h("span.of", interval));
+}
+
+/** What the width of the interval is made of, the largest first. */
+function uncertain({ uncertain_of: parts, narrowed_by: option }) {
+  if (!parts?.length) return "";
+  const narrower = option ? ` State the software to narrow it: ${option}.` : "";
+  return h("p.notes", `Uncertain by ${parts.slice(0, 3).join("; ")}.${narrower}`);
 }
 
 function stats(recommended, answer) {

@@ -1,0 +1,79 @@
+"""Which software a row of measured runs leaves open, and what is predicted of it."""
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.accuracy.runs.cells import Cells
+from traincast.accuracy.runs.run import bundled, read, software
+from traincast.accuracy.validate import validate
+from traincast.catalog.software_stacks import ANY_SOFTWARE
+from traincast.step.uncertainty import errors
+
+ROW = {
+    "id": "row", "model": "llama-3-8b", "gpu": "h100-sxm-80", "gpus": "64", "seq": "8192", "precision": "bf16",
+    "tp": "1", "pp": "1", "cp": "1", "dp": "64", "zero": "1", "mbs": "1", "gbs": "128", "step_seconds": "2.0",
+    "vocab": "128256", "layers": "32", "hidden": "4096", "ffn": "14336", "heads": "32", "kv_heads": "8",
+    "mlp": "swiglu", "recompute": "none", "flash_attention": "True", "experts": "", "interconnect": "",
+}  # fmt: skip
+
+
+def row(**cells):
+    return {**ROW, **cells}
+
+
+def left_open(**cells):
+    return set(read(row(**cells)).unsaid)
+
+
+def test_a_row_leaves_open_what_its_cells_do_not_exclude():
+    """By the rules of patterns.yaml: a stack closes it, a framework its own stacks, nothing leaves all open."""
+    assert left_open(stack="megatron-core-2025") == set()
+    assert left_open(stack="") == set(ANY_SOFTWARE)
+    assert {"torchtitan-eager", "torchtitan-2024", "torchtitan-2025"} == left_open(stack="torchtitan")
+    bridge = left_open(stack="Megatron-Bridge")
+    assert {"megatron-bridge-2025", "megatron-bridge-26.02", "megatron-bridge-2026"} <= bridge
+    assert not any(name.startswith(("nemo", "torchtitan")) for name in bridge)
+
+
+def test_of_a_measured_release_those_are_open_that_its_runs_had():
+    """Containers 25.09 of Megatron-Bridge ran one stack; of 26.04 they ran two, which a fact tells apart."""
+    measured = errors().software.releases
+    assert measured["Megatron-Bridge 2025-09"] == ("megatron-bridge-2025",)
+    assert left_open(stack="Megatron-Bridge", released="2025-09") == set()
+    two = set(measured["Megatron-Bridge 2026-04"])
+    experts = {"experts": "128", "topk": "8", "moe_ffn": "768"}
+    assert len(two) == 2
+    assert left_open(stack="Megatron-Bridge", released="2026-04", **experts) == two
+    fused = left_open(stack="Megatron-Bridge", released="2026-04", dispatcher="fused", **experts)
+    assert fused == set()
+
+
+def test_rules_behind_the_first_that_applies_are_no_alternatives():
+    cells = Cells(row(stack="torchtitan", released="2024-12"))
+    assert software(cells) == "torchtitan-2024"
+    assert cells.choices("software") == ("torchtitan-eager", "torchtitan-2024")
+
+
+@pytest.mark.parametrize("stack", ["", "torchtitan-2025"])
+def test_the_less_a_row_states_the_wider_its_interval(stack):
+    stated, less = validate([row(id="a", stack="torchtitan-2025"), row(id="b", stack=stack)]).predictions
+    width, wider = (np.log(prediction.high / prediction.low) for prediction in (stated, less))
+    assert (wider > width) == (stack != "torchtitan-2025")
+
+
+def test_runs_without_a_release_are_compared_with_the_median_of_the_mixture():
+    run = read(row(stack=""))
+    (prediction,) = validate([row(stack="")]).predictions
+    est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions="calibrated")
+    assert prediction.predicted_step_seconds == pytest.approx(est.median_seconds, rel=1e-9)
+    assert est.median_seconds != est.step_seconds
+    assert (prediction.low, prediction.high) == pytest.approx(est.interval, rel=1e-9)
+
+
+def test_bundled_runs_keep_what_they_leave_open():
+    """The tidy table has what reading published_runs.csv found: many rows name no release."""
+    runs = [run for _, run in bundled() if not isinstance(run, str)]
+    assert any(run.unsaid for run in runs)
+    assert any(run.released for run in runs)
+    assert all(len(run.unsaid) > 1 or run.unsaid in ((), ANY_SOFTWARE) for run in runs)
