@@ -15,6 +15,7 @@ from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
     PACKED_STACK,
     TPU_STACK,
+    fitted_stack,
     is_fitted,
     load_stack,
     releases,
@@ -367,7 +368,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         """
         if not self.alternatives:
             return None
-        stack, option = self.assumptions.name, f"--assumptions {self.assumptions.name}"
+        stack = fitted_stack(self.assumptions.name)
+        option = f"--assumptions {stack}"
         ends = interval(self.step.seconds, self.case)
         if self.assumptions.unsaid == ANY_SOFTWARE:
             open_still = [part for part in self.alternatives if part.case.stack in releases(stack)]

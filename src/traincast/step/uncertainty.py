@@ -32,6 +32,7 @@ NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distributio
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
+NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
@@ -279,7 +280,7 @@ class ErrorCase:
     layers: frozenset[str] = frozenset({"attention"})  # what mixes tokens in layers (`Kind.mixing`)
     tower_share: float = 0.0  # of the model's FLOPs in a vision tower, which no measured run has
     precision: str = "bf16"
-    across: Column = False  # whether the ranks of a group of experts are in several fast domains
+    across: Bools | bool = False  # whether the ranks of a group of experts are in several fast domains
 
     @classmethod
     def of(
@@ -485,8 +486,7 @@ def widths(
     never = _respects(case)
     for name, distance in case.distances(known).items():
         if distance:
-            about = f"never measured: {never[name]}"
-            found.append(Width(about, scale * float(known.drifts[name] * distance)))
+            found.append(Width(NEVER + never[name], scale * float(known.drifts[name] * distance)))
     found.append(Width("errors of runs that were measured", scale * float(measured_deviation(case, known))))
     return sorted((width for width in found if width.half >= LEAST_WIDTH), key=lambda width: -width.half)
 

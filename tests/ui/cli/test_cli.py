@@ -123,10 +123,14 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
     (_, out, _), (_, why, _), (_, rejected, _) = (
         run(f"{question} {more}") for more in ("", "--why", "--rejected")
     )
-    first, *words, step, memory = out.partition("\n\n")[0].splitlines()
+    first, *lines, memory = out.partition("\n\n")[0].splitlines()
+    at = next(i for i, line in enumerate(lines) if " a step (" in line)
+    words, step, width = lines[:at], lines[at], " ".join(line.strip() for line in lines[at + 1 :])
     assert re.fullmatch(r"Recommended: \w+ (\w+=\S+ ?)+", first)
     assert re.match(r"  in words: .* replicas", " ".join(words))
     assert re.fullmatch(r"  \S+ m?s a step \(.*, 90%\): [\d,]+ token/s/GPU, .* tokens in .* days", step)
+    narrower = r"narrower, ±\d+%, if the software is stated: --framework megatron"
+    assert re.fullmatch(rf"uncertain by software not stated: ±\d+%; .*: ±\d+% {narrower}", width)
     assert re.fullmatch(r"  \S+ of 79.6 GiB a rank: fits with >?\d+% probability; MFU .*", memory)
     assert all(len(line) <= 80 for text in (out, why, rejected) for line in text.splitlines())
     details = ("Memory of a rank", "Fastest plan of each tensor-parallel degree")

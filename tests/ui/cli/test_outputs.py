@@ -68,7 +68,8 @@ def test_answers_are_as_the_schema_says_and_show_every_key_of_it(name, run, fold
         assert (code == 0) == (err == "")
         validator(name).validate(json.loads(out))
         seen |= keys(json.loads(out))
-    assert described_keys(schema(name)) - seen == set()
+    hidden = {"narrowed_by"} if name == "check" else set()  # a launch file states its software
+    assert described_keys(schema(name)) - seen == hidden
 
 
 BAD = {

@@ -33,6 +33,7 @@ from traincast.planner.recommend import VARIED, WITHIN, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, usual_assumptions
 from traincast.step.metrics import Metrics
+from traincast.step.uncertainty import NEVER
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
@@ -431,9 +432,10 @@ def certainty(est: Estimate) -> list[str]:
 
 
 def _outside(est: Estimate) -> Parts:
-    """Show in which respects a plan lies outside of measured runs."""
-    if est.outside:
-        yield from paragraphs(f"The interval is wider outside of measured runs: {'; '.join(est.outside)}.")
+    """Show in which respects a plan lies outside of measured runs, but for those that `certainty` shows."""
+    shown = {width.due_to.removeprefix(NEVER) for width in est.widths[:SHOWN_WIDTHS]}
+    if respects := [respect for respect in est.outside if respect not in shown]:
+        yield from paragraphs(f"The interval is wider outside of measured runs: {'; '.join(respects)}.")
 
 
 def _bound_sentences(est: Estimate) -> list[str]:
