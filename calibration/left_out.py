@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from measured_cells import experts_across
 from normalise import published
 from traincast.accuracy.fit.fit import Fitted
 from traincast.accuracy.fit.parameters import accelerator_name
@@ -52,11 +53,6 @@ def _strategy(run: Run) -> Hashable:
     return (run.plan.tp, run.plan.replicas > 1) if run.id.startswith("internevo") else None
 
 
-def _ep_across_nodes(run: Run) -> bool:
-    """Return whether a group of experts spans fast domains (nodes, or NVLink racks)."""
-    return run.model.experts is not None and run.plan.ep * run.plan.etp > run.system.fast_domain
-
-
 @dataclass(frozen=True)
 class Split:
     """Way of leaving runs out: runs of equal `group` at once, none where it is None; and its name."""
@@ -82,7 +78,7 @@ SPLITS: Final = {  # column of the table → how runs are left out, the kindest 
         f"all expert runs with ep ≥ {WIDE_EP}",
         _where(lambda run: run.model.experts is not None and run.plan.ep >= WIDE_EP),
     ),
-    "without_ep_across_nodes": Split("all EP across fast domains", _where(_ep_across_nodes)),
+    "without_ep_across_nodes": Split("all EP across fast domains", _where(experts_across)),
     "without_short_steps": Split(
         f"all steps under {SHORT_STEP:g} s", _where(lambda run: (run.step_seconds or 1e9) < SHORT_STEP)
     ),
@@ -105,8 +101,8 @@ BLIND: Final = {  # column of runs read with facts blind → the way in which th
 
 def blind_runs(runs: Sequence[Run]) -> list[Run]:
     """Return the same runs as read with every fact blank but framework and release; as they are if unread."""
-    hidden = dict.fromkeys(name for name in FACTS if name not in ALWAYS_GIVEN)
-    table = [{**row, **hidden} for row in (*published(), *rows(LATER))]
+    hidden = dict.fromkeys((name for name in FACTS if name not in ALWAYS_GIVEN), "")
+    table: list[dict[str, str]] = [{**row, **hidden} for row in (*published(), *rows(LATER))]
     blind = {run.id: run for _, run in readable(table) if isinstance(run, Run)}
     return [blind.get(run.id, run) for run in runs]
 

@@ -71,16 +71,23 @@ def facts(cells, row):
         out["dispatcher"] = "deepep"
     elif m := re.search(r'"moe-token-dispatcher-type": "(\w+)"', flags):
         out["dispatcher"] = m[1]
+    elif row["experts"] and re.search(r"taken from \w+ at git tag", notes):
+        out["dispatcher"] = "alltoall"  # moe_token_dispatcher_type of the recipes that these rows name
     if '"moe-grouped-gemm": true' in flags:
         out["grouped"] = "true"
     if m := re.search(r"cuda graphs (\w+):(\S*)", notes):
         full = "full_iteration" in m[2]
-        out["graphs"] = "none" if m[1] == "none" else "iteration" if full or m[1] == "full_iteration" else "layer"
+        out["graphs"] = (
+            "none" if m[1] == "none" else "iteration" if full or m[1] == "full_iteration" else "layer"
+        )
     elif re.search(r"cuda graphs full_iteration", notes):
         out["graphs"] = "iteration"
     if re.search(r"\beager PyTorch|^eager \(no|baseline unpacked|ablation: \+packed", notes):
         out["compiled"] = "false"
-    elif re.search(r"torch\.compile|ablation: \+", f"{row['stack']} {notes}") and "no torch.compile" not in notes:
+    elif (
+        re.search(r"torch\.compile|ablation: \+", f"{row['stack']} {notes}")
+        and "no torch.compile" not in notes
+    ):
         out["compiled"] = "true"
     if re.search("cross_entropy_loss_fusion", row["model"]) or re.search("cross-entropy fusion", notes):
         out["loss"] = "fused"
@@ -93,7 +100,9 @@ def facts(cells, row):
     kernels += ["unfused-wgrad"] if '"no-gradient-accumulation-fusion": true' in flags else []
     kernels += ["deferred-wgrad"] if '"wgrad-deferral-limit": 2' in flags else []
     out["kernels"] = "+".join(kernels)
-    if re.search(r"ablation: (?:\+optimizer in backward|\+activation offload|\+8-bit)", notes):
+    if re.search(
+        r"batch 2, packed 2048|ablation: (?:\+optimizer in backward|\+activation offload|\+8-bit)", notes
+    ):
         out["update"] = "backward"
     if re.search("DP overlap disabled", notes) or "no bucket overlap" in row["zero_detail"]:
         out["overlap"] = "none"
@@ -113,7 +122,9 @@ def shape(cells, row, run):
         out["tied"] = str(not any(tied.groups())).lower()
     if cells.states("alibi"):
         out["positions"] = "none"
-    if not row["vocab"] and (vocab := cells.stated_number("vocab") or (50257 if cells.states("bpe") else None)):
+    if not row["vocab"] and (
+        vocab := cells.stated_number("vocab") or (50257 if cells.states("bpe") else None)
+    ):
         out["vocab"] = vocab
     if dense := cells.stated_number("dense_ffn"):
         out |= {"ffn": dense, "moe_ffn": row["moe_ffn"] or row["ffn"]}
@@ -172,8 +183,6 @@ def parallel(cells, row, run):
     precision = row["precision"].lower()
     if out.get("optimizer_kind") == "adam-bf16" and "DeepSeek" not in row["source"]:
         del out["optimizer_kind"]  # of the framework's precision
-    if out.get("optimizer_kind") == "adam-8bit" and "8-bit AdamW" not in row["notes"]:
-        del out["optimizer_kind"]
     if re.search("fp32 (grad|reduce)", row["precision_detail"]):
         out["grad_dtype"] = "fp32"
     elif "pure" in row["precision_detail"]:
@@ -197,9 +206,23 @@ def parallel(cells, row, run):
         out["precision"] = value  # the source says so
     elif value == "mxfp8" and row["notes"].startswith("config "):
         out["precision"] = value  # FP8_RECIPE of the configuration that the row names
-    if "_te_" in row["model"] and re.match("Megatron-LM (dev|lts)", row["stack"]) and not row["flash_attention"]:
+    if (
+        "_te_" in row["model"]
+        and re.match("Megatron-LM (dev|lts)", row["stack"])
+        and not row["flash_attention"]
+    ):
         out["flash_attention"] = "flash"
-    elif "_mcore_" in row["model"] and row["stack"].startswith("Megatron-LM ") and not row["flash_attention"]:
+    deterministic = '"deterministic-mode": true' in row["notes"] and "dgxa100_dracooci" in row["url"]
+    if deterministic and "_te_" in row["model"]:
+        out["flash_attention"] = (
+            "unfused"  # whose container, of before 11/2025, has no fused deterministic kernel
+        )
+    elif (
+        "_mcore_" in row["model"]
+        and "_te_" not in row["model"]
+        and row["stack"].startswith("Megatron-LM ")
+        and not row["flash_attention"]
+    ):
         out["flash_attention"] = "unfused"  # names of tests say te where it is used
     return out | recompute(cells, row, known)
 
@@ -209,7 +232,9 @@ def recompute(cells, row, known):
     if "LoRA (MLPerf)" in row["model"] and row["notes"].startswith("config ") and not kind:
         if "config_MI300X" in row["notes"]:  # ACG=full, ACM=block, ACL=21 of 80 layers
             return {"recompute": "full", "recompute_every": 4}
-        return {"recompute": "none"}  # conf/ of the configuration that the row names: recompute_granularity is null
+        return {
+            "recompute": "none"
+        }  # conf/ of the configuration that the row names: recompute_granularity is null
     if "devices>1" in detail:  # LitGPT
         return {"recompute": "none" if row["gpus"] == "1" else "full"}
     if not kind or kind == "none":
@@ -230,6 +255,8 @@ def measurement(cells, row, run):
     fresh = Cells(cells.row)
     if re.search("max_allocated|allocated_gib|peak active", row["notes"]):
         out["memory_kind"] = "allocated"
+    if fresh.choose("memory_kind") == "paged":
+        out["memory_kind"] = "paged"  # of the recipe for one device
     if "LitGPT" in row["stack"]:
         out["memory_unit"] = "GB"
     if cells.states("last_rank"):
@@ -244,7 +271,10 @@ def measurement(cells, row, run):
         out["interconnect"] = without_comment(row)
     if not row["gpu"] and (device := cells.states("accelerator")):
         out["gpu"] = device[1].lower()
-    unmodelled, bare = Cells(cells.row), Cells({**cells.row, "notes": "", "source": "", "moe_detail": "", "url": ""})
+    unmodelled, bare = (
+        Cells(cells.row),
+        Cells({**cells.row, "notes": "", "source": "", "moe_detail": "", "url": ""}),
+    )
     note_unmodelled(unmodelled)
     note_unmodelled(bare)
     if unmodelled.problems and (not bare.problems or "unpacked" in row["model"]):
@@ -286,7 +316,12 @@ def migrated(row):
     except Unreadable as reason:
         run = str(reason)
     new = dict(row)
-    for part in (shape(cells, row, run), parallel(cells, row, run), measurement(cells, row, run), training(cells, row, run)):
+    for part in (
+        shape(cells, row, run),
+        parallel(cells, row, run),
+        measurement(cells, row, run),
+        training(cells, row, run),
+    ):
         new |= part
     return new | facts(cells, row)
 
@@ -305,7 +340,12 @@ def main():
             writer = csv.DictWriter(file, header, extrasaction="ignore", lineterminator="\n", restval="")
             writer.writeheader()
             writer.writerows(rows)
-        print(name, len(rows), {c: sum(bool(str(r.get(c, "") or "")) for r in rows) for c in used}, file=sys.stderr)
+        print(
+            name,
+            len(rows),
+            {c: sum(bool(str(r.get(c, "") or "")) for r in rows) for c in used},
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -153,7 +153,16 @@ def test_the_command_draws(tmp_path, capsys, ending):
     main(["validate", "--runs", table, "--output", str(path), "--force", "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert printed["figure"] == str(path)
-    assert set(printed) == {"assumptions", "rows", "summary", "totals", "coverage", "skipped", "figure"}
+    assert set(printed) == {
+        "assumptions",
+        "rows",
+        "summary",
+        "totals",
+        "coverage",
+        "skipped",
+        "facts",
+        "figure",
+    }
     assert all("parts" not in row for row in printed["rows"])
 
 

@@ -118,7 +118,9 @@ class Report(Result, repr=False):
     predictions: Annotated[tuple[Prediction, ...], Doc("every row of the table", key="rows")]
     summaries: tuple[ErrorSummary, ...]
     totals: tuple[ErrorSummary, ...]
-    stated: Annotated[dict[str, float], Doc("share of the rows read that state each fact of their software", key="facts")]
+    stated: Annotated[
+        dict[str, float], Doc("share of the rows read that state each fact of their software", key="facts")
+    ]
     subjects: Mapping[str, Subject] = field(default_factory=dict)  # rows that can be read, by id
 
     def __repr__(self) -> str:

@@ -13,12 +13,12 @@ from traincast.accuracy.runs.cells import Cells
 DATE: Final = r"20\d\d(-(0[1-9]|1[0-2]))?"  # of a release
 FRAMEWORKS: Final = (
     "AutoModel", "Composer", "DeepSpeed", "fms-fsdp", "InternEvo", "LitGPT", "MaxText", "MegaScale",
-    "Megatron-Bridge", "Megatron-Core", "Megatron-DeepSpeed", "Megatron-LM", "MLPerf", "MLPerf-ROCm", "nanotron",
-    "NeMo", "Pax", "Primus", "torchtitan", "torchtune", "zero-bubble", "other",
+    "Megatron-Bridge", "Megatron-Core", "Megatron-DeepSpeed", "Megatron-LM", "MLPerf", "MLPerf-ROCm",
+    "nanotron", "NeMo", "Pax", "Primus", "torchtitan", "torchtune", "zero-bubble", "other",
 )  # fmt: skip
 SPELLINGS: Final = {  # of names of frameworks, in lower case without - and _ and spaces
-    "nemoautomodel": "AutoModel", "llmfoundry": "Composer", "megatronlmzerobubble": "zero-bubble", "paxml": "Pax",
-    "composerfsdp": "Composer",
+    "nemoautomodel": "AutoModel", "llmfoundry": "Composer", "megatronlmzerobubble": "zero-bubble",
+    "paxml": "Pax", "composerfsdp": "Composer",
 }  # fmt: skip
 
 
@@ -62,21 +62,31 @@ class Fact:
 
 
 FACTS: Final = {
-    "framework": Fact("framework that trains; `MLPerf` is NVIDIA's code of its rounds, `MLPerf-ROCm` AMD's", FRAMEWORKS),
+    "framework": Fact(
+        "framework that trains; `MLPerf` is NVIDIA's code of its rounds, `MLPerf-ROCm` AMD's", FRAMEWORKS
+    ),
     "released": Fact(
-        "date of the release or container, else of the round or paper", pattern=DATE, form="a year or a month, such as 2024 or 2024-05",
+        "date of the release or container, else of the round or paper",
+        pattern=DATE,
+        form="a year or a month, such as 2024 or 2024-05",
     ),
     "dispatcher": Fact(
-        "what moves tokens to experts: NCCL's all-to-all or all-gather, or a fused kernel (`flex`: which one is not stated)",
+        "what moves tokens to experts: NCCL's all-to-all or all-gather, or a fused kernel"
+        " (`flex`: which one is not stated)",
         ("alltoall", "allgather", "deepep", "hybridep", "flex"),
     ),
     "grouped": Fact("products of experts in one grouped kernel", ("true", "false")),
-    "graphs": Fact("CUDA graphs: of whole iterations, of parts of a layer, or none", ("iteration", "layer", "none")),
+    "graphs": Fact(
+        "CUDA graphs: of whole iterations, of parts of a layer, or none", ("iteration", "layer", "none")
+    ),
     "compiled": Fact("torch.compile of the layers; `false` is eager PyTorch", ("true", "false")),
-    "loss": Fact("cross-entropy: fused in one kernel, of chunks of the tokens, or of the whole logits", ("fused", "chunked", "whole")),
+    "loss": Fact(
+        "cross-entropy: fused in one kernel, of chunks of the tokens, or of the whole logits",
+        ("fused", "chunked", "whole"),
+    ),
     "kernels": Fact(
-        "kernels other than the framework's usual ones: attention of FlexAttention; gradients of weights added by a kernel of"
-        " their own, or left to the end of the pipeline",
+        "kernels other than the framework's usual ones: attention of FlexAttention; gradients of weights added"
+        " by a kernel of their own, or left to the end of the pipeline",
         ("flex-attention", "unfused-wgrad", "deferred-wgrad"),
         several=True,
     ),
@@ -85,7 +95,8 @@ FACTS: Final = {
     "etp": Fact("tensor-parallel degree of experts", pattern=r"[1-9]\d{0,5}", form="a whole number"),
     "remat": Fact(
         "policy of rematerialisation in JAX by its name; `custom` is a choice of tensors that is not stated",
-        pattern=r"[a-z0-9_]+", form="a name of `remat_policies` in `accuracy/runs/patterns.yaml`",
+        pattern=r"[a-z0-9_]+",
+        form="a name of `remat_policies` in `accuracy/runs/patterns.yaml`",
     ),
 }  # fmt: skip
 ALWAYS_GIVEN: Final = ("framework", "released")  # where facts are blind

@@ -68,11 +68,13 @@ def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
 
     Interleaving costs them little: tuned recipes that state it have few layers in a chunk.
     """
-    stated = cells.text("vp").lower()
-    if pp == 1:
-        return 1
-    if stated and stated != INTERLEAVED:
-        return cells.positive("vp")
+    stated, of_chunk = cells.text("vp").lower(), cells.stated_number("layers_of_chunk")
+    is_number = stated and stated != INTERLEAVED and not of_chunk
+    number = cells.positive("vp") if is_number else 1
+    if pp == 1 or is_number:
+        return 1 if pp == 1 else number
+    if of_chunk:
+        return max(layers // (pp * of_chunk), 1)
     if chunks := _chunks_of_layout(cells):
         return max(chunks // pp, 1)
     dense = not cells.text("experts")
@@ -136,7 +138,9 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     knobs = [knob for knob in TEXT_KNOBS if cells.text(knob) and not (knob == "cp_kind" and cut["cp"] == 1)]
     arguments |= {knob: cells.text(knob).lower() for knob in knobs}
     ranks = {"tp_overlap": tp, "ep_overlap": cut["ep"]}
-    return arguments | {knob: bool(cells.truth(knob)) and n > 1 for knob, n in ranks.items() if cells.text(knob)}
+    return arguments | {
+        knob: bool(cells.truth(knob)) and n > 1 for knob, n in ranks.items() if cells.text(knob)
+    }
 
 
 def _precision(cells: Cells) -> str:
@@ -294,8 +298,9 @@ def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterato
 def _recompute_kinds(cells: Cells, model: Model, pipelined: bool) -> Iterator[dict[str, Any]]:
     """Yield what a row without a statement may recompute, the cheapest first.
 
-    JAX's policies name the outputs that are saved. Recipes of frameworks that recompute modules never recompute whole layers. Without a pipeline, with which
-    Megatron-Core refuses it, they offload the activations of as few layers as fit.
+    JAX's policies name the outputs that are saved. Recipes of frameworks that recompute modules never
+    recompute whole layers. Without a pipeline, with which Megatron-Core refuses it, they offload the
+    activations of as few layers as fit.
     """
     if cells.states("names_policies"):  # outputs that are saved: of all products, of projections, none
         kinds = ("none", "activation+attention+norms", "attention+mlp+norms", "full")

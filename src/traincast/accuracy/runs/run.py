@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
-from traincast.accuracy.runs.facts import FACTS, read_facts
+from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
@@ -144,7 +144,9 @@ class Run:
     reported: Reported = "device"  # kind of measured memory
     last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
-    facts: Mapping[str, str] = field(default_factory=dict, hash=False)  # of its software, as the row states them
+    facts: Mapping[str, str] = field(
+        default_factory=dict, hash=False
+    )  # of its software, as the row states them
 
 
 def bundled() -> list[tuple[str, Run | str]]:
@@ -350,7 +352,8 @@ def _flops_per_token(cells: Cells, model: Model) -> float | None:
     and unit of query width, 12, or 6 where only the causal half is counted, which for a GPT is
     72BLlh² (1 + l/6h + V/12Lh); with full recompute layers count 4/3 (`recompute_counted`).
     """
-    attention = None if model.experts is not None else cells.measured("attention_flops")
+    stated = cells.measured("attention_flops") or cells.choose("attention_flops")
+    attention = None if model.experts is not None else stated
     if attention is None:
         return None
     layers: float = 6.0 * model.layers * (model.attention_matrices + model.mlp_matrices(model.ffn))
