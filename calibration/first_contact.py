@@ -107,10 +107,14 @@ def _line(batch: Batch, source: str, date: str, rows: list[dict[str, Any]]) -> d
         for row in rows
         if row.get("predicted_memory_bytes") and row.get("measured_memory_bytes")
     ]
-    figures = {"mape": np.abs(errors), "bias": errors, "inside": inside, "memory": memory}
+    figures: dict[str, list[float]] = {
+        "mape": [abs(error) for error in errors],
+        "bias": errors,
+        "inside": [*map(float, inside)],
+        "memory": memory,
+    }
     means = {
-        name: f"{float(np.mean(values)):.{DIGITS}f}" if len(values) else ""
-        for name, values in figures.items()
+        name: f"{float(np.mean(values)):.{DIGITS}f}" if values else "" for name, values in figures.items()
     }
     predicted = sum(
         bool(row.get("predicted_step_seconds") or row.get("predicted_memory_bytes")) for row in rows

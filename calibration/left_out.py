@@ -128,7 +128,7 @@ def residuals(fitted: Fitted, progress: Callable[[str], Any]) -> dict[str, Float
         columns[column] = _predicted_without(everything, groups, names, fits, at_fit)
         if column in of_split:
             columns[of_split[column]] = _predicted_without(blind, groups, names, fits, blind_at_fit)
-    return columns
+    return {name: columns[name] for name in ("fitted", *WITHOUT, *BLIND)}
 
 
 def _predicted_without(

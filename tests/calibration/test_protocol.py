@@ -1,6 +1,7 @@
 """Protocols of the scoreboard: facts blind, first contact, and what was measured once."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import first_contact
 from goals_and_errors import PROTOCOLS, board, calibration
@@ -66,3 +67,15 @@ def test_first_contact_is_kept():
     later = {source: line["mape"] for (batch, source), line in lines.items() if batch == "later runs"}
     assert (later["mlperf-405b"], later["mlperf-8b"], later["mlperf-lora"]) == ("0.0319", "0.1274", "1.0436")
     assert lines["published runs", "all"]["predicted"] == "0"  # no version before them could read a table
+
+
+def test_the_readme_quotes_the_headline():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    blind, stack = (board().by_source(column) for column in ("blind", "blind_without_stack"))
+    dense, moe = (f"{100 * blind[kind].mape:.1f} %" for kind in ("dense", "moe"))
+    assert f"{dense} off on average for dense models and {moe} for mixtures of experts" in " ".join(
+        readme.split()
+    )
+    assert f"left out, {100 * stack['dense'].mape:.1f} and {100 * stack['moe'].mape:.1f} %" in " ".join(
+        readme.split()
+    )

@@ -161,6 +161,7 @@ def test_the_command_draws(tmp_path, capsys, ending):
         "coverage",
         "skipped",
         "facts",
+        "version",
         "figure",
     }
     assert all("parts" not in row for row in printed["rows"])
