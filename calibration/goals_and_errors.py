@@ -51,7 +51,7 @@ from traincast.step.uncertainty import Errors
 LEFT_OUT: Final = "left_out"
 HEADLINE: Final = "blind"  # column of the headline
 PROTOCOLS: Final = {  # column → how runs are read and left out, the headline first
-    HEADLINE: "**facts blind**: all facts blank but framework and release; source × model × accelerator left out",
+    HEADLINE: "**facts blind**: facts blank but framework and release; source × model × accelerator left out",
     "left_out": "with facts; source × model × accelerator left out",
     "blind_without_stack": "facts blind; a whole stack left out",
     "without_stack": "with facts; a whole stack left out",

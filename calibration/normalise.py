@@ -4,8 +4,8 @@
 
 published_runs.csv has what the sources state. The table in the package has one column for every field of a
 run, of its model and of its plan, the facts of its software that its source states, and why a row is
-skipped, so that nothing is interpreted when it is read. What was filled in by an estimate of memory (micro-batch, recompute: `assumed`) depends on
-the code, so that a test compares the table with a fresh one.
+skipped, so that nothing is interpreted when it is read. What was filled in by an estimate of memory
+(micro-batch, recompute: `assumed`) depends on the code, so that a test compares the table with a fresh one.
 """
 
 import csv

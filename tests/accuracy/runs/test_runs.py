@@ -13,7 +13,7 @@ from left_out import LATER
 from normalise import published
 from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
 from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS, read_facts
-from traincast.accuracy.runs.plan import layout, written_out
+from traincast.accuracy.runs.plan import layout, policies, written_out
 from traincast.accuracy.runs.run import Run, bundled, read, readable, rows
 from traincast.accuracy.runs.run import software as software_of
 from traincast.accuracy.validate import validate
@@ -88,7 +88,7 @@ def test_facts_are_few_and_have_meanings():
     assert all(fact.meaning and fact.values for fact in FACTS.values())
     for row in (*TABLE, *rows(LATER)):  # every cell of the tables is allowed
         cells = Cells(row)
-        stated = read_facts(cells, frozenset(patterns()["remat_policies"]))
+        stated = read_facts(cells, frozenset(policies()))
         assert not cells.problems, row["id"]
         assert stated == {name: row[name] for name in FACTS if row.get(name)}
 
@@ -113,7 +113,10 @@ def test_the_page_has_the_table_of_facts():
             r"kernels = 'flex-attention\+fast': must be one of .*; several are joined",
         ),
         ({"etp": "two"}, "etp = 'two': must be a whole number"),
-        ({"remat": "sometimes"}, "remat = 'sometimes': must be one of custom, full, minimal, "),
+        (
+            {"remat": "sometimes"},
+            "remat = 'sometimes': must be one of custom, full, minimal, minimal_flash, ",
+        ),
     ],
 )
 def test_a_fact_that_is_not_known_says_what_is(cells, reason):

@@ -85,8 +85,8 @@ FACTS: Final = {
         ("fused", "chunked", "whole"),
     ),
     "kernels": Fact(
-        "kernels other than the framework's usual ones: attention of FlexAttention; gradients of weights added"
-        " by a kernel of their own, or left to the end of the pipeline",
+        "kernels other than the framework's usual ones: attention of FlexAttention; gradients of weights"
+        " added by a kernel of their own, or left to the end of the pipeline",
         ("flex-attention", "unfused-wgrad", "deferred-wgrad"),
         several=True,
     ),
@@ -96,7 +96,7 @@ FACTS: Final = {
     "remat": Fact(
         "policy of rematerialisation in JAX by its name; `custom` is a choice of tensors that is not stated",
         pattern=r"[a-z0-9_]+",
-        form="a name of `remat_policies` in `accuracy/runs/patterns.yaml`",
+        form="`custom` or a policy's name in MaxText, such as `save_qkv_proj`",
     ),
 }  # fmt: skip
 ALWAYS_GIVEN: Final = ("framework", "released")  # where facts are blind

@@ -22,6 +22,7 @@ from traincast.core.model_blocks import Experts
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
+from traincast.launch.maxtext import RECOMPUTED
 from traincast.step.estimate import estimate
 
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3} | {  # and strategies of Megatron-FSDP
@@ -182,7 +183,7 @@ def recomputed(cells: Cells) -> dict[str, Any] | None:
     """
     kind, remat = cells.text("recompute").lower(), cells.text("remat").lower()
     if kind in ("", "custom"):
-        policy: dict[str, Any] | None = patterns()["remat_policies"].get(remat)
+        policy = policies().get(remat)
         return policy and dict(policy)
     if kind == "selective" and cells.states("torchtitan"):
         return {"recompute": "per-op"}  # its default `selective_ac_option`
@@ -195,6 +196,11 @@ def recomputed(cells: Cells) -> dict[str, Any] | None:
     known = ", ".join(("none, selective, full", *names))
     cells.problem(f"recompute = {cells.text('recompute')!r}: no kind that is known ({known})")
     return {"recompute": "none"}
+
+
+def policies() -> dict[str, dict[str, Any] | None]:
+    """Return what each policy of rematerialisation recomputes, by its name; None where the name does not say."""
+    return {name: {"recompute": kind} for name, kind in RECOMPUTED.items()} | patterns()["remat_policies"]
 
 
 def _share(cells: Cells) -> dict[str, int]:

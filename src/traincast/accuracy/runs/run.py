@@ -21,7 +21,7 @@ from typing import Any, Final, get_args
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
 from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import filled, plan
+from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
 from traincast.catalog.software_stacks import stack_names
@@ -260,7 +260,7 @@ def _run(cells: Cells) -> Run:
     separate_model_file(cells)
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
-    facts = read_facts(cells, frozenset(patterns()["remat_policies"]))
+    facts = read_facts(cells, frozenset(policies()))
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     cells.row[SOFTWARE] = stack
     arguments = plan(cells, sizes)
