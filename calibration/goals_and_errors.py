@@ -30,7 +30,7 @@ from error_model import (
 from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
-from left_out import LATER, SPLITS, TABLE
+from left_out import BLIND, LATER, SPLITS, TABLE
 from left_out_residuals import Residuals, gather
 from made_once import made_once
 from traincast.accuracy.scores import (
@@ -49,6 +49,13 @@ from traincast.core.quantities import Floats
 from traincast.step.uncertainty import Errors
 
 LEFT_OUT: Final = "left_out"
+HEADLINE: Final = "blind"  # column of the headline
+PROTOCOLS: Final = {  # column → how runs are read and left out, the headline first
+    HEADLINE: "**facts blind**: facts blank but framework and release; source × model × accelerator left out",
+    "left_out": "with facts; source × model × accelerator left out",
+    "blind_without_stack": "facts blind; a whole stack left out",
+    "without_stack": "with facts; a whole stack left out",
+}
 What = Literal["mape", "regret", "best_of_three", "memory"]
 JAX: Final = ("maxtext-2025", "pax-2023", "pax-2024")
 GOALS_FILE: Final = Path(__file__).with_name("goals.yaml")
@@ -84,11 +91,13 @@ class Goal:
 
 _GOALS: Final = read(GOALS_FILE)
 GOALS: Final = tuple(Goal(**{**goal, "sources": tuple(goal["sources"])}) for goal in _GOALS["families"])
+HEADLINE_GOALS: Final = tuple(_GOALS["headline"])
 SPLIT_GOALS: Final = {
     (goal["kind"] == "moe", goal["column"]): (float(goal["most"]), goal.get("why", ""))
     for goal in _GOALS["splits"]
 }
 OTHERS: Final = _GOALS["others"]
+KIND_NAMES: Final = {"dense": "dense", "moe": "experts"}
 MIN_RUNS_OF_STACK: Final = 4  # a stack with fewer runs is not judged
 TRUSTED: Final = 0.10  # mean error of the families of a split up to which its like can be trusted
 DOUBTED: Final = 0.15  # and from which on it should not be
@@ -245,6 +254,8 @@ class Calibration:
         Column of the table of left-out runs, and whether models have experts → coverage of intervals.
     families : mapping of str to Coverage
         The same by family, left out by source x model x accelerator.
+    blind : mapping of (str, bool) to Coverage
+        The same of columns of `BLIND`: errors of runs read without facts, in the intervals of their runs.
     rankings, fits, tests_fit : tuple of arrays, shape (cases,)
         Stated probabilities that the first plan is near the best, that a run fits, and that one of
         Megatron-LM's own tests does; and what happened.
@@ -252,6 +263,7 @@ class Calibration:
 
     splits: Mapping[tuple[str, bool], Coverage]
     families: Mapping[str, Coverage]
+    blind: Mapping[tuple[str, bool], Coverage]
     rankings: tuple[Floats, Floats]
     fits: tuple[Floats, Floats]
     tests_fit: tuple[Floats, Floats]
@@ -281,10 +293,20 @@ def calibration() -> Calibration:
         str(family): coverage(data, of, (of.columns == LEFT_OUT) & (families == family))
         for family in sorted(set(families))
     }
+    residuals = read_left_out()
+    blind = {}
+    for column, split in BLIND.items():
+        if split not in SPLITS:
+            continue
+        errors = [residuals.get(data.runs[i].id, {}).get(column, np.nan) for i in of.rows]
+        without_facts = replace(of, errors=np.array(errors))
+        for kind in (False, True):
+            if (used := (of.columns == split) & (moe == kind) & ~np.isnan(errors)).any():
+                blind[column, kind] = coverage(data, without_facts, used)
     ranked = rankings(data, known)
     stated = odds_left_out(ranked, known)
     fits = memory_chances(data), memory_chances(data, tests=True)
-    return Calibration(splits, by_family, (stated, ranked.is_right), *fits)
+    return Calibration(splits, by_family, blind, (stated, ranked.is_right), *fits)
 
 
 @dataclass(frozen=True)
@@ -307,6 +329,11 @@ def verdicts() -> list[Verdict]:
         rows = goal.rows.replace("…", f"{family}:")
         summary_of_rows = scores.of(goal.sources, goal.column)
         found.append(_judged(rows, goal.most, getattr(summary_of_rows, goal.what), goal.why))
+    for goal in HEADLINE_GOALS:
+        error = scores.by_source(goal["column"])[goal["kind"]].mape
+        title = PROTOCOLS[goal["column"]].partition(":")[0].strip("*").capitalize()
+        rows = f"{title}, {KIND_NAMES[goal['kind']]}"
+        found.append(_judged(rows, goal["most"], error, goal.get("why", "")))
     for (moe, column), (most, why) in SPLIT_GOALS.items():
         split = scores.split(column, moe)
         rows = f"Mean over families, {'experts' if moe else 'dense'}, without {SPLITS[column].title}"
@@ -328,9 +355,11 @@ def verdicts() -> list[Verdict]:
     error, why = megatron_tests.mean_error(), of_tests.get("why", "")
     found.append(_judged("Memory of Megatron's tests above 1 GiB", of_tests["most"], error, why))
     least, most = OTHERS["coverage"]["least"], OTHERS["coverage"]["most"]
-    for (column, moe), item in calibration().splits.items():
-        if column == LEFT_OUT:
-            rows = f"90 % intervals hold, {'experts' if moe else 'dense'}"
+    held_by = {**calibration().splits, **calibration().blind}
+    for (column, moe), item in held_by.items():
+        if column in (LEFT_OUT, HEADLINE):
+            blind = ", facts blind" * (column == HEADLINE)
+            rows = f"90 % intervals hold{blind}, {'experts' if moe else 'dense'}"
             met = least <= 100 * item.share <= most
             found.append(
                 Verdict(

@@ -1,7 +1,7 @@
 """Residuals of the published runs, fitted and left out, and their table."""
 
 import csv
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -9,9 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from measured_cells import experts_across
+from normalise import published
 from traincast.accuracy.fit.fit import Fitted
 from traincast.accuracy.fit.parameters import accelerator_name
-from traincast.accuracy.fit.residuals import group_of
+from traincast.accuracy.fit.residuals import MeasuredRuns, group_of
+from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import source_of
 from traincast.accuracy.validate import validate
@@ -51,11 +54,6 @@ def _strategy(run: Run) -> Hashable:
     return (run.plan.tp, run.plan.replicas > 1) if run.id.startswith("internevo") else None
 
 
-def _ep_across_nodes(run: Run) -> bool:
-    """Return whether a group of experts spans fast domains (nodes, or NVLink racks)."""
-    return run.model.experts is not None and run.plan.ep * run.plan.etp > run.system.fast_domain
-
-
 @dataclass(frozen=True)
 class Split:
     """Way of leaving runs out: runs of equal `group` at once, none where it is None; and its name."""
@@ -88,7 +86,7 @@ SPLITS: Final = {  # column of the table → how runs are left out, the kindest 
         f"all expert runs with ep ≥ {WIDE_EP}",
         _where(lambda run: run.model.experts is not None and run.plan.ep >= WIDE_EP),
     ),
-    "without_ep_across_nodes": Split("all EP across fast domains", _where(_ep_across_nodes)),
+    "without_ep_across_nodes": Split("all EP across fast domains", _where(experts_across)),
     "without_short_steps": Split(
         f"all steps under {SHORT_STEP:g} s", _where(lambda run: (run.step_seconds or 1e9) < SHORT_STEP)
     ),
@@ -104,27 +102,60 @@ WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {
 }
 
 
+BLIND: Final = {  # column of runs read with facts blind → the way in which they are left out
+    "blind_fitted": "fitted", "blind": "left_out", "blind_without_stack": "without_stack"
+}  # fmt: skip
+
+
+def blind_runs(runs: Sequence[Run]) -> list[Run]:
+    """Return the same runs as read with every fact blank but framework and release; as they are if unread."""
+    hidden = dict.fromkeys((name for name in FACTS if name not in ALWAYS_GIVEN), "")
+    table: list[dict[str, str]] = [{**row, **hidden} for row in (*published(), *rows(LATER))]
+    blind = {run.id: run for _, run in readable(table) if isinstance(run, Run)}
+    return [blind.get(run.id, run) for run in runs]
+
+
 def residuals(fitted: Fitted, progress: Callable[[str], Any]) -> dict[str, Floats]:
-    """Return log(predicted / measured) of the runs of a fit, shape (runs,), by column; nan where it is in."""
+    """Return log(predicted / measured) of the runs of a fit, shape (runs,), by column; nan where it is in.
+
+    Columns of `BLIND` have the constants of the others, and the runs read without facts of their software.
+    """
     everything = fitted.measured
     values = [item.value for item in fitted.constants]
     at_fit = np.log(everything.predict(values) / everything.measured)
     used = np.isfinite(at_fit) & (everything.data.weights > 0)
     columns = {"fitted": np.where(used, at_fit, np.nan)}
+    blind = MeasuredRuns(blind_runs(everything.runs), everything.parameters)
+    blind_at_fit = np.log(blind.predict(values) / everything.measured)
+    columns["blind_fitted"] = np.where(used, blind_at_fit, np.nan)
+    of_split = {split: name for name, split in BLIND.items()}
     for column, group in WITHOUT.items():
         groups = [group(run) if is_used else None for run, is_used in zip(everything.runs, used, strict=True)]
         names = list(dict.fromkeys(name for name in groups if name is not None))
         fits = fitted.without(groups, progress=partial(_report_column, progress, column))
-        y = np.full(len(groups), np.nan)
-        for name in names:
-            where = [i for i, other in enumerate(groups) if other == name]
-            y[where] = (
-                at_fit[where]
-                if name not in fits
-                else np.log(everything.predict(fits[name], where)[where] / everything.measured[where])
-            )
-        columns[column] = y
-    return columns
+        columns[column] = _predicted_without(everything, groups, names, fits, at_fit)
+        if column in of_split:
+            columns[of_split[column]] = _predicted_without(blind, groups, names, fits, blind_at_fit)
+    return {name: columns[name] for name in ("fitted", *WITHOUT, *BLIND)}
+
+
+def _predicted_without(
+    runs: MeasuredRuns,
+    groups: Sequence[Hashable],
+    names: Iterable[Hashable],
+    fits: Mapping[Hashable, Sequence[float]],
+    at_fit: Floats,
+) -> Floats:
+    """Return log(predicted / measured) of runs with the constants of the fit without their group."""
+    y = np.full(len(groups), np.nan)
+    for name in names:
+        where = [i for i, other in enumerate(groups) if other == name]
+        y[where] = (
+            np.log(runs.predict(fits[name], where)[where] / runs.measured[where])
+            if name in fits
+            else at_fit[where]
+        )
+    return y
 
 
 def _report_column(report: Callable[[str], Any], column: str, line: str) -> None:

@@ -2,10 +2,10 @@
 
     python calibration/normalise.py         # a part of: make scoreboard
 
-published_runs.csv has what the sources state, partly in words. The table in the package has one column for
-every field of a run, of its model and of its plan, and why a row is skipped, so that nothing is interpreted
-when it is read. What was filled in by an estimate of memory (micro-batch, recompute: `assumed`) depends on
-the code, so that a test compares the table with a fresh one.
+published_runs.csv has what the sources state. The table in the package has one column for every field of a
+run, of its model and of its plan, the facts of its software that its source states, and why a row is
+skipped, so that nothing is interpreted when it is read. What was filled in by an estimate of memory
+(micro-batch, recompute: `assumed`) depends on the code, so that a test compares the table with a fresh one.
 """
 
 import csv
@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.runs.run import MODEL_PARTS, Run, readable
 from traincast.core.model import Model
 from traincast.core.output_files import atomic_output
@@ -53,6 +54,7 @@ def cells(row_id: str, source: str, run: Run | str) -> dict[str, Any]:
         "unsaid": " ".join(run.unsaid) or None,
         "assumed": " ".join(run.assumed) or None,
         "skipped": None,
+        **{f"fact.{name}": run.facts.get(name) for name in FACTS},
     }
     parts = {"model": run.model, "plan": run.plan, **{part: getattr(run.model, part) for part in MODEL_PARTS}}
     for part, value in parts.items():
@@ -64,12 +66,13 @@ def cells(row_id: str, source: str, run: Run | str) -> dict[str, Any]:
 
 
 def constant(rows: list[dict[str, Any]]) -> set[str]:
-    """Return the columns that hold the default of their field in every row."""
+    """Return the columns that hold the default of their field in every row, and facts that none states."""
     kinds = {"model": Model, "plan": Plan, **MODEL_PARTS}
     defaults = {
         f"{part}.{field.name}": field.default for part, kind in kinds.items() for field in fields(kind)
     }
-    return {name for name, value in defaults.items() if all(row.get(name, value) == value for row in rows)}
+    same = {name for name, value in defaults.items() if all(row.get(name, value) == value for row in rows)}
+    return same | {f"fact.{name}" for name in FACTS if all(row.get(f"fact.{name}") is None for row in rows)}
 
 
 def text_of(value: Any) -> str:
@@ -91,7 +94,10 @@ def table() -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([text_of(row.get(name)) for name in header] for row in rows)
+    for row in rows:
+        writer.writerow(
+            [(row.get(name) or "") if name.startswith("fact.") else text_of(row.get(name)) for name in header]
+        )
     return out.getvalue()
 
 

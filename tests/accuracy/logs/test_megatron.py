@@ -17,7 +17,7 @@ def test_megatron_example():
         "stack": "Megatron-Core", "layers": "80", "hidden": "8192", "ffn": "28672", "heads": "64",
         "kv_heads": "8", "vocab": "129024", "seq": "8192", "mlp": "swiglu", "gpus": "256", "tp": "8",
         "sp": "True", "cp": "1", "ep": "1", "pp": "4", "vp": "1", "dp": "8", "zero": "1", "mbs": "1",
-        "gbs": "128", "precision": "bf16", "recompute": "selective", "recompute_detail": "",
+        "gbs": "128", "precision": "bf16", "recompute": "selective",
         "flash_attention": "True", "experts": "", "mla": "False", "memory_gb_published": "62.5",
         "memory_kind": "allocated",
     }  # fmt: skip
@@ -79,11 +79,11 @@ def test_query_groups_count_only_where_attention_is_grouped(tmp_path):
     ("changed", "expected"),
     [
         ({}, {"recompute": "full", "zero": "0", "mlp": "gelu", "flash_attention": "False"}),
-        ({}, {"precision": "bf16", "moe_detail": ""}),
+        ({}, {"precision": "bf16", "head_dim": ""}),
         ({"recompute_granularity": None}, {"recompute": "none"}),
         (
             {"recompute_granularity": "selective", "recompute_modules": "['layernorm', 'moe_act']"},
-            {"recompute_detail": "selective:layernorm+moe_act"},
+            {"recompute": "layernorm+moe_act"},
         ),
         ({"recompute_method": "block", "recompute_num_layers": 12}, {"recompute": "full"}),
         ({"num_layers_per_virtual_pipeline_stage": 3}, {"vp": "4"}),
@@ -94,7 +94,7 @@ def test_query_groups_count_only_where_attention_is_grouped(tmp_path):
         ({"bf16": False}, {"precision": "fp32"}),
         ({"swiglu": True}, {"mlp": "swiglu"}),
         ({"squared_relu": True}, {"mlp": "relu2"}),
-        ({"kv_channels": 64}, {"moe_detail": "head_dim=64"}),
+        ({"kv_channels": 64}, {"head_dim": "64"}),
         ({"use_distributed_optimizer": True}, {"zero": "1"}),
         ({"use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads"}, {"zero": "2"}),
         ({"use_torch_fsdp2": True}, {"zero": "3"}),
@@ -106,10 +106,10 @@ def test_query_groups_count_only_where_attention_is_grouped(tmp_path):
             },
             {"experts": "8", "topk": "4", "moe_ffn": "1024", "dense_layers": "3"},
         ),
-        ({"num_experts": 8, "moe_layer_freq": 2}, {"moe_detail": "alternate layers", "moe_ffn": "8192"}),
+        ({"num_experts": 8, "moe_layer_freq": 2}, {"moe_every": "2", "moe_ffn": "8192"}),
         (
             {"num_experts": 8, "moe_layer_freq": "[0, 1, 1]", "moe_shared_expert_intermediate_size": 512},
-            {"moe_detail": "shared_ffn=512", "dense_layers": "1"},
+            {"shared_ffn": "512", "dense_layers": "1"},
         ),
     ],
 )  # fmt: skip
@@ -257,8 +257,8 @@ def test_configuration_dump_and_memory_report_of_bridge(tmp_path):
         "| mem-max-allocated-gigabytes: 64.42\n"
     )
     cells = row(written(tmp_path, "bridge.log", dump + memory + STEPS), gpu="h100-sxm-80", gpus=16)
-    assert (cells["recompute_detail"], cells["mlp"], cells["seq"]) == (
-        "selective:layernorm+moe_act",
+    assert (cells["recompute"], cells["mlp"], cells["seq"]) == (
+        "layernorm+moe_act",
         "geglu",
         "8192",
     )

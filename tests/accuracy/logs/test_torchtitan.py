@@ -15,7 +15,7 @@ def test_torchtitan_example():
     expected = {
         "stack": "torchtitan", "model": "llama-3-8b", "layers": "32", "ffn": "14336", "gpu": "h100-sxm-80",
         "gpus": "16", "dp": "16", "tp": "1", "pp": "1", "zero": "3", "mbs": "2", "gbs": "32", "seq": "8192",
-        "precision": "bf16", "recompute": "selective", "recompute_detail": "selective (per-op SAC)",
+        "precision": "bf16", "recompute": "per-op",
         "memory_gb_published": "60.88", "memory_kind": "reserved", "steps_measured": "8",
     }  # fmt: skip
     assert {name: cells[name] for name in expected} == expected
@@ -70,7 +70,7 @@ sequence length 4096, total steps 9
         (('"converters": []', '"converters": ["float8"]'), {"precision": "fp8"}),
         (
             ('"enable": true', '"enable": false'),
-            {"notes": "eager; median of 8 iterations; 3 of 11 iterations: warm-up"},
+            {"compiled": "false", "notes": "median of 8 iterations; 3 of 11 iterations: warm-up"},
         ),
         (('"mode": "selective"', '"mode": "none"'), {"recompute": "none"}),
         (

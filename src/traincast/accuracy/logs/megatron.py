@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.text import number, truth, whole_number
-from traincast.accuracy.logs.training_log import Log, LogFormat
+from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.accuracy.runs.run import OF_MEGATRON
 from traincast.core.errors import InputError
 from traincast.launch.formats import FORMATS
@@ -119,7 +119,7 @@ def _attention(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict
     return {
         "kv_heads": groups if grouped and groups else columns["heads"],
         "mla": str(latent),
-        "moe_detail": f"head_dim={width}" if width and not even and not latent else "",
+        "head_dim": width if width and not even and not latent else None,
         "flash_attention": str(fused) if backend or fused or "use_flash_attn" in arguments else None,
     }
 
@@ -134,18 +134,14 @@ def _experts(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[s
         return {}
     shared = whole("moe_shared_expert_intermediate_size")
     frequency = str(arguments.get("moe_layer_freq", "1"))
-    detail = [
-        columns.get("moe_detail"),
-        f"shared_ffn={shared}" if shared else "",
-        "alternate layers" if frequency.strip() == "2" else "",
-        "MTP=1" if whole("mtp_num_layers") else "",
-    ]
     return {
         "experts": experts,
         "topk": whole("moe_router_topk") or DEFAULT_TOPK,
         "moe_ffn": whole("moe_ffn_hidden_size") or columns["ffn"],
         "dense_layers": _dense(frequency),
-        "moe_detail": " ".join(filter(None, detail)),
+        "shared_ffn": shared,
+        "moe_every": 2 if frequency.strip() == "2" else None,
+        "mtp": whole("mtp_num_layers"),
     }
 
 
@@ -211,14 +207,13 @@ def _recomputed(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dic
         granularity = "full"
     if granularity == "selective":
         modules = re.findall(r"\w+", str(arguments.get("recompute_modules", "core_attn")))
-        detail = "" if modules == ["core_attn"] else f"selective:{'+'.join(modules)}"
-        return {"recompute": "selective", "recompute_detail": detail}
+        return {"recompute": "selective" if modules == ["core_attn"] else "+".join(modules)}
     if granularity != "full":
         return {"recompute": "none"}
     layers = whole_number(setting("num_layers")) or 0
     layers_of_chunk = (columns["layers"] or 0) / (columns["pp"] or 1) / (columns["vp"] or 1)
     if str(setting("method")) == "block" and layers < layers_of_chunk:
-        return {"recompute": "custom", "recompute_detail": f"full, on {layers} layers of each chunk"}
+        return {"recompute": "custom", UNREAD: f"full, on {layers} layers of each chunk"}
     return {"recompute": "full"}
 
 

@@ -7,15 +7,16 @@ from typing import Any, Final, Self
 
 from traincast.accuracy.logs.text import whole_number
 from traincast.accuracy.runs.cells import is_file
+from traincast.accuracy.runs.facts import FACTS
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError, close_to
 
 TRAINING: Final = (  # columns of a table of runs that a log may fill, and two on how the time was measured
     "id", "source", "stack", "system", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab",
-    "seq", "mlp", "experts", "topk", "moe_ffn", "shared_experts", "dense_layers", "mla", "moe_detail",
-    "gpu", "gpus", "gpus_per_node", "interconnect", "precision", "precision_detail", "tp", "sp", "cp", "ep",
-    "pp", "vp", "dp", "zero", "zero_detail", "mbs", "gbs", "recompute", "recompute_detail",
-    "flash_attention", "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "memory_kind",
+    "seq", "mlp", "head_dim", "experts", "topk", "moe_ffn", "shared_experts", "shared_ffn", "dense_layers",
+    "moe_every", "mla", "mtp", "gpu", "gpus", "gpus_per_node", "interconnect", "precision", "tp", "sp", "cp",
+    "ep", "pp", "vp", "dp", "zero", "mbs", "gbs", "recompute", *FACTS, "flash_attention",
+    "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "memory_kind",
     "step_spread", "steps_measured", "notes",
 )  # fmt: skip
 ROWS_SHOWN: Final = 5  # of those left out, in an error
@@ -108,14 +109,12 @@ def of_model(name: str) -> dict[str, Any]:
         "heads": model.heads, "ffn": model.ffn, "kv_heads": model.kv_heads or model.heads,
         "vocab": model.vocab, "mlp": model.mlp, "mla": str(model.latent is not None),
     }  # fmt: skip
-    detail = [f"head_dim={model.head_dim}" if model.head_dim else ""]
+    columns |= {"head_dim": model.head_dim, "mtp": model.mtp or None}
     if experts := model.experts:
         columns |= {"experts": experts.experts, "topk": experts.topk, "moe_ffn": experts.ffn}
-        columns["dense_layers"] = experts.first_dense
-        detail += [f"shared_ffn={experts.shared_ffn}"] if experts.shared_ffn else []
-        detail += ["alternate layers"] if experts.every == 2 else []
-    detail += ["MTP=1"] if model.mtp else []
-    return columns | {"moe_detail": " ".join(filter(None, detail))}
+        columns |= {"dense_layers": experts.first_dense, "shared_ffn": experts.shared_ffn or None}
+        columns["moe_every"] = experts.every if experts.every > 1 else None
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def complete(file: str, from_log: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

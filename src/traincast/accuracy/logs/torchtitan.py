@@ -9,7 +9,7 @@ from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.rows import of_model
 from traincast.accuracy.logs.settings import section
 from traincast.accuracy.logs.text import number, whole_number
-from traincast.accuracy.logs.training_log import Log, LogFormat
+from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.catalog.load import accelerator_called
 from traincast.launch.torchtitan import DEGREES as SETTINGS
 from traincast.launch.torchtitan import MODELS
@@ -31,7 +31,11 @@ FFN_MULTIPLE: Final = 256  # that Llama's MLP width is rounded up to, where not 
 def columns(log: Log) -> dict[str, Any]:
     """Return columns from the settings in the log or its configuration file, and from its other lines."""
     config = dict(log.config) or settings.block(log.header, CONFIG_DUMP)
-    result = _plan(config, log) | {"stack": "torchtitan", "notes": _compiled(config), "gpu": _gpu(log.header)}
+    result = _plan(config, log) | {
+        "stack": "torchtitan",
+        "compiled": _compiled(config),
+        "gpu": _gpu(log.header),
+    }
     result |= _model(config, log) | _batch(config, log.header, result)
     return result | {"vp": _chunks(section(config, "parallelism"), result)}
 
@@ -61,9 +65,9 @@ def _plan(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
 
 
 def _compiled(config: Mapping[str, Any]) -> str | None:
-    """Return ``"eager"`` if the settings state that the model was not compiled."""
+    """Return ``"false"`` if the settings state that the model was not compiled."""
     enabled = section(config, "compile").get("enable", section(config, "training").get("compile"))
-    return None if enabled is None or enabled else "eager"
+    return None if enabled is None or enabled else "false"
 
 
 def _chunks(parallelism: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
@@ -121,8 +125,8 @@ def _recomputed(checkpointing: Mapping[str, Any]) -> dict[str, Any]:
     if mode != "selective":
         return {"recompute": mode if mode in ("none", "full") else None}
     if option == "op":
-        return {"recompute": "selective", "recompute_detail": "selective (per-op SAC)"}
-    return {"recompute": "custom", "recompute_detail": f"full, on one of {option} layers"}
+        return {"recompute": "per-op"}
+    return {"recompute": "custom", UNREAD: f"full, on one of {option} layers"}
 
 
 def _model(config: Mapping[str, Any], log: Log) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from traincast.core.errors import InputError
 WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
 NEVER: Final = r"(?!)"  # a pattern that nothing matches
 SECONDS: Final = {"s": 1.0, "ms": 1e-3}  # of the groups of progress patterns that hold times
+UNREAD: Final = "recomputed"  # what a log says of recompute that no column can
 NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may be given
     "layers": "a whole number, or model=", "hidden": "a whole number, or model=",
     "heads": "a whole number, or model=", "mlp": "gelu, swiglu, geglu, relu or relu2, or model=",
@@ -250,7 +251,7 @@ def _training_row(
     if timing is None or not 0 < timing[0] < inf:
         missing.append("step_seconds: no finished iteration")
     if stated.get("recompute") == "custom":
-        detail = stated.get("recompute_detail")
+        detail = stated.get(UNREAD)
         missing.append(f"recompute: {detail}: give recompute=full or recompute=none, what is closer")
     if missing or timing is None:
         raise InputError(file, missing)

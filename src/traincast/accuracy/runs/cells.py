@@ -1,4 +1,4 @@
-"""Cells of a row of measured runs, and what their words state (patterns.yaml)."""
+"""Cells of a row of measured runs, and what the names in them mean (patterns.yaml)."""
 
 import math
 import re
@@ -14,8 +14,6 @@ ROW: Final = "row"  # key of the row number in the file, where the header is 1
 SOFTWARE: Final = "software"  # key of the software stack of the catalogue that the row is predicted with
 
 
-DATE: Final = r"20\d\d(-(0[1-9]|1[0-2]))?"  # of a release
-DECIDED: Final = ("framework", "gpu", "experts", "blocks", "trained model")  # a blank cell says no
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of files of models and systems
 
 
@@ -72,31 +70,16 @@ class Cells:
         match = self.states(phrase)
         return None if match is None else int(next(filter(None, match.groups())))
 
+    def truth(self, name: str) -> bool | None:
+        """Return whether a cell says true; None where it is empty, or holds neither, which is noted."""
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            self.refuse(f"{name} = {self.text(name)!r}: must be true or false")
+        return {"true": True, "false": False}.get(text)
+
     def choose(self, section: str) -> Any:
         """Return what the first rule that applies gives; None without."""
         return self._first(patterns()[section])
-
-    def note_facts(self) -> None:
-        """Fill the columns that the facts of software stand in, where the row does not."""
-        if (released := self.text("released")) and not re.fullmatch(DATE, released):
-            self.refuse(f"released = {released!r}: must be a year or a month, such as 2024 or 2024-05")
-        for name, rules in patterns()["facts"].items():
-            self.row[name] = self.text(name) or self._first(rules)
-
-    def choices(self, section: str) -> tuple[Any, ...]:
-        """Return what each rule gives that blank cells do not exclude, up to the first that applies.
-
-        Blank cells of `DECIDED` exclude what asks for them.
-        """
-        found: list[Any] = []
-        for rule in patterns()[section]:
-            conditions = {c: p for c, p in rule.items() if c not in ("is", "assumed")}
-            blank = [c for c in conditions if not self.joined(c).strip(" |") and c not in DECIDED]
-            if all(_matches(p, self.joined(c)) for c, p in conditions.items() if c not in blank):
-                found.append(rule["is"])
-                if not blank:
-                    break
-        return tuple(dict.fromkeys(found))
 
     def _first(self, rules: list[dict[str, Any]]) -> Any:
         for rule in rules:
@@ -108,8 +91,7 @@ class Cells:
             if all(matches):
                 for name in rule.get("assumed", "").split():
                     self.assume(name)
-                value, last = rule["is"], matches[-1] if matches else None
-                return last.expand(value) if isinstance(value, str) and last and "\\" in value else value
+                return rule["is"]
         return None
 
     def problem(self, message: str) -> None:

@@ -15,19 +15,15 @@ from traincast.accuracy.runs.cells import Cells, is_file, patterns
 from traincast.catalog.load import load_model, model_names
 from traincast.core.adapters import Adapters, expert_adapters, parse_training
 from traincast.core.model import Model
-from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
+from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp, Positions
 
 SIZES: Final = ("layers", "hidden", "heads", "mlp")  # columns that a model of the catalogue stands for
-PHRASE_COLUMNS: Final = ("model", "trained", "moe_detail", "notes")
+NAMED: Final = ("model", "trained")  # columns whose names say what kind of training it is
 MODEL_FILE: Final = "model file"  # key of the file that a row's `model` names
-# Of any words, "adapter" among them.
-CODE_COLUMNS: Final = ("id", "url", "system", "gpu", "interconnect", MODEL_FILE)
-GPT2_VOCAB: Final = 50257
-DEFAULT_VOCAB: Final = 51200  # the same, padded to a multiple of 1024 by Megatron-LM with tp = 8
+DEFAULT_VOCAB: Final = 51200  # GPT-2's 50,257, padded to a multiple of 1024 by Megatron-LM with tp = 8
 # of DeepSeek-V2, V3, Kimi K2
 LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)
 DEFAULT_HEAD_WIDTH: Final = 128  # where it cannot be hidden/heads, and MaxText's default
-SWITCHES: Final = ("q", "k", "v", "proj", "mlp", "head")  # LitGPT's, of layers with an adapter
 SIZE_TOLERANCE: Final = 0.15  # of the parameters in a name, as in Grok-1-314B
 TIED_SHARE: Final = 0.1  # distance from the count with one matrix, relative to that with two
 SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some hundreds of tokens
@@ -59,16 +55,14 @@ def shape(cells: Cells) -> dict[str, Any]:
     layers, hidden, heads, seq = (cells.positive(name) for name in ("layers", "hidden", "heads", "seq"))
     if not cells.text("vocab"):
         cells.assume("vocab")
-    usual_vocab = GPT2_VOCAB if cells.states("bpe") else DEFAULT_VOCAB
     arguments: dict[str, Any] = {
         "name": cells.text("model") or cells.text("id") or "model",
         "layers": layers,
         "hidden": hidden,
         "heads": heads,
         "seq": seq,
-        "vocab": cells.whole("vocab", cells.stated_number("vocab") or usual_vocab),
-        # the column of a row with experts may be their width
-        "ffn": cells.stated_number("dense_ffn") or cells.whole("ffn", 4 * hidden),
+        "vocab": cells.whole("vocab", DEFAULT_VOCAB),
+        "ffn": cells.whole("ffn", 4 * hidden),  # of a row with experts it may be their width
         "kv_heads": cells.whole("kv_heads", heads),
         "head_dim": _head_dim(cells, hidden, heads),
         "causal": True,
@@ -77,18 +71,18 @@ def shape(cells: Cells) -> dict[str, Any]:
         **_family_arguments(cells, mlp),
     }
     if cells.text("mla").lower() == "true":
-        mtp = 0 if cells.states("without_mtp") else cells.stated_number("mtp") or 0
+        mtp = cells.whole("mtp", 0)
         ranks: dict[str, Any] = {
-            name: rank for name in ("q_rank", "kv_rank") if (rank := cells.stated_number(name))
+            name: cells.positive(name) for name in ("q_rank", "kv_rank") if cells.text(name)
         }
         latent = replace(LATENT, **ranks)
         arguments |= {"latent": latent, "kv_heads": None, "head_dim": None, "mtp": mtp}
     if cells.text("experts"):
         arguments |= {"experts": _experts(cells), "local": _local(cells)}
     arguments["adapters"] = adapters(cells)
-    if not cells.states("tied") and cells.text("params_b") and not cells.problems:
+    if not cells.text("tied") and cells.text("params_b") and not cells.problems:
         arguments["tied"] = arguments.get("tied") or _is_tied(Model(**arguments), cells)
-    if cells.states("packed_samples"):  # samples do not attend to each other
+    if cells.truth("packed"):  # samples do not attend to each other
         cells.assume("seq")
         arguments["local"] = Local(window=SFT_SAMPLE_TOKENS, chunked=True)
     return arguments
@@ -103,13 +97,15 @@ def _is_tied(model: Model, cells: Cells) -> bool:
 def _of_catalogue(cells: Cells, name: str) -> Model:
     """Return a model of the catalogue, or of a file, with the sequences of a row.
 
-    A row that states none has the model's own, and the images of its source for diffusion.
+    A row that states none has the model's own, and for diffusion images of the `image_size` that it states.
     """
     if cells.text("seq"):
         return load_model(name, seq=cells.positive("seq"))
     cells.assume("seq")
     model = load_model(name)
-    return model if model.diffusion is None else model.with_images(size=cells.choose("image_size"))
+    if model.diffusion is None or not cells.text("image_size"):
+        return model
+    return model.with_images(size=cells.positive("image_size"))
 
 
 def _catalogue_name(cells: Cells) -> str:
@@ -134,10 +130,11 @@ def _is_called(name: str, stated: str) -> bool:
 
 def _head_dim(cells: Cells, hidden: int, heads: int) -> int | None:
     """Return the width of a head where it is stated, known of the family or not hidden/heads, else None."""
-    if width := cells.stated_number("head_dim") or cells.choose("head_dim"):
+    if cells.text("head_dim"):
+        return cells.positive("head_dim")
+    if width := cells.choose("head_dim"):
         return int(width)
-    usual = heads > 0 and hidden % heads == 0 and not cells.states("scaled_by_maxtext")
-    return None if usual else DEFAULT_HEAD_WIDTH
+    return None if heads > 0 and hidden % heads == 0 else DEFAULT_HEAD_WIDTH
 
 
 def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
@@ -146,73 +143,63 @@ def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
     if cells.states("gpt_oss"):
         return {"norm": "rmsnorm", "biases": biased, "sinks": True, "dropout": False, "positions": "rotary"}
     gpt, mpt = mlp in ("gelu", "relu") or bool(cells.states("glm")), bool(cells.states("mpt"))
-    tied = cells.states("tied")
+    tied, positions = cells.truth("tied"), cells.text("positions").lower()
+    if positions and positions not in get_args(Positions):
+        cells.refuse(f"positions = {positions!r}: must be one of {', '.join(get_args(Positions))}")
+        positions = ""
     return {
         "norm": "rmsnorm" if mlp in GATED and not gpt else "layernorm",
         "biases": biased if gpt and not mpt else (),
         "qk_norm": "head" if cells.states("qwen3") else None,
         # dropped from benchmarks when fused attention came
         "dropout": gpt and cells.text("flash_attention") != "True" and not mpt,
-        "positions": "none" if cells.states("alibi") else "learned" if gpt else "rotary",
-        "tied": not any(tied.groups()) if tied else gpt or bool(cells.states("palm")),
+        "positions": positions or ("learned" if gpt else "rotary"),
+        "tied": gpt or bool(cells.states("palm")) if tied is None else tied,
     }
 
 
 def _experts(cells: Cells) -> Experts:
     ffn = cells.whole("moe_ffn", cells.whole("ffn", 0))
-    shared, factor = cells.states("shared_ffn"), cells.states("capacity")
     limited = {None: (1, 1), 2: (8, 3), 3: (8, 4)}[cells.stated_number("deepseek")]
     shared_count = cells.whole("shared_experts", 0)
     # a number above that of all experts is their width, as Megatron's flag has it
     shared_ffn = shared_count if shared_count > cells.whole("experts") else shared_count * ffn
-    drops_all_excess = 1.0 if cells.states("drops_tokens") else None
     return Experts(
         experts=cells.whole("experts"),
         topk=cells.whole("topk"),
         ffn=ffn,
-        shared_ffn=int(shared[1]) if shared else shared_ffn,
+        shared_ffn=cells.whole("shared_ffn", shared_ffn),
         first_dense=cells.whole("dense_layers", 0),
-        every=2 if cells.states("alternate_experts") else 1,
+        every=cells.positive("moe_every", 1),
         router_bias=bool(cells.states("gpt_oss")),
         groups=limited[0],
         group_topk=limited[1],
-        capacity=max(float(factor[1]), 1.0) if factor else drops_all_excess,
+        capacity=cells.measured("capacity"),
     )
 
 
 def _local(cells: Cells) -> Local | None:
-    if window := cells.stated_number("sliding_window") or cells.choose("sliding_window"):
-        return Local(window=window, global_every=2)
-    if chunk := cells.stated_number("chunked_attention"):
-        return Local(window=chunk, chunked=True, global_every=4)
-    return None
+    if cells.text("chunk"):
+        every = cells.positive("global_every", 4)
+        return Local(window=cells.positive("chunk"), chunked=True, global_every=every)
+    window = cells.positive("window") if cells.text("window") else cells.choose("sliding_window")
+    return Local(window=window, global_every=cells.positive("global_every", 2)) if window else None
 
 
 def adapters(cells: Cells) -> Adapters | None:
     """Return the adapters of a row that trains LoRA or QLoRA; None where it trains all weights.
 
-    The column `trained` may state them as `--train` does; else rank, targets and base come from the row's
-    words or the framework's own recipe.
+    The column `trained` states them as `--train` does; what it leaves open has the usual value there.
     """
     if _fine_tuning(cells) is None:
         return None
     stated = cells.text("trained")
     if ":" in stated:
+        if "targets=" not in stated:
+            cells.assume("trained")
         return parse_training(stated)
-    rank = cells.stated_number("lora_rank")
-    if rank is None:
-        cells.assume("trained")
-    switches = cells.states("lora_switches")
-    on = [word.lower() == "true" for word in switches[1].split("/")] if switches else []
-    targets = tuple(name for name, is_on in zip(SWITCHES, on, strict=False) if is_on)
-    targets = targets or tuple(cells.choose("lora_targets").split("+"))
-    return Adapters(
-        rank=Adapters().rank if rank is None else rank,
-        targets=targets,
-        experts=expert_adapters(targets),
-        base=cells.choose("lora_base"),
-        dropout=cells.choose("lora_dropout"),
-    )
+    cells.assume("trained")
+    return parse_training("qlora" if "qlora" in f"{stated} {cells.text('model')}".lower() else "lora")
 
 
 def _trains_all(cells: Cells) -> bool:
@@ -220,23 +207,23 @@ def _trains_all(cells: Cells) -> bool:
     known, trained = patterns()["not_modelled"], cells.text("trained")
     if trained:
         return re.match(known["trains_all"], trained, re.IGNORECASE) is not None
-    return _states(cells, known["full"], PHRASE_COLUMNS) or _states(cells, "full", ("model",))
+    return _states(cells, known["full"], NAMED) or _states(cells, "full", ("model",))
 
 
 def _fine_tuning(cells: Cells) -> str | None:
     """Return why training of a part is not modelled: empty for LoRA; None where all weights are trained."""
-    texts = [name for name in cells.row if name and name not in CODE_COLUMNS]
-    columns = ("model", "trained") if _trains_all(cells) else texts
     for kind in patterns()["not_modelled"]["fine_tuning"]:
         words = kind["phrases"].replace("{parts}", kind.get("parts", ""))
-        if _states(cells, words, columns, kind.get("not_after")):
+        if _states(cells, words, NAMED, kind.get("not_after")):
             reason: str = kind["reason"]
             return reason
     return None
 
 
 def note_unmodelled(cells: Cells) -> None:
-    """Note with the cells every reason why the training of a row is not modelled."""
+    """Note with the cells every reason why the training of a row is not modelled, a stated one among them."""
+    if stated := cells.text("skipped"):
+        cells.problem(stated)
     known, trained, full = patterns()["not_modelled"], cells.text("trained"), _trains_all(cells)
     fine_tuning, reasons = _fine_tuning(cells), []
     if fine_tuning:
@@ -247,7 +234,7 @@ def note_unmodelled(cells: Cells) -> None:
         if kind.get("unless_in_catalogue") and (cells.text(MODEL_FILE) or _catalogue_name(cells)):
             continue
         named = "names" in kind and _states(cells, kind["names"], ("model",))
-        if named or _states(cells, kind["phrases"], PHRASE_COLUMNS):
+        if named or _states(cells, kind["phrases"], NAMED):
             reasons.append(kind["reason"])
     if trained and not full and fine_tuning is None and not reasons:
         reasons.append(f"trained = {trained!r}: write all, or lora or qlora as --train takes them")

@@ -16,11 +16,13 @@ from typing import Any, Final
 from traincast.accuracy.runs.cells import SOFTWARE, Cells, Unreadable, patterns
 from traincast.core.errors import InputError
 from traincast.core.knobs import choice_problems
+from traincast.core.knobs import chunks as chunks_of
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
+from traincast.launch.maxtext import RECOMPUTED
 from traincast.step.estimate import estimate
 
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3} | {  # and strategies of Megatron-FSDP
@@ -28,8 +30,9 @@ ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3} | {  # and strategies 
     for level, sharded in enumerate(("no_shard", "optim", "optim_grads", "optim_grads_params"))
 }
 TEXT_KNOBS: Final = ("cp_kind", "schedule", "offload", "grad_dtype", "optimizer_kind")  # as columns
-SWITCHES: Final = ("tp_overlap", "ep_overlap")  # as columns
+INTERLEAVED: Final = "interleaved"  # `vp` of a row that states virtual stages but not how many
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
+LETTERS: Final = re.compile(r"[A-Za-z|()*\d]*[A-Za-z][A-Za-z|()*\d]*")  # a layout in letters
 MEMORY_SLACK: Final = 1.1  # tolerance over the memory of the accelerator, the accuracy of the estimate
 MAX_MBS: Final = 1024  # [sequences]
 OFFLOAD_EVERY: Final = (8, 4, 2, 1)  # layers of which one is offloaded: recipes offload 5 of 80 to 92 of 126
@@ -42,14 +45,10 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
     gpus = cells.positive("gpus")
     gpus_are_known = len(cells.problems) == problems_before
     pp, cp, ep = (cells.positive(name, 1) for name in ("pp", "cp", "ep"))
-    tp, vp = cells.positive("tp", 0), None
+    tp = cells.positive("tp", 0)
     if not tp:  # it follows from the other degrees
         split_without_tp = cells.whole("dp", 1) * pp * cp if cells.text("dp") else 0
-        if assumed := cells.choose("degrees"):
-            tp, pp, vp = assumed["tp"], assumed.get("pp", pp), assumed.get("vp")
-            if assumed.get("cp") == "rest":
-                cp = _context_ranks(cells, gpus, tp * pp)
-        elif gpus == 1 or (split_without_tp and gpus % split_without_tp == 0):
+        if gpus == 1 or (split_without_tp and gpus % split_without_tp == 0):
             tp = max(gpus // max(split_without_tp, 1), 1)
         else:
             cells.problem("tp is not known")
@@ -62,13 +61,7 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
     dp = cells.whole("dp", gpus // split)
     if dp * split != gpus:
         cells.problem(f"dp × tp × pp × cp = {dp * split}, not the {gpus} GPUs")
-    return known | {"vp": vp or _virtual_stages(cells, layers, pp), "dp": dp}
-
-
-def _context_ranks(cells: Cells, gpus: int, split: int) -> int:
-    """Return the context-parallel degree that replicas of micro-batches of one sequence leave."""
-    replicas = cells.positive("gbs") // max(cells.stated_number("accumulated") or 1, 1)
-    return max(gpus // (split * max(replicas, 1)), 1)
+    return known | {"vp": _virtual_stages(cells, layers, pp), "dp": dp}
 
 
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
@@ -76,23 +69,32 @@ def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
 
     Interleaving costs them little: tuned recipes that state it have few layers in a chunk.
     """
-    of_chunk = cells.stated_number("layers_of_chunk")
-    stated = max(layers // (pp * of_chunk), 1) if of_chunk else cells.positive("vp", 1)
-    if pp == 1:
-        return 1
-    if not cells.text("vp") and (letters := cells.states("letter_layout")):
-        return max(len(written_out(letters[1]).split(",")) // pp, 1)
+    stated, of_chunk = cells.text("vp").lower(), cells.stated_number("layers_of_chunk")
+    is_number = stated and stated != INTERLEAVED and not of_chunk
+    number = cells.positive("vp") if is_number else 1
+    if pp == 1 or is_number:
+        return 1 if pp == 1 else number
+    if of_chunk:
+        return max(layers // (pp * of_chunk), 1)
+    if chunks := _chunks_of_layout(cells):
+        return max(chunks // pp, 1)
     dense = not cells.text("experts")
-    if cells.text("vp") or not (cells.states("interleaved") or (dense and cells.states("tuned"))):
-        return stated
+    if stated != INTERLEAVED and not (dense and cells.states("tuned")):
+        return 1
     cells.assume("vp")
-    of_source = cells.stated_number("vp_of_source")
-    if of_source and layers % (pp * of_source) == 0:
-        return of_source
     if cells.states("torchtitan"):
         return 2
     even = [v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0]
     return (max if dense else min)(even, default=1)
+
+
+def _chunks_of_layout(cells: Cells) -> int:
+    """Return the model chunks of the layout that a row gives; 0 without, or where it is not valid."""
+    stated = stated_layout(cells)
+    try:
+        return len(chunks_of(stated)) if stated else 0
+    except ValueError:
+        return 0
 
 
 def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
@@ -105,8 +107,8 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     experts: Experts | None = model.get("experts")
     moe = experts is not None
     # experts are sharded over tp, Megatron-Core's default, which runs with narrow experts turn off
-    etp = cells.stated_number("expert_tensor_parallel") if moe else 1
-    if etp is None:
+    etp = cells.positive("etp", 0) if moe else 1
+    if not etp:
         wide = experts is not None and experts.ffn > model["hidden"] and cut["ep"] <= cut["cp"] * cut["dp"]
         etp = cut["tp"] if wide else 1
     tp, pp = cut["tp"], cut["pp"]
@@ -117,33 +119,29 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         **cut,
         "etp": etp,
-        "cp_kind": "none" if cut["cp"] == 1 else cells.choose("cp_kind"),
+        "cp_kind": "none" if cut["cp"] == 1 else cells.text("cp_kind").lower() or "ring",
         "sp": sp,
         "attention": cells.choose("attention"),
         "precision": _precision(cells),
         "layout": layout(cells, model["layers"], pp * cut["vp"]),
         **_sharding(cells, cut),
-        "schedule": cells.choose("schedule"),
         "ep_overlap": cut["ep"] > 1 and bool(cells.choose("ep_overlap")),
         "tp_overlap": tp > 1 and bool(tp_overlap),
     }
     for knob in ("grad_dtype", "optimizer_kind"):
         if chosen := cells.choose(knob):
             arguments[knob] = chosen
-    arguments |= _offloaded(cells, model["layers"])
-    arguments |= recomputed(cells, model["layers"] / pp) or {}
+    if cells.text("offload_every"):
+        arguments["offload_every"] = cells.positive("offload_every")
+    arguments |= recomputed(cells) or {}
     if cells.text("mbs") and not (cells.states("no_accumulation") and pp == 1):
         arguments["mbs"] = cells.positive("mbs")
-    arguments |= {knob: cells.text(knob).lower() for knob in TEXT_KNOBS if cells.text(knob)}
-    return arguments | {knob: cells.text(knob).lower() == "true" for knob in SWITCHES if cells.text(knob)}
-
-
-def _offloaded(cells: Cells, layers: int) -> dict[str, Any]:
-    """Return `offload` of activations, with `offload_every` for a share of the layers; empty without."""
-    offloaded_layers = cells.stated_number("offloaded_layers")
-    if offloaded_layers:
-        return {"offload": "activations", "offload_every": max(round(layers / offloaded_layers), 1)}
-    return {"offload": "activations"} if cells.states("offloaded") else {}
+    knobs = [knob for knob in TEXT_KNOBS if cells.text(knob) and not (knob == "cp_kind" and cut["cp"] == 1)]
+    arguments |= {knob: cells.text(knob).lower() for knob in knobs}
+    ranks = {"tp_overlap": tp, "ep_overlap": cut["ep"]}
+    return arguments | {
+        knob: bool(cells.truth(knob)) and n > 1 for knob, n in ranks.items() if cells.text(knob)
+    }
 
 
 def _precision(cells: Cells) -> str:
@@ -158,78 +156,62 @@ def _precision(cells: Cells) -> str:
 def _sharding(cells: Cells, cut: dict[str, int]) -> dict[str, Any]:
     stated = cells.text("zero").lower()
     if stated and stated not in ZERO:
-        cells.problem(f"zero = {stated!r}")
+        cells.problem(f"zero = {stated!r}: must be one of {', '.join(ZERO)}")
     if not stated:
         cells.assume("zero")
-    zero = ZERO.get(stated, 3 if cells.states("sharded_weights") else 1)
+    zero = ZERO.get(stated, 1)
     # gradients are kept whole until a step's last micro-batch
-    unsharded_gradients = cut["pp"] > 1 and (zero == ZERO["2"] or cells.states("gathers_once"))
-    if zero > 1 and (unsharded_gradients or cells.states("not_resharded")):
+    if zero > 1 and cut["pp"] > 1 and (zero == ZERO["2"] or cells.states("gathers_once")):
         zero = 1
-    if zero and cells.states("not_sharded"):
-        zero = 0
-        cells.assume("zero")
     ranks = cut["dp"] * cut["cp"]
-    replicas = _replicas(cells, ranks, cut["tp"]) if zero else 1
+    replicas = _replicas(cells, stated, ranks, cut["tp"]) if zero else 1
     return {"zero": zero, "replicas": replicas if replicas and ranks % replicas == 0 else 1}
 
 
-def _replicas(cells: Cells, ranks: int, tp: int) -> int:
-    """Return the replicas of the shards among the ranks that share weights."""
-    if (replicas := cells.stated_number("replicas")) is not None:
-        return replicas
-    if (shards := cells.stated_number("shards")) is not None:
-        return ranks // max(shards, 1)
-    if (slices := cells.stated_number("slices")) is not None:
-        return slices
-    if cells.states("one_slice"):
-        return 1
-    if cells.text("zero").lower() == "hsdp" or cells.states("node_shards"):
-        return ranks * tp // cells.positive("gpus_per_node", 8)
-    return 1
+def _replicas(cells: Cells, zero: str, ranks: int, tp: int) -> int:
+    """Return the replicas of the shards among the ranks that share weights; HSDP shards within a node."""
+    if cells.text("replicas"):
+        return cells.positive("replicas")
+    return ranks * tp // cells.positive("gpus_per_node", 8) if zero == "hsdp" else 1
 
 
-def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
-    """Return `recompute`, with `recompute_every` for a share of the layers; None where not stated."""
-    kind, detail = cells.text("recompute").lower(), cells.text("recompute_detail")
-    if kind == "none":
-        return {"recompute": "none"}
-    if kind == "selective" and cells.states("torchtitan") and detail in ("", kind):
-        detail = "per-op"
-    if policy := _policy(detail, layers_of_stage):
-        return policy
-    names = patterns()["recompute_modules"].items()
-    if stated := {module for name, module in names if re.search(rf"\b{name}\b", detail, re.IGNORECASE)}:
-        return {"recompute": "+".join(sorted(stated))}
-    if not kind:
-        return _policy_in_notes(cells, layers_of_stage) or cells.choose("recompute_recipes")
-    if kind == "custom" and (recipe := cells.choose("recompute_recipes")):
-        return dict(recipe)
-    if not choice_problems("recompute", kind):  # selective, full, or modules as a plan names them
-        return {"recompute": kind}
-    cells.problem(f"recompute {kind}: {detail or 'no kind that is known, without details'}")
+def recomputed(cells: Cells) -> dict[str, Any] | None:
+    """Return `recompute`, with `recompute_every` for a share of the layers; None where not stated.
+
+    The kind is none, selective, full or modules as a plan or Megatron-Core names them; or the policy of
+    rematerialisation by its name (`remat`).
+    """
+    kind, remat = cells.text("recompute").lower(), cells.text("remat").lower()
+    if kind in ("", "custom"):
+        policy = policies().get(remat)
+        return policy and dict(policy)
+    if kind == "selective" and cells.states("torchtitan"):
+        return {"recompute": "per-op"}  # its default `selective_ac_option`
+    if not choice_problems("recompute", kind):
+        return {"recompute": kind} | _share(cells)
+    names = patterns()["recompute_modules"]
+    modules = {names.get(name, name) for name in re.split(r"[+, ]+", kind)}
+    if not choice_problems("recompute", "+".join(sorted(modules))):
+        return {"recompute": "+".join(sorted(modules))}
+    known = ", ".join(("none, selective, full", *names))
+    cells.problem(f"recompute = {cells.text('recompute')!r}: no kind that is known ({known})")
     return {"recompute": "none"}
 
 
-def _policy(text: str, layers_of_stage: float) -> dict[str, Any] | None:
-    """Return what the first policy in a text recomputes; None without."""
-    for pattern, policy in patterns()["recompute_policies"].items():
-        if match := re.search(pattern, text, re.IGNORECASE):
-            stated: dict[str, Any] = dict(policy)
-            if match.re.groups:  # a number of layers of every stage
-                stated["recompute_every"] = max(round(layers_of_stage / max(int(match[1]), 1)), 1)
-            return stated
-    return None
+def policies() -> dict[str, dict[str, Any] | None]:
+    """Return what each policy of rematerialisation recomputes, by its name; None where the name does not say."""
+    return {name: {"recompute": kind} for name, kind in RECOMPUTED.items()} | patterns()["remat_policies"]
 
 
-def _policy_in_notes(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
-    """Return the policy in notes by model size, as in "5B: save-dots, 175B: save qkv"; None without."""
-    size = cells.states("model_size")
-    policy = size and re.search(rf"\b{re.escape(size[0])}: ([^,;)]*)", cells.text("notes"))
-    if not policy:
-        return None
-    cells.assume("recompute")
-    return _policy(policy[1], layers_of_stage)
+def _share(cells: Cells) -> dict[str, int]:
+    """Return `recompute_every` where a row states it."""
+    return {"recompute_every": cells.positive("recompute_every")} if cells.text("recompute_every") else {}
+
+
+def stated_layout(cells: Cells) -> str:
+    """Return the layout that a row gives, one in letters written out in numbers; empty without."""
+    stated = cells.text("layout")
+    return written_out(stated) if LETTERS.fullmatch(stated) else stated
 
 
 def layout(cells: Cells, layers: int, chunks: int) -> str:
@@ -238,13 +220,8 @@ def layout(cells: Cells, layers: int, chunks: int) -> str:
     The layout that a row gives; else an even one where layers divide, the head in addition on the last; else
     embedding and head count as a layer each where that divides; else as the framework splits uneven layers.
     """
-    if stated := cells.text("layout"):
+    if stated := stated_layout(cells):
         return stated
-    if letters := cells.states("letter_layout"):
-        return written_out(letters[1])
-    first, last = cells.stated_number("first_layers"), cells.stated_number("last_layers")
-    if first and last and chunks > 2 and (layers - first - last) % (chunks - 2) == 0:
-        return f"{first},{(layers - first - last) // (chunks - 2)}*{chunks - 2},{last}"
     if chunks <= 1 or cells.states("balances_stages"):
         return ""
     if layers % chunks == 0:
@@ -308,7 +285,7 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
 
 def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterator[int]:
     share = max(gbs // arguments["dp"], 1)
-    accumulated = cells.stated_number("accumulated")
+    accumulated = cells.positive("accumulation", 0)
     if cells.states("no_accumulation"):
         yield share
     elif accumulated and share % accumulated == 0:
@@ -327,9 +304,14 @@ def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterato
 def _recompute_kinds(cells: Cells, model: Model, pipelined: bool) -> Iterator[dict[str, Any]]:
     """Yield what a row without a statement may recompute, the cheapest first.
 
-    Recipes of frameworks that recompute modules never recompute whole layers. Without a pipeline, with which
-    Megatron-Core refuses it, they offload the activations of as few layers as fit.
+    JAX's policies name the outputs that are saved. Recipes of frameworks that recompute modules never
+    recompute whole layers. Without a pipeline, with which Megatron-Core refuses it, they offload the
+    activations of as few layers as fit.
     """
+    if cells.states("names_policies"):  # outputs that are saved: of all products, of projections, none
+        kinds = ("none", "activation+attention+norms", "attention+mlp+norms", "full")
+        yield from ({"recompute": kind} for kind in kinds)
+        return
     modules = ["none", "selective"]
     if model.experts is not None:
         modules.append("activation+norms")

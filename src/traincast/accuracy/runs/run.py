@@ -1,8 +1,9 @@
 """Measured training runs: a table with one row for each, read into a model, a machine and a plan.
 
 A row that cannot be read gives the reason. Stated values are taken as they are; open ones are filled in by
-rules that hold for all rows (docs/validation.md), and the run lists what was assumed. The bundled runs were
-read once, by calibration/normalise.py.
+rules that hold for all rows (docs/validation.md), and the run lists what was assumed. Columns of sentences
+(`notes`, `source`, `url`, the details) are not read. The bundled runs were read once, by
+calibration/normalise.py.
 """
 
 import csv
@@ -10,7 +11,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
+from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import filled, plan
+from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
 from traincast.catalog.software_stacks import ANY_SOFTWARE, stack_names
@@ -49,6 +51,8 @@ MIN_STEP_SECONDS: Final = 1e-6  # below a kernel launch it is another unit or a 
 MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
+LIMITED: Final = "stated"  # `power_limit` of such a row
+LAST_RANK: Final = ("", "fullest", "last")  # whose memory it is: `memory_rank`
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
 
@@ -82,7 +86,6 @@ def software(cells: Cells) -> str:
     name = cells.text("stack")
     if name.lower() in stack_names():
         return name.lower()
-    cells.note_facts()
     if stack := cells.choose("software"):
         return str(stack)
     cells.assume("stack")
@@ -107,14 +110,12 @@ def machine(cells: Cells) -> System | None:
             cells.problem(" ".join(str(error).split()))
             return None
     name, network = cells.text("gpu").lower(), cells.text("interconnect")
-    if not name and (device := cells.states("accelerator")):
-        name = device[1].lower()
     gpu = accelerator_called(name)
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
         cells.assume("interconnect")
         return system_of("perlmutter")  # the catalogue's nodes of four
     if networks := patterns()["systems"].get(gpu):
-        if not network or cells.states("network_not_stated"):
+        if not network:
             cells.assume("interconnect")
         return _limited(cells, _hosts_of(first_match(networks, network), gpu))
     close = get_close_matches(name, accelerators(), n=3, cutoff=0.4)
@@ -134,12 +135,14 @@ def _hosts_of(name: str, accelerator: str) -> System:
 
 def _limited(cells: Cells, system: System) -> System:
     """Return the system at the power limit that a row states; one that says only that there is one, noted."""
-    stated, full = cells.states("power_limited"), system.accelerator.power
+    stated, full = cells.text("power_limit"), system.accelerator.power
     if not stated or full is None:
         return system
-    if not stated[1]:
+    if stated == LIMITED:
         cells.assume("power_limit")
-    limit = float(stated[1] or USUAL_POWER_LIMIT * full)
+        limit = USUAL_POWER_LIMIT * full
+    else:
+        limit = cells.measured("power_limit") or full
     return replace(
         system.with_figures({"accelerator.power_limit": limit}), name=f"{system.name} at {limit:g} W"
     )
@@ -168,6 +171,9 @@ class Run:
     released: str = ""  # year or month of the software, where the row states it
     unsaid: tuple[str, ...] = ()  # stacks that the row leaves open, as in `Assumptions`
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
+    facts: Mapping[str, str] = field(
+        default_factory=dict, hash=False
+    )  # of its software, as the row states them
 
 
 def bundled() -> list[tuple[str, Run | str]]:
@@ -177,13 +183,13 @@ def bundled() -> list[tuple[str, Run | str]]:
 
 
 def _bundled_run(row: Mapping[str, str]) -> Run:
-    """Return the run of a row whose columns are the fields of a run, `model.`, `plan.` and their parts."""
-    fields: dict[str, dict[str, Any]] = {part: {} for part in ("", "model", "plan", *MODEL_PARTS)}
+    """Return the run of a row: columns are fields of a run, `fact.`, `model.`, `plan.` and their parts."""
+    fields: dict[str, dict[str, Any]] = {part: {} for part in ("", "fact", "model", "plan", *MODEL_PARTS)}
     for column, cell in row.items():
         if cell:
             part, _, name = column.rpartition(".")
-            fields[part][name] = _value(cell)
-    run = fields[""]
+            fields[part][name] = cell if part == "fact" else _value(cell)
+    run = fields[""] | {"facts": fields["fact"]}
     del run["gpus"]  # a product of the plan
     blocks = {part: kind(**fields[part]) for part, kind in MODEL_PARTS.items() if fields[part]}
     run["model"], run["plan"] = Model(**fields["model"], **blocks), Plan(**fields["plan"])
@@ -282,6 +288,7 @@ def _run(cells: Cells) -> Run:
     separate_model_file(cells)
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
+    facts = read_facts(cells, frozenset(policies()))
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     cells.row[SOFTWARE] = stack
     arguments = plan(cells, sizes)
@@ -313,8 +320,9 @@ def _run(cells: Cells) -> Run:
         step_seconds=measured,
         memory_bytes=None if memory is None else memory * float(cells.choose("memory_unit")),
         reported=kind,
-        last_rank=bool(cells.states("last_rank")),
+        last_rank=cells.text("memory_rank").lower() == "last",
         assumed=tuple(cells.assumed),
+        facts=facts,
     )
 
 
@@ -331,10 +339,12 @@ def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> in
 
 
 def memory_kind(cells: Cells) -> Reported:
-    """Return how memory was measured, by the column `memory_kind` or the notes."""
+    """Return how memory was measured, as `memory_kind` says, else as the framework's tools do."""
     stated, kinds = cells.text("memory_kind"), get_args(Reported)
     if stated and stated not in kinds:
         cells.problem(f"memory_kind = {stated!r} is none of {', '.join(kinds)}")
+    if cells.text("memory_rank").lower() not in LAST_RANK:
+        cells.refuse(f"memory_rank = {cells.text('memory_rank')!r}: must be fullest or last")
     kind: Reported = stated or cells.choose("memory_kind")  # type: ignore[assignment]  # checked above
     return kind
 
@@ -366,16 +376,17 @@ def _flops_rate(cells: Cells, system: System, recipe: Precision) -> float | None
 
 
 def _flops_per_token(cells: Cells, model: Model) -> float | None:
-    """Return the work of a token by the published convention; None where that is not clear [FLOP].
+    """Return the work of a token as the source counts it; None where the row does not say how [FLOP].
 
-    The usual conventions agree: 6 for every weight of a matrix product, and 12 (6 where only the causal half
-    is counted) for every key and unit of query width, which for a GPT is 72BLlh² (1 + l/6h + V/12Lh); with
-    full recompute layers count 4/3.
+    The usual conventions agree: 6 for every weight of a matrix product, and `attention_flops` for every key
+    and unit of query width, 12, or 6 where only the causal half is counted, which for a GPT is
+    72BLlh² (1 + l/6h + V/12Lh); with full recompute layers count 4/3 (`recompute_counted`).
     """
-    attention = None if model.experts is not None else cells.choose("attention_flops")
+    stated = cells.measured("attention_flops") or cells.choose("attention_flops")
+    attention = None if model.experts is not None else stated
     if attention is None:
         return None
     layers: float = 6.0 * model.layers * (model.attention_matrices + model.mlp_matrices(model.ffn))
     layers += model.layers * attention * model.seq * model.heads * model.head_width
-    factor = FULL_RECOMPUTE_FACTOR if cells.states("full_recompute_counted") else 1.0
+    factor = FULL_RECOMPUTE_FACTOR if cells.truth("recompute_counted") else 1.0
     return layers * factor + 6.0 * model.hidden * (model.vocab or 0)

@@ -68,13 +68,19 @@ def validation(report: "Report") -> Parts:
     first_total = len(report.summaries)
     yield table(COLUMNS, rows, gap=1, style=lambda row: "bold" if row >= first_total else None)
     yield ""
-    yield from paragraphs(*error_explanations(report))
+    yield from paragraphs(*error_explanations(report), stated_facts(report))
     if 0 < len(skipped) <= MAX_SKIPPED_LISTED:
         yield heading("Skipped")
         yield from paragraphs(*(f"{prediction.id}: {prediction.skipped}" for prediction in skipped))
     elif skipped:
         yield heading(f"Skipped: {len(skipped)} rows, each for all its reasons")
         yield from paragraphs(*(f"{count:>4}: {reason}" for reason, count in reasons(skipped).most_common()))
+
+
+def stated_facts(report: "Report") -> str:
+    """Return how many of the rows read state each fact of their software."""
+    shares = ", ".join(f"{fact} {share:.1%}" for fact, share in report.stated.items() if share)
+    return f"Rows that state facts of their software: {shares or 'none'}. The others have defaults."
 
 
 def kernels(report: "KernelReport") -> Parts:

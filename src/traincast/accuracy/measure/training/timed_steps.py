@@ -256,7 +256,7 @@ def run_row(
         "step_seconds": f"{middle:.6g}", "step_spread": f"{spread:.3g}",
         "steps_measured": len(times), "visits": 1,
         "memory_gb_published": f"{memory / GIB:.6g}" if memory else "",
-        "memory_kind": "allocated" if memory else "", "notes": "untied embeddings",
+        "memory_kind": "allocated" if memory else "", "tied": "false",
     }  # fmt: skip
     return {name: str(value) for name, value in cells.items()}
 

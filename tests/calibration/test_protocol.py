@@ -1,0 +1,81 @@
+"""Protocols of the scoreboard: facts blind, first contact, and what was measured once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import first_contact
+from goals_and_errors import PROTOCOLS, board, calibration
+from left_out import BLIND, blind_runs, later_runs
+from measured_cells import ENOUGH, Cell, cell_of, facts_of_one_source, thin_cells
+from traincast.accuracy.fit.residuals import bundled_runs
+from traincast.accuracy.runs.facts import ALWAYS_GIVEN
+
+RUNS = [*bundled_runs(), *later_runs()]
+
+
+def test_blind_runs_have_framework_and_release_alone():
+    blind = blind_runs(RUNS)
+    assert [run.id for run in blind] == [run.id for run in RUNS]
+    assert {name for run in blind for name in run.facts} == set(ALWAYS_GIVEN)
+    changed = [(run, other) for run, other in zip(RUNS, blind, strict=True) if run.stack != other.stack]
+    assert changed
+    assert all(set(run.facts) - set(ALWAYS_GIVEN) for run, _ in changed)  # only rows that state a fact differ
+    eager = next(other for run, other in changed if run.stack == "torchtitan-eager")
+    assert eager.stack == "torchtitan-2024"  # compiled unless stated
+
+
+def test_every_run_left_out_is_so_blind_too():
+    for name, line in board().residuals.items():
+        for column, split in BLIND.items():
+            assert (column in line) == (split in line), (name, column)
+    for kind in ("dense", "moe"):
+        errors = {column: board().by_source(column)[kind] for column in PROTOCOLS}
+        assert len({item.n for item in errors.values()}) == 1
+        assert errors["blind"].mape >= errors["left_out"].mape - 0.01  # facts help, or hardly matter
+        assert 0.8 <= calibration().blind["blind", kind == "moe"].share <= 1
+
+
+def test_cells_are_of_stack_host_pipeline_and_experts():
+    deepseek = next(run for run in RUNS if run.id == "papers-023")  # ep 64 in nodes of 8, 16 stages
+    assert cell_of(deepseek) == Cell(deepseek.stack, "x86", True, True)
+    grace = next(run for run in RUNS if run.system.name == "gb200-nvl72" and run.plan.pp == 1)
+    assert (cell_of(grace).host, cell_of(grace).pipelined) == ("Grace", False)
+
+
+def test_a_cell_is_thin_below_three_configurations():
+    run = next(run for run in RUNS if run.model.experts is None and run.plan.pp == 1 and run.plan.dp > 4)
+    same, others = (
+        [run, replace(run, id="again")],
+        [replace(run, gbs=n * run.gbs) for n in range(1, ENOUGH + 1)],
+    )
+    assert thin_cells(same) == {cell_of(run): 1}  # measured twice, it is one configuration
+    assert thin_cells(others) == {}
+
+
+def test_a_fact_of_one_source_is_named():
+    facts = facts_of_one_source(RUNS)
+    assert facts["kernels", "flex-attention"] == "nvmoe"
+    assert ("framework", "NeMo") not in facts  # of several sources
+    other = replace(RUNS[0], id="mine-1", facts={"kernels": "flex-attention"})
+    assert ("kernels", "flex-attention") not in facts_of_one_source([*RUNS, other])
+
+
+def test_first_contact_is_kept():
+    """Figures of the second round of rows, written once from the history: they never change."""
+    lines = {(line["batch"], line["source"]): line for line in first_contact.read()}
+    assert {batch for batch, _ in lines} == {batch.name for batch in first_contact.BATCHES}
+    later = {source: line["mape"] for (batch, source), line in lines.items() if batch == "later runs"}
+    assert (later["mlperf-405b"], later["mlperf-8b"], later["mlperf-lora"]) == ("0.0319", "0.1274", "1.0436")
+    assert lines["published runs", "all"]["predicted"] == "0"  # no version before them could read a table
+
+
+def test_the_readme_quotes_the_headline():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    blind, stack = (board().by_source(column) for column in ("blind", "blind_without_stack"))
+    dense, moe = (f"{100 * blind[kind].mape:.1f} %" for kind in ("dense", "moe"))
+    assert f"{dense} off on average for dense models and {moe} for mixtures of experts" in " ".join(
+        readme.split()
+    )
+    assert f"left out, {100 * stack['dense'].mape:.1f} and {100 * stack['moe'].mape:.1f} %" in " ".join(
+        readme.split()
+    )
