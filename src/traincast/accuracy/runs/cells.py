@@ -14,6 +14,7 @@ ROW: Final = "row"  # key of the row number in the file, where the header is 1
 SOFTWARE: Final = "software"  # key of the software stack of the catalogue that the row is predicted with
 
 
+DECIDED: Final = ("framework", "gpu", "experts", "model", "trained model")  # a blank cell says no
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of files of models and systems
 
 
@@ -80,6 +81,21 @@ class Cells:
     def choose(self, section: str) -> Any:
         """Return what the first rule that applies gives; None without."""
         return self._first(patterns()[section])
+
+    def choices(self, section: str) -> tuple[Any, ...]:
+        """Return what each rule gives that blank cells do not exclude, up to the first that applies.
+
+        Blank cells of `DECIDED` exclude what asks for them.
+        """
+        found: list[Any] = []
+        for rule in patterns()[section]:
+            conditions = {c: p for c, p in rule.items() if c not in ("is", "assumed")}
+            blank = [c for c in conditions if not self.joined(c).strip(" |") and c not in DECIDED]
+            if all(_matches(p, self.joined(c)) for c, p in conditions.items() if c not in blank):
+                found.append(rule["is"])
+                if not blank:
+                    break
+        return tuple(dict.fromkeys(found))
 
     def _first(self, rules: list[dict[str, Any]]) -> Any:
         for rule in rules:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
-from traincast.accuracy.runs.facts import read_facts
+from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS, read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
@@ -65,7 +65,7 @@ def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
     """
     if stack == CALIBRATED:
         return ANY_SOFTWARE
-    facts = [name for name in patterns()["facts"] if name not in ("framework", "released")]
+    facts = [name for name in FACTS if name not in ALWAYS_GIVEN]
     if cells.text("stack").lower() in stack_names() or (
         cells.text("released") and any(map(cells.text, facts))
     ):
