@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from measured_cells import experts_across
+from measured_cells import cell_of, experts_across
 from normalise import published
 from traincast.accuracy.fit.fit import Fitted
 from traincast.accuracy.fit.parameters import accelerator_name
@@ -20,7 +20,6 @@ from traincast.accuracy.scores import source_of
 from traincast.accuracy.validate import validate
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
-from traincast.step.uncertainty import cell_name, host_of
 
 TABLE: Final = Path(__file__).with_name("measured") / "left_out.csv"
 LATER: Final = TABLE.with_name("later_runs.csv")  # runs collected later, which are not bundled
@@ -67,18 +66,12 @@ def _where(condition: Callable[[Run], bool]) -> Callable[[Run], Hashable]:
     return lambda run: condition(run) or None
 
 
-def _cell(run: Run) -> Hashable:
-    """Return the cell of a run, see `cell_name`."""
-    host = host_of(run.system.accelerator.name)
-    return cell_name(run.stack, host, run.plan.pp > 1, _ep_across_nodes(run))
-
-
 SPLITS: Final = {  # column of the table → how runs are left out, the kindest first
     "left_out": Split("source × model × accelerator", group_of),
     "without_model": Split("whole model, on every accelerator", _model),
     "without_accelerator": Split("whole accelerator", lambda run: accelerator_name(run.system)),
     "without_stack": Split("whole framework release", lambda run: run.stack),
-    "without_cell": Split("whole cell: stack × host × pipelined × experts across domains", _cell),
+    "without_cell": Split("whole cell: stack × host × pipelined × experts across domains", cell_of),
     "without_pipelined_experts": Split(
         "all pipelined expert runs", _where(lambda run: run.model.experts is not None and run.plan.pp > 1)
     ),

@@ -7,14 +7,10 @@ that nobody here had seen were 6 % off in cells with three configurations or mor
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
-from traincast.accuracy.fit.parameters import accelerator_name
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
-
-ENOUGH: Final = 3  # configurations of a cell
-GRACE: Final = ("gb", "gh")  # beginnings of names of accelerators whose hosts have Grace processors
+from traincast.step.uncertainty import FEW, host_of
 
 
 @dataclass(frozen=True, order=True)
@@ -29,9 +25,7 @@ class Cell:
 
 def cell_of(run: Run) -> Cell:
     """Return the cell of a run."""
-    name = accelerator_name(run.system)
-    host = "Grace" if name.startswith(GRACE) else "TPU" if name.startswith("tpu") else "x86"
-    return Cell(run.stack, host, run.plan.pp > 1, experts_across(run))
+    return Cell(run.stack, host_of(run.system.accelerator.name), run.plan.pp > 1, experts_across(run))
 
 
 def experts_across(run: Run) -> bool:
@@ -40,11 +34,11 @@ def experts_across(run: Run) -> bool:
 
 
 def thin_cells(runs: Sequence[Run]) -> dict[Cell, int]:
-    """Return the cells with fewer than `ENOUGH` configurations, which differ in model, plan or batch."""
+    """Return the cells with fewer than `FEW` configurations, which differ in model, plan or batch."""
     found: dict[Cell, set[Hashable]] = defaultdict(set)
     for run in runs:
         found[cell_of(run)].add((replace(run.model, name=""), run.plan, run.gbs, run.system.name))
-    return {cell: len(each) for cell, each in sorted(found.items()) if len(each) < ENOUGH}
+    return {cell: len(each) for cell, each in sorted(found.items()) if len(each) < FEW}
 
 
 def facts_of_one_source(runs: Sequence[Run]) -> dict[tuple[str, str], str]:

@@ -348,7 +348,8 @@ SHARES = SoftwareShares(
 
 
 def test_shares_of_software_are_those_of_the_runs_most_alike():
-    """By hand, of 10 configurations: all 7:1:2, dense 7:1 of 8, hopper the same, 16 bits 3:1 of 4, flash the same.
+    """By hand, of 10 configurations: all 7:1:2, dense 7:1 of 8, hopper the same, 16 bits 3:1 of 4,
+    flash the same.
 
     Each with 2 configurations of the one before: dense (7 + 2 · 0.7, 1 + 2 · 0.1, 2 · 0.2) of 10, and so on.
     """
@@ -407,7 +408,7 @@ def test_a_question_that_states_nothing_of_software_has_the_widest_interval():
 
 
 def test_an_answer_says_what_its_width_is_made_of_the_largest_first():
-    """A framework without runs of experts, on an accelerator of a generation without runs, and software unsaid."""
+    """A framework without runs of experts, an accelerator of a generation without runs, software unsaid."""
     est = tc.estimate("llama-3-70b", "mi325x-node", PLAN, gbs=512)
     halves = [width.half for width in est.widths]
     assert halves == sorted(halves, reverse=True)

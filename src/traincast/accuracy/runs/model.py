@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import Cells, is_file, patterns
 from traincast.catalog.load import load_model, model_names
-from traincast.core.adapters import Adapters, expert_adapters, parse_training
+from traincast.core.adapters import Adapters, parse_training
 from traincast.core.model import Model
 from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp, Positions
 
