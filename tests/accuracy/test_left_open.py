@@ -46,12 +46,12 @@ def test_of_a_measured_release_those_are_open_that_its_runs_had():
     experts = {"experts": "128", "topk": "8", "moe_ffn": "768"}
     assert len(two) == 2
     assert left_open(stack="Megatron-Bridge", released="2026-04", **experts) == two
-    fused = left_open(stack="Megatron-Bridge", released="2026-04", dispatcher="fused", **experts)
+    fused = left_open(stack="Megatron-Bridge", released="2026-04", dispatcher="deepep", **experts)
     assert fused == set()
 
 
 def test_rules_behind_the_first_that_applies_are_no_alternatives():
-    cells = Cells(row(stack="torchtitan", released="2024-12"))
+    cells = Cells(row(framework="torchtitan", released="2024-12"))
     assert software(cells) == "torchtitan-2024"
     assert cells.choices("software") == ("torchtitan-eager", "torchtitan-2024")
 
