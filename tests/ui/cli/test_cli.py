@@ -657,12 +657,12 @@ def test_gpus_of_a_plan_give_dp_and_sequences_are_counted_in_1024(run):
 def test_a_price_is_answered_for_beside_the_plan(run, folder):
     """Dollars are hours of all GPUs times the price; without the tokens of the run they cannot be known."""
     asked = "--system dgx-h100 --gpus 8 --gbs 64 --top 1 --price"
-    _, out, _ = run(f"plan llama-3-8b {asked} 2.5 --json")
+    _, out, _ = run(f"plan llama-3-8b {asked} 3 --json")
     hours = json.loads(out)["plans"][0]["metrics"]["gpu_hours"]
-    _, out, _ = run(f"plan llama-3-8b {asked} 2.5")
+    _, out, _ = run(f"plan llama-3-8b {asked} 3")
     lead = out.partition("\n\n")[0]
-    assert f"${2.5 * hours / 1e6:.4g} M" in lead
-    assert run(f"plan llama-3-8b {asked} 2.5 --why")[1].count("GPU-hours") == 1
+    assert f"${3 * hours / 1e6:.4g} M" in lead
+    assert run(f"plan llama-3-8b {asked} 3 --why")[1].count("GPU-hours") == 1
     assert "$" not in run(f"plan llama-3-8b {asked.replace('--price', '')}")[1]
     (folder / "mine.yaml").write_text(
         "name: mine\nlayers: 2\nhidden: 256\nffn: 1024\nheads: 4\nseq: 128\nvocab: 1000\n"
