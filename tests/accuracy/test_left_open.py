@@ -11,8 +11,8 @@ from traincast.catalog.software_stacks import ANY_SOFTWARE
 from traincast.step.uncertainty import errors
 
 ROW = {
-    "id": "row", "model": "llama-3-8b", "gpu": "h100-sxm-80", "gpus": "64", "seq": "8192", "precision": "bf16",
-    "tp": "1", "pp": "1", "cp": "1", "dp": "64", "zero": "1", "mbs": "1", "gbs": "128", "step_seconds": "2.0",
+    "id": "row", "model": "llama-3-8b", "gpu": "h100-sxm-80", "gpus": "64", "seq": "8192", 
+    "precision": "bf16", "tp": "1", "pp": "1", "cp": "1", "dp": "64", "zero": "1", "mbs": "1", "gbs": "128", "step_seconds": "2.0",
     "vocab": "128256", "layers": "32", "hidden": "4096", "ffn": "14336", "heads": "32", "kv_heads": "8",
     "mlp": "swiglu", "recompute": "none", "flash_attention": "True", "experts": "", "interconnect": "",
 }  # fmt: skip
