@@ -11,8 +11,9 @@ from traincast.catalog.software_stacks import ANY_SOFTWARE
 from traincast.step.uncertainty import errors
 
 ROW = {
-    "id": "row", "model": "llama-3-8b", "gpu": "h100-sxm-80", "gpus": "64", "seq": "8192", 
-    "precision": "bf16", "tp": "1", "pp": "1", "cp": "1", "dp": "64", "zero": "1", "mbs": "1", "gbs": "128", "step_seconds": "2.0",
+    "id": "row", "model": "llama-3-8b", "gpu": "h100-sxm-80", "gpus": "64", "seq": "8192",
+    "precision": "bf16", "tp": "1", "pp": "1", "cp": "1", "dp": "64", "zero": "1", "mbs": "1", "gbs": "128",
+    "step_seconds": "2.0",
     "vocab": "128256", "layers": "32", "hidden": "4096", "ffn": "14336", "heads": "32", "kv_heads": "8",
     "mlp": "swiglu", "recompute": "none", "flash_attention": "True", "experts": "", "interconnect": "",
 }  # fmt: skip
@@ -27,7 +28,7 @@ def left_open(**cells):
 
 
 def test_a_row_leaves_open_what_its_cells_do_not_exclude():
-    """By the rules of patterns.yaml: a stack closes it, a framework its own stacks, nothing leaves all open."""
+    """By the rules of patterns.yaml: a stack closes it, a framework its own, nothing leaves all open."""
     assert left_open(stack="megatron-core-2025") == set()
     assert left_open(stack="") == set(ANY_SOFTWARE)
     assert {"torchtitan-eager", "torchtitan-2024", "torchtitan-2025"} == left_open(stack="torchtitan")

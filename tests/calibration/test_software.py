@@ -44,7 +44,7 @@ def test_shares_of_a_run_leave_out_its_own_configuration(data):
 
 
 def test_90_percent_of_runs_lie_in_their_intervals_where_nothing_says_their_software():
-    """All cells that do are blank; a constant band around the usual stack's times has a worse interval score."""
+    """All cells that do are blank; a constant band around the usual stack's times scores worse."""
     blank, moe = [], {}
     for path in (software.PUBLISHED, software.LATER):
         for row in rows(path):
