@@ -6,9 +6,10 @@ from pathlib import Path
 import first_contact
 from goals_and_errors import PROTOCOLS, board, calibration
 from left_out import BLIND, blind_runs, later_runs
-from measured_cells import ENOUGH, Cell, cell_of, facts_of_one_source, thin_cells
+from measured_cells import Cell, cell_of, facts_of_one_source, thin_cells
 from traincast.accuracy.fit.residuals import bundled_runs
 from traincast.accuracy.runs.facts import ALWAYS_GIVEN
+from traincast.step.uncertainty import FEW
 
 RUNS = [*bundled_runs(), *later_runs()]
 
@@ -46,7 +47,7 @@ def test_a_cell_is_thin_below_three_configurations():
     run = next(run for run in RUNS if run.model.experts is None and run.plan.pp == 1 and run.plan.dp > 4)
     same, others = (
         [run, replace(run, id="again")],
-        [replace(run, gbs=n * run.gbs) for n in range(1, ENOUGH + 1)],
+        [replace(run, gbs=n * run.gbs) for n in range(1, FEW + 1)],
     )
     assert thin_cells(same) == {cell_of(run): 1}  # measured twice, it is one configuration
     assert thin_cells(others) == {}

@@ -28,13 +28,14 @@ from goals_and_errors import (
     verdicts,
 )
 from left_out import SPLITS, later_runs
-from measured_cells import ENOUGH, facts_of_one_source, thin_cells
+from measured_cells import facts_of_one_source, thin_cells
 from published import MAX_CONSTANTS, STRAIN, counts, strained
 from traincast.accuracy.fit.residuals import NOISE, bundled_runs
 from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.scores import BELIEVED, INDEPENDENT, ErrorSummary, source_of
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.quantities import Floats
+from traincast.step.uncertainty import FEW
 from traincast.ui.figures import style
 
 Chances = Mapping[str, tuple[Floats, Floats]]  # by title: stated probabilities, and whether it happened
@@ -207,7 +208,7 @@ def _once() -> str:
     facts = [(f"`{fact}`", value, source) for (fact, value), source in facts_of_one_source(runs).items()]
     return f"""## Measured once or never
 
-Cells of stack, host, pipeline and experts across fast domains with fewer than {ENOUGH} configurations. Runs that nobody here had seen
+Cells of stack, host, pipeline and experts across fast domains with fewer than {FEW} configurations. Runs that nobody here had seen
 were 6 % off in cells with more, and 13 % in these and in cells that are not here at all.
 
 {table(("stack", "host", "pipelined", "experts across", "configurations"), cells)}
