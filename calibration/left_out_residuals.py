@@ -26,6 +26,7 @@ from traincast.accuracy.validate import batches
 from traincast.catalog.documents import read
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.catalog.software_stacks import resolve, same_experts
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.step.memory import LEFT_OUT as NOT_REPORTED
@@ -410,7 +411,9 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
                 memory[i] = of_tests[run.id]
             elif run.memory_bytes and run.id not in later:
                 memory[i] = np.log(reported_memory[run.reported][k] / run.memory_bytes)
-    used = [i for i in sorted(cases) if all_runs[i].id in known or not np.isnan(memory[i])]
+    # runs of unknown software say nothing of the usual stack, which stands for it in their predictions
+    software_known = {i for i in cases if all_runs[i].stack != CALIBRATED}
+    used = [i for i in sorted(software_known) if all_runs[i].id in known or not np.isnan(memory[i])]
     names = [
         known[run.id].group
         if run.id in known
