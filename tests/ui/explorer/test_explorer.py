@@ -288,9 +288,7 @@ def test_launch_is_the_export(client):
     plan = {"tp": 2, "pp": 2, "dp": 4}
     forms = asked(client, "copy", **SMALL, plan=plan)["launch"]
     (form,) = (form for form in forms if form["name"] == "megatron")
-    est = tc.estimate(
-        "llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025"
-    )
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32)
     launch = tc.export(est)
     assert form["text"] == launch.text
     assert form["unsaid"] == list(launch.not_expressed.values())
