@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
-from published import assumed_over_fitted
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
@@ -53,12 +52,9 @@ DRIFTS: Final = {
     "seconds": "without_short_steps",
 }
 MAX_DRIFT: Final = 0.3
-# A rate that is assumed is as far off as those were that were fitted later, a few digits of it.
-ASSUMED_RATE: Final = float(f"{assumed_over_fitted():.4g}")
 # Least that a distance adds, assumed where errors do not show it: of what is new, and for each unit
 LEAST_DRIFT: Final = {
     **{name: 0.01 if name in DRIFTS else 0.03 for name in DISTANCES},
-    "new_accelerator": ASSUMED_RATE,
     "new_layers": 0.25,
 }
 REACH_CANDIDATES: Final = (

@@ -48,9 +48,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         "source": f"{runs_text} (source x model x accelerator), and without larger ones, {day}",
         "time": {name: _entry(getattr(known, name)) for name in fitted},
         "drifts": {
-            name: _entry(
-                value, "assumed" if value == LEAST_DRIFT[name] and name != "new_accelerator" else "fitted"
-            )
+            name: _entry(value, "assumed" if value == LEAST_DRIFT[name] else "fitted")
             for name, value in known.drifts.items()
         },
         "memory": {

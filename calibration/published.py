@@ -4,8 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import log, sqrt
+from math import log
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,19 +162,6 @@ def _entries(document: Any, path: str = "") -> Iterable[tuple[str, dict[str, Any
     elif isinstance(document, dict | list):
         for key, part in document.items() if isinstance(document, dict) else enumerate(document):
             yield from _entries(part, f"{path}.{key}" if path else str(key))
-
-
-@cache
-def assumed_over_fitted() -> float:
-    """Return the root mean square of ln(assumed / fitted) of rates of products, of accelerators with both.
-
-    Assumed is what was believed of a rate before runs were fitted (its prior).
-    """
-    rates = [
-        item for item in parameters() if item.name.endswith("_sustained") and "accelerator." in item.name
-    ]
-    ratios = [log(item.prior / in_catalogue(item)) for item in rates]
-    return sqrt(sum(ratio**2 for ratio in ratios) / len(ratios))
 
 
 def in_catalogue(constant: Parameter) -> float:
