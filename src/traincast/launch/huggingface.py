@@ -180,8 +180,8 @@ class Program:
         """Read the accelerators: processes, or those of each machine."""
         if own := accelerate.read_machines(settings):
             return own
-        machines = settings.number("num_machines", "nnodes", "num_nodes")
-        per_machine = settings.count("nproc_per_node", "num_gpus")
+        machines = settings.number("num_machines", "nnodes", "num_nodes", "nodes")  # the last: of Slurm
+        per_machine = settings.count("nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node")
         return {"gpus": machines * per_machine} if per_machine else {}
 
     def write_machines(self, facts: Facts) -> Values:
