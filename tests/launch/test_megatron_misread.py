@@ -220,3 +220,17 @@ def test_an_unknown_module_is_not_misread_as_a_mistake(tmp_path):
     done = checked(tmp_path, text)
     assert done.est.plan.recompute == "attention"
     assert [each.setting for each in done.reading.unread] == ["--recompute-modules"]
+
+
+@pytest.mark.parametrize("backend", ["", "--attention-backend auto", "--attention-backend flash"])
+def test_default_written_out_of_the_attention_of_local_layers(backend, tmp_path):
+    """Megatron-Core 0.19.2, core/models/backends.py: LocalSpecProvider has DotProductAttention, unfused."""
+    assert read_script(tmp_path, f"{GPT} --transformer-impl local {backend}").facts["attention"] == "unfused"
+
+
+def test_grouped_products_are_read(tmp_path):
+    """They change the time of experts: with them, no sentence says that they are no part of the prediction."""
+    experts = "--num-experts 8 --expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall"
+    reading = read_script(tmp_path, f"{GPT} {experts} --moe-grouped-gemm")
+    assert "--moe-grouped-gemm" in reading.used
+    assert "--moe-grouped-gemm" not in reading.ignored

@@ -214,6 +214,13 @@ OTHERS = {
     "OpenRLHF (supervised": (
         "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --train_batch_size 256 --bf16",
     ),
+    "Megatron-Bridge in a Python program": (
+        "from megatron.bridge.recipes.llama import llama3_8b_pretrain_config\ncfg = llama3_8b_pretrain_config()"
+        "\ncfg.train.global_batch_size = 256",
+    ),
+    "Megatron-Bridge's performance scripts": (
+        "python scripts/performance/setup_experiment.py --account a -m llama3 -s 8b -ng 8 -c fp8_mx --gpu h100",
+    ),
     "gpt-neox": ("python deepy.py train.py -d configs 20B.yml local_setup.yml",),
     "Composer": ("composer -n 8 train/train.py mpt-7b.yaml max_duration=100ba global_train_batch_size=512",),
     "Unsloth": (
