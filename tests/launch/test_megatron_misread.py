@@ -229,7 +229,7 @@ def test_default_written_out_of_the_attention_of_local_layers(backend, tmp_path)
 
 
 def test_grouped_products_are_read(tmp_path):
-    """They change the time of experts: with them, no sentence says that they are no part of the prediction."""
+    """They change the time of experts, and are not said to be no part of the prediction."""
     experts = "--num-experts 8 --expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall"
     reading = read_script(tmp_path, f"{GPT} {experts} --moe-grouped-gemm")
     assert "--moe-grouped-gemm" in reading.used

@@ -215,11 +215,11 @@ OTHERS = {
         "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --train_batch_size 256 --bf16",
     ),
     "Megatron-Bridge in a Python program": (
-        "from megatron.bridge.recipes.llama import llama3_8b_pretrain_config\ncfg = llama3_8b_pretrain_config()"
-        "\ncfg.train.global_batch_size = 256",
+        "from megatron.bridge.recipes.llama import llama3_8b_pretrain_config\n"
+        "cfg = llama3_8b_pretrain_config()\ncfg.train.global_batch_size = 256",
     ),
     "Megatron-Bridge's performance scripts": (
-        "python scripts/performance/setup_experiment.py --account a -m llama3 -s 8b -ng 8 -c fp8_mx --gpu h100",
+        "python scripts/performance/setup_experiment.py -m llama3 -s 8b -ng 8 -c fp8_mx --gpu h100",
     ),
     "gpt-neox": ("python deepy.py train.py -d configs 20B.yml local_setup.yml",),
     "Composer": ("composer -n 8 train/train.py mpt-7b.yaml max_duration=100ba global_train_batch_size=512",),
@@ -251,7 +251,8 @@ OTHERS = {
     "cannot tell what other.py": ("srun python -u other.py --config llama.yaml",),
     # --batch_size and --lr are any program's, and date no Megatron-LM
     "starts train.py, a program that is not known": (
-        "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nsrun python train.py --config base.yaml --batch_size 32 --lr 1e-4",
+        "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"
+        "srun python train.py --config base.yaml --batch_size 32 --lr 1e-4",
         "torchrun --nproc_per_node 8 train.py --model llama3-8b --micro-batch-size 2 --seq-len 4096 --fsdp",
     ),
 }

@@ -140,7 +140,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             read=torchtitan_config.read,
             write=torchtitan_config.write,
             assumptions=torchtitan.assumptions_of_program,
-        ),  # fmt: skip
+        ),
         load_format(
             "torchtitan-toml",
             "torchtitan",
