@@ -332,6 +332,16 @@ def test_default_written_out_of_recomputation_is_said(section, said, tmp_path):
     assert assumed.count("activation_checkpoint") == len(said)
 
 
+def test_sequence_parallelism_default_written_out_in_a_toml(tmp_path):
+    """torchtitan 0.3.0, ParallelismConfig.enable_sequence_parallel is True; False is not read as True."""
+    path = tmp_path / "run.toml"
+    path.write_text(TOML.format(experts="enable_sequence_parallel = true"), encoding="utf-8")
+    assert tc.check(path, "dgx-h100").est.plan.sp
+    path.write_text(TOML.format(experts="enable_sequence_parallel = false"), encoding="utf-8")
+    with pytest.raises(tc.InputError, match="without sequence parallelism"):
+        tc.check(path, "dgx-h100")
+
+
 def test_default_recomputation_of_a_program_is_said(tmp_path):
     """torchtitan 0.3.0, trainer.py: Trainer.Config has SelectiveAC, each second product (per op)."""
     path = tmp_path / "config_registry.py"

@@ -396,6 +396,15 @@ def test_misread_overrides_of_a_command_line(launch):
     assert reading(path).facts["seq"] == 2048
 
 
+@pytest.mark.parametrize(("switch", "said"), [("", True), ("--use_peft", False)])
+def test_settings_of_adapters_without_their_switch_are_said(switch, said, launch):
+    """trl 1.16.0, trainer/utils.py, get_peft_config: without use_peft the model is trained in full."""
+    command = f"accelerate launch --num_processes 8 sft.py {MODEL} {BATCH} --lora_r 8 {switch}"
+    result = reading(launch(command))
+    assert ("adapters" in result.facts) != said
+    assert ("all weights are trained: lora_r has no effect without use_peft" in result.assumed) == said
+
+
 def test_nodes_of_slurm_are_read(launch):
     """A directive that gives the accelerators is no setting that is not understood."""
     command = f"srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=8 train.py {MODEL} {BATCH}{LENGTH}"

@@ -23,7 +23,7 @@ from traincast.launch.canonical import FULL_LENGTH, Facts
 from traincast.launch.checkpoints import model_called
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given
-from traincast.launch.settings import Settings, dotted, is_off, not_allowed
+from traincast.launch.settings import Settings, dotted, is_off, not_allowed, value_text
 from traincast.launch.table import Values, load_document, matches
 from traincast.launch.text_formats import TEXT_FORMATS
 
@@ -72,6 +72,7 @@ OF_RECOMPUTATION: Final = (
     *("gradient_checkpointing", "activation_checkpointing", "disable_gradient_checkpointing"),
     f"{FSDP}activation_checkpointing",
 )
+OF_ADAPTERS: Final = ("lora_r", "lora_target_modules")
 OF_PRECISION: Final = ("bf16", "fp16", "fp8", "bfloat16", "float16", "pure_bf16", "mixed_precision")
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: dotted(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
@@ -560,6 +561,11 @@ class Program:
                 "computation hides the copies of activations to and from the host, although transformers 5.23"
                 " runs them in turn with it"
             )
+        usual = ("", *map(str, (self.usual.get(name) for name in OF_ADAPTERS)))
+        idle = [name for name in OF_ADAPTERS if value_text(settings.get(name, "")) not in usual]
+        if idle and not self._has_adapters(settings):
+            (switch,) = map(self.spelled, self.adapted)
+            notes.append(f"all weights are trained: {self.spelled(idle[0])} has no effect without {switch}")
         if self.lengths and not stated:
             notes.append(
                 "weights are loaded in the precision of the checkpoint, bf16 of most"
