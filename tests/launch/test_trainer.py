@@ -405,6 +405,29 @@ def test_settings_of_adapters_without_their_switch_are_said(switch, said, launch
     assert ("all weights are trained: lora_r has no effect without use_peft" in result.assumed) == said
 
 
+def test_a_configuration_of_fsdp_is_not_misread(launch, tmp_path):
+    """transformers 5.23.0, training_args.py: keys of --fsdp_config are with or without fsdp_."""
+    (tmp_path / "fsdp.json").write_text('{"activation_checkpointing": true, "cpu_offload": true}')
+    command = f"torchrun --nproc_per_node 8 train.py {MODEL} {BATCH}{LENGTH} --bf16 True"
+    result = reading(launch(f"{command} --fsdp full_shard --fsdp_config fsdp.json"))
+    assert result.facts["recompute"] == "full"
+    assert result.facts["offload"] == "optimizer+weights"
+    assert not result.unread
+
+
+@pytest.mark.parametrize("name", ["bf16_full_eval", "max_eval_samples", "validation_split_percentage"])
+def test_arguments_of_evaluation_are_not_refused(name, launch):
+    result = reading(launch(f"{ALPACA}{LENGTH} --{name} 4"))
+    assert not result.unread
+    assert not result.not_understood
+
+
+def test_other_sizes_are_not_misread(launch):
+    """run_clm.py: --config_overrides changes the model that is named."""
+    message = refusal(launch(f"torchrun --nproc_per_node 8 run_clm.py {MODEL} --config_overrides n_embd=10"))
+    assert "config_overrides = n_embd=10: not read (other sizes of the model)" in message
+
+
 def test_nodes_of_slurm_are_read(launch):
     """A directive that gives the accelerators is no setting that is not understood."""
     command = f"srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=8 train.py {MODEL} {BATCH}{LENGTH}"

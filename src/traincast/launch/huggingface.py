@@ -18,7 +18,7 @@ from traincast.core.adapters import DEFAULT, MODULES, Adapters
 from traincast.core.errors import InputError
 from traincast.launch import accelerate, deepspeed, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
-from traincast.launch.beside import DEEPSPEED, MODEL
+from traincast.launch.beside import DEEPSPEED, FSDP, MODEL, fsdp_setting
 from traincast.launch.canonical import FULL_LENGTH, Facts
 from traincast.launch.checkpoints import model_called
 from traincast.launch.format import Writing
@@ -31,7 +31,6 @@ BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_step
 SEQ: Final = ("max_length", "max_seq_length")
 # Arguments of programs on the Trainer alone: of Alpaca, FastChat and LLaVA, of run_clm.py, and of others.
 LENGTHS: Final = ("model_max_length", "block_size", *SEQ, "cutoff_len", "seq_length", "max_source_length")
-FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
 DTYPES: Final = {  # true: of the switch pure_bf16; auto: that of the checkpoint, bf16 of most
@@ -146,7 +145,7 @@ class Program:
             return self.names[name]
         section, _, rest = name.partition(".")
         if section == "fsdp_config" and rest:
-            return f"{FSDP}{'offload_params' if rest == 'cpu_offload' else rest.removeprefix('fsdp_')}"
+            return fsdp_setting(rest)
         if section == "deepspeed" and rest:
             return f"{DEEPSPEED}{rest}"
         if section.startswith("parallelism_config_"):
