@@ -234,3 +234,25 @@ def test_grouped_products_are_read(tmp_path):
     reading = read_script(tmp_path, f"{GPT} {experts} --moe-grouped-gemm")
     assert "--moe-grouped-gemm" in reading.used
     assert "--moe-grouped-gemm" not in reading.ignored
+
+
+@pytest.mark.parametrize(
+    "read_them",
+    [
+        'IFS=, read -r TP PP <<< "4,2"',
+        'LAYOUT=4,2\nIFS="," read -r TP PP <<<"$LAYOUT"',
+        'read TP PP <<< "4 2"',
+        'IFS=, read -ra PARTS <<< "4,2"\nTP=${PARTS[0]} PP=${PARTS[1]}',
+    ],
+)
+def test_a_here_string_is_read(read_them, tmp_path):
+    """bash: `read` sets one variable to each word of its input, split at IFS."""
+    degrees = "--tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP"
+    facts = read_script(tmp_path, f"{read_them}\n{GPT} {degrees}").facts
+    assert (facts["tp"], facts["pp"]) == (4, 2)
+
+
+def test_input_that_is_not_known_is_asked_for(tmp_path):
+    degrees = "--tensor-model-parallel-size $TP"
+    with pytest.raises(tc.InputError, match="--set TP="):
+        read_script(tmp_path, f"read -r TP <<< $(nvidia-smi -L)\n{GPT} {degrees}")
