@@ -257,6 +257,12 @@ def test_a_plan_that_does_not_fit_exits_with_1_and_names_the_nearest_change(tmp_
     assert answer["changes"][0]["memory_bytes"] <= tc.load_system("dgx-h100").accelerator.hbm_bytes
 
 
+def test_a_setting_to_take_away_is_advised_in_plain_words(tmp_path, run):
+    path = written(tmp_path, tc.Plan(tp=2, dp=4, zero=1, attention="unfused"), gbs=128)
+    _, _, err = run(f"check {path} --system dgx-h100")
+    assert "would fit without --attention-backend unfused" in " ".join(err.split())
+
+
 def test_a_configuration_that_cannot_say_it_is_completed(tmp_path, run):
     """DeepSpeed's file says neither the model nor what is recomputed."""
     path = tmp_path / "ds.json"

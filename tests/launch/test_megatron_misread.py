@@ -220,3 +220,39 @@ def test_an_unknown_module_is_not_misread_as_a_mistake(tmp_path):
     done = checked(tmp_path, text)
     assert done.est.plan.recompute == "attention"
     assert [each.setting for each in done.reading.unread] == ["--recompute-modules"]
+
+
+@pytest.mark.parametrize("backend", ["", "--attention-backend auto", "--attention-backend flash"])
+def test_default_written_out_of_the_attention_of_local_layers(backend, tmp_path):
+    """Megatron-Core 0.19.2, core/models/backends.py: LocalSpecProvider has DotProductAttention, unfused."""
+    assert read_script(tmp_path, f"{GPT} --transformer-impl local {backend}").facts["attention"] == "unfused"
+
+
+def test_grouped_products_are_read(tmp_path):
+    """They change the time of experts, and are not said to be no part of the prediction."""
+    experts = "--num-experts 8 --expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall"
+    reading = read_script(tmp_path, f"{GPT} {experts} --moe-grouped-gemm")
+    assert "--moe-grouped-gemm" in reading.used
+    assert "--moe-grouped-gemm" not in reading.ignored
+
+
+@pytest.mark.parametrize(
+    "read_them",
+    [
+        'IFS=, read -r TP PP <<< "4,2"',
+        'LAYOUT=4,2\nIFS="," read -r TP PP <<<"$LAYOUT"',
+        'read TP PP <<< "4 2"',
+        'IFS=, read -ra PARTS <<< "4,2"\nTP=${PARTS[0]} PP=${PARTS[1]}',
+    ],
+)
+def test_a_here_string_is_read(read_them, tmp_path):
+    """bash: `read` sets one variable to each word of its input, split at IFS."""
+    degrees = "--tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP"
+    facts = read_script(tmp_path, f"{read_them}\n{GPT} {degrees}").facts
+    assert (facts["tp"], facts["pp"]) == (4, 2)
+
+
+def test_input_that_is_not_known_is_asked_for(tmp_path):
+    degrees = "--tensor-model-parallel-size $TP"
+    with pytest.raises(tc.InputError, match="--set TP="):
+        read_script(tmp_path, f"read -r TP <<< $(nvidia-smi -L)\n{GPT} {degrees}")

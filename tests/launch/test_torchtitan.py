@@ -315,6 +315,45 @@ def test_defaults_that_were_applied_stand_under_assumed(tmp_path):
     assert "training.seq_len" not in note
 
 
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [  # f541d91, config/job_config.py: every second layer is recomputed
+        ("", ("activation_checkpoint.mode = selective", "activation_checkpoint.selective_ac_option = 2")),
+        ('[activation_checkpoint]\nmode = "selective"\n', ("activation_checkpoint.selective_ac_option = 2",)),
+        ('[activation_checkpoint]\nmode = "full"\n', ()),
+        ('[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "op"\n', ()),
+    ],
+)
+def test_default_written_out_of_recomputation_is_said(section, said, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(TOML.format(experts="") + section, encoding="utf-8")
+    assumed = " ".join(tc.check(path, "dgx-h100").reading.assumed)
+    assert all(each in assumed for each in said)
+    assert assumed.count("activation_checkpoint") == len(said)
+
+
+def test_sequence_parallelism_default_written_out_in_a_toml(tmp_path):
+    """torchtitan 0.3.0, ParallelismConfig.enable_sequence_parallel is True; False is not read as True."""
+    path = tmp_path / "run.toml"
+    path.write_text(TOML.format(experts="enable_sequence_parallel = true"), encoding="utf-8")
+    assert tc.check(path, "dgx-h100").est.plan.sp
+    path.write_text(TOML.format(experts="enable_sequence_parallel = false"), encoding="utf-8")
+    with pytest.raises(tc.InputError, match="without sequence parallelism"):
+        tc.check(path, "dgx-h100")
+
+
+def test_default_recomputation_of_a_program_is_said(tmp_path):
+    """torchtitan 0.3.0, trainer.py: Trainer.Config has SelectiveAC, each second product (per op)."""
+    path = tmp_path / "config_registry.py"
+    path.write_text(
+        CONFIGURATION.format(model="llama3", flavour="8B", training="", parallelism="", compile=""),
+        encoding="utf-8",
+    )
+    checked = tc.check(path, "dgx-h100", gpus=16)
+    assert checked.est.plan.recompute == "per-op"
+    assert any("activation_checkpoint = SelectiveAC" in note for note in checked.reading.assumed)
+
+
 def test_a_change_to_expert_parallelism_takes_experts_off_tensor_ranks(tmp_path):
     """Of a launch with experts on tensor ranks: the degree is one setting, and etp follows from it."""
     path = tmp_path / "config_registry.py"

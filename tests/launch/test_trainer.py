@@ -70,6 +70,9 @@ def test_misread_as_trl(launch):
             4096,
         ),
         (f"python -m torch.distributed.run --nproc_per_node 8 tune.py {MODEL} --cutoff_len 4096", 4096),
+        # an argument of many programs, not of TRL's alone
+        (f"torchrun --nproc_per_node 8 finetune.py {MODEL} --max_length 4096", 4096),
+        (f"torchrun --nproc_per_node 8 train.py {MODEL} --max_length 4096 --use_peft True --lora_r 8", 4096),
         # fastchat/train/train.py and llava/train/train.py, TrainingArguments.model_max_length
         (f"torchrun --nproc_per_node 8 fastchat/train/train_mem.py {MODEL}", 512),
         (f"torchrun --nproc_per_node 8 -m llava.train.train_mem {MODEL}", 512),
@@ -184,6 +187,7 @@ OTHERS = {
         "NPROC_PER_NODE=8 swift pt --model m --per_device_train_batch_size 1 --max_length 4096",
         "NNODES=$N NODE_RANK=$R megatron sft --load m --tensor_model_parallel_size 2 --micro_batch_size 1",
         "megatron rlhf --rlhf_type dpo --load m --micro_batch_size 1",
+        "model: Qwen/Qwen2.5-7B\ntrain_type: lora\nmax_length: 2048\nper_device_train_batch_size: 2\n",
         "python3 -m torch.distributed.run --nproc_per_node=8 /opt/swift/cli/_megatron/sft.py --model m"
         " --pipeline_model_parallel_size 2 --recompute_granularity full",
     ),
@@ -202,9 +206,20 @@ OTHERS = {
         "tune run --nproc_per_node 8 full_finetune_distributed --config llama3/8B_full batch_size=4",
     ),
     "LLaMA-Factory": ("llamafactory-cli train examples/llama3_full_sft.yaml",),
-    "torchtitan": ("torchrun --nproc_per_node=8 -m torchtitan.train --job.config_file llama3_8b.toml",),
+    "torchtitan": (
+        "torchrun --nproc_per_node=8 -m torchtitan.train --job.config_file llama3_8b.toml",
+        "CONFIG_FILE=llama3_8b.toml NGPU=16 ./run_train.sh --training.local_batch_size 2",
+        "NGPU=8 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --parallelism.tensor_parallel_degree 2",
+    ),
     "OpenRLHF (supervised": (
         "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --train_batch_size 256 --bf16",
+    ),
+    "Megatron-Bridge in a Python program": (
+        "from megatron.bridge.recipes.llama import llama3_8b_pretrain_config\n"
+        "cfg = llama3_8b_pretrain_config()\ncfg.train.global_batch_size = 256",
+    ),
+    "Megatron-Bridge's performance scripts": (
+        "python scripts/performance/setup_experiment.py -m llama3 -s 8b -ng 8 -c fp8_mx --gpu h100",
     ),
     "gpt-neox": ("python deepy.py train.py -d configs 20B.yml local_setup.yml",),
     "Composer": ("composer -n 8 train/train.py mpt-7b.yaml max_duration=100ba global_train_batch_size=512",),
@@ -234,6 +249,12 @@ OTHERS = {
         "torchrun --nproc_per_node 8 my_train.py --num-layers 32 --hidden-size 4096 --bf16 --wide 1 --deep 2",
     ),
     "cannot tell what other.py": ("srun python -u other.py --config llama.yaml",),
+    # --batch_size and --lr are any program's, and date no Megatron-LM
+    "starts train.py, a program that is not known": (
+        "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"
+        "srun python train.py --config base.yaml --batch_size 32 --lr 1e-4",
+        "torchrun --nproc_per_node 8 train.py --model llama3-8b --micro-batch-size 2 --seq-len 4096 --fsdp",
+    ),
 }
 
 
@@ -373,3 +394,43 @@ def test_misread_overrides_of_a_command_line(launch):
     command = f"torchrun --nproc-per-node 8 run_recipe.py --recipe a_pretrain_config {OVERRIDES}"
     path = launch(f"{command} model.seq_length=8192 dataset.seq_length=2048")
     assert reading(path).facts["seq"] == 2048
+
+
+@pytest.mark.parametrize(("switch", "said"), [("", True), ("--use_peft", False)])
+def test_settings_of_adapters_without_their_switch_are_said(switch, said, launch):
+    """trl 1.16.0, trainer/utils.py, get_peft_config: without use_peft the model is trained in full."""
+    command = f"accelerate launch --num_processes 8 sft.py {MODEL} {BATCH} --lora_r 8 {switch}"
+    result = reading(launch(command))
+    assert ("adapters" in result.facts) != said
+    assert ("all weights are trained: lora_r has no effect without use_peft" in result.assumed) == said
+
+
+def test_a_configuration_of_fsdp_is_not_misread(launch, tmp_path):
+    """transformers 5.23.0, training_args.py: keys of --fsdp_config are with or without fsdp_."""
+    (tmp_path / "fsdp.json").write_text('{"activation_checkpointing": true, "cpu_offload": true}')
+    command = f"torchrun --nproc_per_node 8 train.py {MODEL} {BATCH}{LENGTH} --bf16 True"
+    result = reading(launch(f"{command} --fsdp full_shard --fsdp_config fsdp.json"))
+    assert result.facts["recompute"] == "full"
+    assert result.facts["offload"] == "optimizer+weights"
+    assert not result.unread
+
+
+@pytest.mark.parametrize("name", ["bf16_full_eval", "max_eval_samples", "validation_split_percentage"])
+def test_arguments_of_evaluation_are_not_refused(name, launch):
+    result = reading(launch(f"{ALPACA}{LENGTH} --{name} 4"))
+    assert not result.unread
+    assert not result.not_understood
+
+
+def test_other_sizes_are_not_misread(launch):
+    """run_clm.py: --config_overrides changes the model that is named."""
+    message = refusal(launch(f"torchrun --nproc_per_node 8 run_clm.py {MODEL} --config_overrides n_embd=10"))
+    assert "config_overrides = n_embd=10: not read (other sizes of the model)" in message
+
+
+def test_nodes_of_slurm_are_read(launch):
+    """A directive that gives the accelerators is no setting that is not understood."""
+    command = f"srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=8 train.py {MODEL} {BATCH}{LENGTH}"
+    result = reading(launch(f"#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n{command}\n"))
+    assert result.facts["gpus"] == 4 * 8
+    assert not result.not_understood

@@ -9,11 +9,12 @@ from traincast.core.errors import InputError, raise_problems
 from traincast.launch.settings import Settings, dotted, is_off
 
 DEEPSPEED: Final = "deepspeed_config."  # before DeepSpeed's names in files of other programs
+FSDP: Final = "fsdp_config.fsdp_"  # before Accelerate's names of settings of FSDP
 REFERENCES: Final[Mapping[str, str]] = {  # setting that names a file -> what its names begin with
     f"{DEEPSPEED}deepspeed_config_file": DEEPSPEED,
     "deepspeed_config_file": DEEPSPEED,
     "deepspeed": DEEPSPEED,
-    "fsdp_config": "fsdp_config.",
+    "fsdp_config": FSDP,
     "config_file": "",  # of Accelerate
     "accelerate_config": "",
     "config": "",  # of TRL
@@ -62,8 +63,16 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
 def _of_file(file: Path, prefix: str) -> Settings:
     """Return the settings of a configuration, and of those that it names."""
     inner = dotted(_content(file))
-    named = {f"{prefix}{name}": value for name, value in inner.items()}
-    return with_files_beside(Settings(named), file) if not prefix else Settings(named)
+    if prefix == FSDP:
+        inner = Settings({fsdp_setting(name): value for name, value in inner.items()})
+    else:
+        inner = Settings({f"{prefix}{name}": value for name, value in inner.items()})
+    return with_files_beside(inner, file) if not prefix else inner
+
+
+def fsdp_setting(name: str) -> str:
+    """Return a setting of the Trainer's `fsdp_config` in Accelerate's words, of which it may lack `fsdp_`."""
+    return f"{FSDP}{'offload_params' if name == 'cpu_offload' else name.removeprefix('fsdp_')}"
 
 
 def _content(file: Path) -> Mapping[str, Any]:

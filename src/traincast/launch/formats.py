@@ -134,7 +134,12 @@ FORMATS: Final[Mapping[str, Format]] = {
         *_SCRIPTS,
         replace(_BRIDGE, unread=megatron_bridge.unread_rules(_BRIDGE.unread)),
         load_format(
-            "torchtitan", "torchtitan", torchtitan, read=torchtitan_config.read, write=torchtitan_config.write
+            "torchtitan",
+            "torchtitan",
+            torchtitan,
+            read=torchtitan_config.read,
+            write=torchtitan_config.write,
+            assumptions=torchtitan.assumptions_of_program,
         ),
         load_format(
             "torchtitan-toml",

@@ -18,12 +18,12 @@ from traincast.core.adapters import DEFAULT, MODULES, Adapters
 from traincast.core.errors import InputError
 from traincast.launch import accelerate, deepspeed, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
-from traincast.launch.beside import DEEPSPEED, MODEL
+from traincast.launch.beside import DEEPSPEED, FSDP, MODEL, fsdp_setting
 from traincast.launch.canonical import FULL_LENGTH, Facts
 from traincast.launch.checkpoints import model_called
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given
-from traincast.launch.settings import Settings, dotted, is_off, not_allowed
+from traincast.launch.settings import Settings, dotted, is_off, not_allowed, value_text
 from traincast.launch.table import Values, load_document, matches
 from traincast.launch.text_formats import TEXT_FORMATS
 
@@ -31,7 +31,6 @@ BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_step
 SEQ: Final = ("max_length", "max_seq_length")
 # Arguments of programs on the Trainer alone: of Alpaca, FastChat and LLaVA, of run_clm.py, and of others.
 LENGTHS: Final = ("model_max_length", "block_size", *SEQ, "cutoff_len", "seq_length", "max_source_length")
-FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
 DTYPES: Final = {  # true: of the switch pure_bf16; auto: that of the checkpoint, bf16 of most
@@ -72,6 +71,7 @@ OF_RECOMPUTATION: Final = (
     *("gradient_checkpointing", "activation_checkpointing", "disable_gradient_checkpointing"),
     f"{FSDP}activation_checkpointing",
 )
+OF_ADAPTERS: Final = ("lora_r", "lora_target_modules")
 OF_PRECISION: Final = ("bf16", "fp16", "fp8", "bfloat16", "float16", "pure_bf16", "mixed_precision")
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: dotted(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
@@ -145,7 +145,7 @@ class Program:
             return self.names[name]
         section, _, rest = name.partition(".")
         if section == "fsdp_config" and rest:
-            return f"{FSDP}{'offload_params' if rest == 'cpu_offload' else rest.removeprefix('fsdp_')}"
+            return fsdp_setting(rest)
         if section == "deepspeed" and rest:
             return f"{DEEPSPEED}{rest}"
         if section.startswith("parallelism_config_"):
@@ -180,8 +180,8 @@ class Program:
         """Read the accelerators: processes, or those of each machine."""
         if own := accelerate.read_machines(settings):
             return own
-        machines = settings.number("num_machines", "nnodes", "num_nodes")
-        per_machine = settings.count("nproc_per_node", "num_gpus")
+        machines = settings.number("num_machines", "nnodes", "num_nodes", "nodes")  # the last: of Slurm
+        per_machine = settings.count("nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node")
         return {"gpus": machines * per_machine} if per_machine else {}
 
     def write_machines(self, facts: Facts) -> Values:
@@ -560,6 +560,11 @@ class Program:
                 "computation hides the copies of activations to and from the host, although transformers 5.23"
                 " runs them in turn with it"
             )
+        usual = ("", *map(str, (self.usual.get(name) for name in OF_ADAPTERS)))
+        idle = [name for name in OF_ADAPTERS if value_text(settings.get(name, "")) not in usual]
+        if idle and not self._has_adapters(settings):
+            (switch,) = map(self.spelled, self.adapted)
+            notes.append(f"all weights are trained: {self.spelled(idle[0])} has no effect without {switch}")
         if self.lengths and not stated:
             notes.append(
                 "weights are loaded in the precision of the checkpoint, bf16 of most"

@@ -56,6 +56,7 @@ TOKENIZERS: Final = load_document("tokenizers")
 FAMILY_FACTS: Final = ("ffn", "kv_heads", "mlp", "norm", "positions", "experts.experts", "layer_kinds")
 TRL: Final = "trl"  # format of files with the Trainer's settings; scripts of other programs have their own
 LEAST_OPTIONS: Final = 2  # of a program, by which it is told from another one
+OF_MEGATRON: Final = re.compile(r"(?:pretrain|finetune)_\w+\.py$")  # names of its programs
 NO_LENGTH: Final = "does not give the sequence length; give `seq`"
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
@@ -342,10 +343,23 @@ def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Form
 
 
 def _not_its_program(form: Format, text: str, path: str, given: Given) -> str:
-    """Return a problem if a third of the arguments of a script's program are none of a format; else none."""
+    """Return a problem if a script's program is of another kind than a format; else none.
+
+    It is if a third of its arguments are none of the format, or if those of Megatron-LM's that it has are too
+    few to tell: `--batch_size` and `--lr` are any program's.
+    """
     program = program_of_script(text, path, given)
     options = Settings() if program is None else arguments_of(program.words)
-    if program is None or len(options) < LEAST_OPTIONS:
+    if program is None or not options:
+        return ""
+    if form.ending == ".sh" and not OF_MEGATRON.match(program.file):
+        telling = _settings_of(form, set(form.rows) - {*OF_LAUNCHERS}) & set(options)
+        if len(telling) < LEAST_OPTIONS:
+            return (
+                f"starts {program.file}, a program that is not known: its arguments do not tell whose it is"
+                " (choose a program with --framework)"
+            )
+    if len(options) < LEAST_OPTIONS:
         return ""
     unread, known = form.unread.sorted(options, form.known), form.arguments(options)
     strange = [*unread.unknown, *(name for name, why in unread.matter.items() if why == NOT_UNDERSTOOD)]

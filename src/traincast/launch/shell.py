@@ -63,6 +63,7 @@ COMPARISONS: Final = {
     "-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">=",
 }  # fmt: skip
 REDIRECTION: Final = re.compile(r"\d*>{1,2}[|&]?(.*)", re.DOTALL)  # and the file it names
+HERE_STRING: Final = "<<<"
 OF_INPUT: Final = ("read", "mapfile", "readarray")  # commands that set variables
 OF_FILES: Final = ("-f", "-d", "-e", "-s", "-r", "-x", "-L", "-h", "-t", "-v")  # tests: not known
 
@@ -443,7 +444,7 @@ def _run(text: str, script: Script, depth: int) -> None:
     elif expanded[0] == "printf" and expanded[1:2] == ["-v"] and len(expanded) > 3:
         script.set(expanded[2], [_formatted(expanded[3], expanded[4:])], False)
     elif expanded[0] in OF_INPUT:
-        script.from_input.update(word for word in expanded[1:] if word.isidentifier())
+        _read_input(expanded, variables.get("IFS"), script)
     elif expanded[0] == "unset":
         for name in expanded[1:]:
             script.values.pop(name, None)
@@ -453,6 +454,24 @@ def _run(text: str, script: Script, depth: int) -> None:
         everything = {name: " ".join(value) for name, value in script.values.items()} | variables
         script.passed = variables | script.passed
         script.commands.append(Command(command, everything if variables else {}, script.certain))
+
+
+def _read_input(words: Sequence[str], separators: str | None, script: Script) -> None:
+    """Set the variables of `read` to the words of its here-string; those of other input are not known."""
+    place = next((number for number, word in enumerate(words) if word.startswith(HERE_STRING)), len(words))
+    text = " ".join(words[place:]).removeprefix(HERE_STRING).strip()
+    options = "".join(word for word in words[1:place] if word.startswith("-"))
+    names = [word for word in words[1:place] if word.isidentifier()]
+    if words[0] != "read" or place == len(words) or not names or re.search(r"[$`]", text):
+        script.from_input.update(names)
+        return
+    pattern = rf"[{re.escape(separators)}]" if separators else r"\s+"
+    if "a" in options:
+        script.set(names[-1], re.split(pattern, text), False)
+        return
+    values = re.split(pattern, text, maxsplit=len(names) - 1) if len(names) > 1 else [text]
+    for number, name in enumerate(names):  # the last has the rest
+        script.set(name, values[number : number + 1], False)
 
 
 def _without_redirections(words: Iterator[str]) -> Iterator[str]:

@@ -293,10 +293,30 @@ def _converters(settings: Settings) -> str:
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed: defaults, and that a float8 section that no converter uses changes nothing."""
+    return _assumptions(settings, _default_recomputation(settings))
+
+
+def assumptions_of_program(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed of a Python program, which gives a class of recomputation in place of a mode."""
+    usual = {"activation_checkpoint": "SelectiveAC"}  # torchtitan 0.3.0, trainer.py, Trainer.Config
+    return _assumptions(settings, {name: value for name, value in usual.items() if name not in settings})
+
+
+def _default_recomputation(settings: Settings) -> Values:
+    """Return the defaults of recomputation that a TOML leaves out (f541d91, config/job_config.py)."""
+    usual = {AC_MODE: "selective"}
+    if settings.get(AC_MODE, "selective") == "selective":
+        usual[AC_OPTION] = "2"
+    return {name: value for name, value in usual.items() if name not in settings}
+
+
+def _assumptions(settings: Settings, recomputation: Values) -> tuple[str, ...]:
+    """Return what is assumed, with the defaults of recomputation among it."""
     usual = parser_defaults("torchtitan", "trainer")
     absent = [
         f"{names[0]} = {usual[names[0]]}" for names in STATED if not any(name in settings for name in names)
     ]
+    absent += [f"{name} = {value}" for name, value in recomputation.items()]
     notes = [f"not set, at torchtitan's default: {', '.join(absent)}"] * bool(absent)
     sections = {name.rpartition(".")[0] for name in settings if "float8" in name and settings.is_on(name)}
     if not sections or "float8" in _converters(settings) or settings.any_on(*OLD_FLOAT8):

@@ -119,4 +119,5 @@ def misfit_advice(checked: Checked) -> str:
         return f"{short}\n    no change of one, two or three settings makes it fit"
     settings = "; ".join(_setting_lines(checked, change.settings))
     memory, time = gib(change.est.memory_bytes), time_against_best(change.est, checked.est)
-    return f"{short}\n    would fit with {settings}: {memory}, {time}"
+    settings = settings if settings.startswith("without ") else f"with {settings}"
+    return f"{short}\n    would fit {settings}: {memory}, {time}"
