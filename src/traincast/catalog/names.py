@@ -27,6 +27,7 @@ TUNED: Final = re.compile(
 MAKERS: Final = re.compile(
     r"nvidia|amd|intel|google|amazon|microsoft|oracle|tesla|geforce|instinct|hbm3e?|standard"
 )
+MEMORY: Final = re.compile(r"((?<=\d)[ _-]?gi?b|(?<=[ _-]\d\d)g)(?![a-z\d])")  # its unit, not the g of a10g
 DOMAIN: Final = re.compile(r"(.+?)[-_ ]?nvs[-_ ]?([1-9]\d{0,8})")  # a machine with its fast domain chosen
 CHIP: Final = re.compile(r"(?!sxm|hbm|\d{1,3}$|\d+w$)[a-z]*\d+[a-z]*")  # words that say which accelerator
 COUNTED: Final = re.compile(  # accelerators of a node: 8xH100, H100:8, H100x8
@@ -179,7 +180,7 @@ def _counted(name: str) -> Named | None:
 
 def _machine(name: str, in_order: bool = True) -> str:
     """Return the words of a machine's name that count, as one; sxm5 is sxm, and 80 GB or 80g is 80."""
-    words = _words(re.sub(r"(?<=\d)[ _-]?g(?:i?b)?(?![a-z\d])", "", name.lower()))
+    words = _words(MEMORY.sub("", name.lower()))
     kept = [re.sub(r"^sxm\d$", "sxm", word) for word in words if not MAKERS.fullmatch(word)]
     return "".join(kept if in_order else sorted(kept))
 
