@@ -33,7 +33,8 @@ SYSTEMS = {
     "h200-nvl-node", "rtx-pro-6000", "dgx-spark", "dgx-station", "a100-pcie-40-node", "a100-pcie-80-node",
     "h100-pcie-node", "gh200-144-node4", "dgx-v100-16", "aws-p3", "aws-p3dn", "aws-p5e", "aws-p6-b300",
     "aws-p6e-gb200", "aws-g5", "aws-g6e", "azure-ndv2", "gcp-a2-highgpu", "gcp-a2-ultragpu", "gcp-a3-high",
-    "gcp-a4x", "oci-h100", "oci-h200", "oci-b200", "rtx-3090", "rtx-5090", "l4", "t4", "a10", "a40", "l40", "h100-nvl-node",
+    "gcp-a4x", "oci-h100", "oci-h200", "oci-b200",
+    "rtx-3090", "rtx-5090", "l4", "t4", "a10", "a40", "l40", "h100-nvl-node",
 }  # fmt: skip
 
 
