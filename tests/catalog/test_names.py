@@ -200,7 +200,7 @@ def test_an_alias_with_the_number_of_a_node(alias: str, system: str) -> None:
     assert named is not None
     assert named.name == system
     assert named.taken.startswith(f"{alias}: taken as {system}: ")
-    with pytest.raises(InputError, match="did you mean dgx-h100"):
+    with pytest.raises(InputError, match="give h100, and 4 as the number of GPUs"):
         load_system("4xH100")
 
 
@@ -260,6 +260,19 @@ def test_suggestions_are_of_the_same_gpu_or_family_on_one_line(
     assert not re.search(never, text.partition("did you mean")[2])
     assert len(f"traincast: {text}") <= 80
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("4xH100", "unknown system '4xH100': give h100, and 4 as the number of GPUs"),
+        ("a100:2", "unknown system 'a100:2': give a100, and 2 as the number of GPUs"),
+        ("h100,dgx-b200", "system 'h100,dgx-b200': must be one system; ask for each"),
+    ],
+)
+def test_a_part_of_a_node_or_two_systems_are_answered_with_what_to_give(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(words)}$"):
+        load_system(name)
 
 
 @pytest.mark.parametrize("name", ["h20", "b100", "mi300a", "a800", "NVIDIA H20"])

@@ -252,6 +252,13 @@ def names_of_accelerator(accelerator: str) -> tuple[str, ...]:
 
 def unknown_system(name: str) -> InputError:
     """Return the error of a system that the catalogue does not have; it names those of the same GPU."""
+    if "," in name and all(map(system_called, name.split(","))):
+        return InputError(f"system {name!r}", ["must be one system; ask for each"])
+    match = COUNTED.fullmatch(name.lower())
+    machine = match["gpu"] or match["named"] if match else ""
+    if match and not COUNTED.fullmatch(machine) and system_called(machine):
+        count = match["before"] or match["after"]
+        return InputError(f"unknown system {name!r}", [f"give {machine}, and {count} as the number of GPUs"])
     return _unknown("system", name, _close_systems(name), "`traincast catalog` lists the systems")
 
 
