@@ -616,7 +616,7 @@ def test_a_system_of_three_tiers_with_all_its_figures(write: Callable[..., Path]
         ),
         (
             {"accelerator": "abacus"},
-            "accelerator = 'abacus': no accelerator of the catalogue; known: a100-pcie-40, ",
+            "accelerator = 'abacus': no accelerator of the catalogue; known: a10-24, ",
         ),
         ({"accelerator": 5}, "accelerator = 5: not a mapping; its keys are name, source, matrix_flops,"),
         ({"price": 2.5}, "price = 2.5: has no unit; write for instance '2.5 $/h'"),

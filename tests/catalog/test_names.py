@@ -27,7 +27,7 @@ GPUS = {  # as they are said, and by nvidia-smi or a cloud; the node that its ma
     "dgx-h200": "h200 H200 H200-SXM h200-141gb hgx-h200",
     "h200-nvl-node": "h200-nvl",
     "hgx-h800": "h800 H800-SXM h800-80gb",
-    "dgx-a100": "a100 A100 a100-80gb A100-80 A100-SXM a100-sxm4-80gb NVIDIA-A100-SXM4-80GB dgx-a100-80gb",
+    "dgx-a100": "a100 a100-80gb a100-80g A100-80 A100-SXM a100-sxm4-80gb NVIDIA-A100-SXM4-80GB dgx-a100-80gb",
     "dgx-a100-40": "a100-40gb A100-40 a100-sxm4-40gb NVIDIA-A100-SXM4-40GB dgx-a100-40gb",
     "a100-pcie-80-node": "a100-pcie-80gb NVIDIA-A100-80GB-PCIe",
     "a100-pcie-40-node": "a100-pcie-40gb NVIDIA-A100-PCIE-40GB",
@@ -44,6 +44,14 @@ GPUS = {  # as they are said, and by nvidia-smi or a cloud; the node that its ma
     "mi250-node": "mi250",
     "frontier": "mi250x mi250x-gcd",
     "rtx-4090": "4090 rtx4090 rtx-4090 RTX_4090 NVIDIA-GeForce-RTX-4090",
+    "rtx-3090": "3090 rtx3090 rtx-3090 NVIDIA-GeForce-RTX-3090",
+    "rtx-5090": "5090 rtx5090 rtx-5090 NVIDIA-GeForce-RTX-5090",
+    "l4": "l4 NVIDIA-L4 l4-24gb",
+    "t4": "t4 Tesla-T4",
+    "a10": "a10 NVIDIA-A10",
+    "a40": "a40 NVIDIA-A40",
+    "l40": "l40 NVIDIA-L40 l40-48gb",
+    "h100-nvl-node": "h100-nvl NVIDIA-H100-NVL",
     "rtx-a6000": "a6000 A6000 rtx-a6000",
     "rtx-6000-ada": "6000-ada rtx6000ada",
     "rtx-pro-6000": "rtx-pro-6000 pro-6000",
@@ -76,6 +84,8 @@ CLOUDS = {  # instances by the names of their clouds
     "a10g": "g5.12xlarge",
     "aws-g6e": "g6e.48xlarge",
     "aws-trn2": "trn2.48xlarge",
+    "l4": "g6 g6.48xlarge g2-standard-96",
+    "t4": "g4dn g4dn.metal",
     "azure-nd-a100-v4": "ND-A100-v4 ND96asr_v4 Standard_ND96asr_v4",
     "azure-ndm-a100-v4": "NDm-A100-v4 ND96amsr_A100_v4",
     "azure-nd-h100-v5": "ND-H100-v5 ND96isr_H100_v5 Standard_ND96isr_H100_v5",
@@ -83,13 +93,13 @@ CLOUDS = {  # instances by the names of their clouds
     "azure-ndv2": "Standard_ND40rs_v2",
     "mi300x-node": "ND-MI300X-v5 Standard_ND96isr_MI300X_v5 BM.GPU.MI300X.8",
     "gb200-nvl72": "ND-GB200-v6",
-    "gcp-a2-highgpu": "a2-highgpu-8g",
-    "gcp-a2-ultragpu": "a2-ultragpu-8g",
-    "gcp-a3-high": "a3-highgpu-8g",
-    "gcp-a3-mega": "a3-megagpu-8g",
-    "gcp-a3-ultra": "a3-ultragpu-8g",
-    "gcp-a4": "a4-highgpu-8g",
-    "gcp-a4x": "a4x-highgpu-4g",
+    "gcp-a2-highgpu": "a2-highgpu-8g a2-highgpu",
+    "gcp-a2-ultragpu": "a2-ultragpu-8g a2-ultragpu",
+    "gcp-a3-high": "a3-highgpu-8g a3-highgpu",
+    "gcp-a3-mega": "a3-megagpu-8g a3-megagpu",
+    "gcp-a3-ultra": "a3-ultragpu-8g a3-ultragpu",
+    "gcp-a4": "a4-highgpu-8g a4-highgpu",
+    "gcp-a4x": "a4x-highgpu-4g a4x-highgpu",
     "oci-h100": "BM.GPU.H100.8",
     "oci-h200": "BM.GPU.H200.8",
     "oci-b200": "BM.GPU.B200.8",
@@ -105,6 +115,19 @@ MODELS = {
     "deepseek-v3": "deepseek-ai/DeepSeek-V3 deepseek-ai/DeepSeek-V3-0324",
     "gpt-oss-20b": "openai/gpt-oss-20b gpt_oss_20b",
     "qwen2.5-7b": "Qwen/Qwen2.5-7B-Instruct https://huggingface.co/Qwen/Qwen2.5-7B",
+    "llama-2-7b": "llama-7b lmsys/vicuna-7b-v1.5",
+    "llama-3.1-405b": "llama-405b meta-llama/Llama-3.1-405B-Instruct",
+    "mistral-small-24b": "mistralai/Magistral-Small-2506 mistralai/Devstral-Small-2505",
+    "mistral-7b-v0.3": "mistralai/Mistral-7B-Instruct-v0.3",
+    "gpt2-xl": "openai-community/gpt2-xl gpt2_xl",
+    "bloom-176b": "bloom bigscience/bloom BLOOM-176B",
+    "falcon-40b": "tiiuae/falcon-40b-instruct",
+    "opt-66b": "facebook/opt-66b",
+    "yi-34b": "01-ai/Yi-34B-Chat",
+    "phi-4-mini": "microsoft/Phi-4-mini-instruct",
+    "gpt-j-6b": "EleutherAI/gpt-j-6b GPT-J-6B gptj",
+    "pythia-12b": "EleutherAI/pythia-12b-deduped",
+    "moonlight-16b-a3b": "moonshotai/Moonlight-16B-A3B-Instruct",
 }
 
 
@@ -165,6 +188,7 @@ def test_an_alias_means_one_entry() -> None:
     ("alias", "system"),
     [
         ("8xH100", "dgx-h100"),
+        ("H100x8", "dgx-h100"),
         ("8x A100-80GB", "dgx-a100"),
         ("H100:8", "dgx-h100"),
         ("72xGB200", "gb200-nvl72"),
@@ -176,7 +200,7 @@ def test_an_alias_with_the_number_of_a_node(alias: str, system: str) -> None:
     assert named is not None
     assert named.name == system
     assert named.taken.startswith(f"{alias}: taken as {system}: ")
-    with pytest.raises(InputError, match="did you mean dgx-h100"):
+    with pytest.raises(InputError, match="give h100, and 4 as the number of GPUs"):
         load_system("4xH100")
 
 
@@ -214,13 +238,15 @@ def test_a_study_and_a_design_take_an_alias() -> None:
         (load_system, "A100-foo", "dgx-a100", "a10g|h100"),
         (load_system, "gb200-nvl36", "gb200-nvl72", "dgx-b200|gb300"),
         (load_system, "gb300-nvl36", "gb300-nvl72", "gb200|b300$"),
-        (load_system, "h100-nvl", "(dgx-h100|h100-pcie-node)", "h200"),
+        (load_system, "h100-board", "(dgx-h100|h100-pcie-node)", "h200"),
         (load_system, "mi300x-platform", "mi300x-node", "mi325x|mi355x"),
         (load_system, "dgx-h10", "dgx-h100", "b200"),
         (figures, "h100-foo", "dgx-h100", "a100|h200"),
         (load_model, "nemotron-h-99b", "nemotron-h-(8|56)b", "llama"),
         (load_model, "Qwen/Qwen3-9B", "qwen3-[48]b", "llama"),
-        (load_model, "llama-70b", "llama-[23]-70b", "qwen"),
+        (load_model, "llama-72b", "llama-[23]-70b|llama-70b", "qwen"),
+        (load_model, "llama3", "llama-3-8b", "llama-[12]|llama-33b"),
+        (load_model, "gemma-3", "gemma-3-[14]b", "gemma-2"),
         (load_model, "mixtral-8x8b", "mixtral-8x7b", "mistral"),
     ],
 )
@@ -234,6 +260,19 @@ def test_suggestions_are_of_the_same_gpu_or_family_on_one_line(
     assert not re.search(never, text.partition("did you mean")[2])
     assert len(f"traincast: {text}") <= 80
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("4xH100", "unknown system '4xH100': give h100, and 4 as the number of GPUs"),
+        ("a100:2", "unknown system 'a100:2': give a100, and 2 as the number of GPUs"),
+        ("h100,dgx-b200", "system 'h100,dgx-b200': must be one system; ask for each"),
+    ],
+)
+def test_a_part_of_a_node_or_two_systems_are_answered_with_what_to_give(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(words)}$"):
+        load_system(name)
 
 
 @pytest.mark.parametrize("name", ["h20", "b100", "mi300a", "a800", "NVIDIA H20"])

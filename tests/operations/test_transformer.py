@@ -117,6 +117,7 @@ def replicated(model, tp):
             on_all_ranks += e if config.shared_ffn and "mlp" in model.biases else 0
         elif "mlp" in model.biases:
             on_all_ranks += e
+    on_all_ranks += 2 * e if model.embedding_norm else 0
     heads = 0
     for at in (model.of(kind) for kind in layers if kind.attends and model.latent is None):
         # every rank has one whole head of keys, and one of values where they are weights of their own

@@ -385,6 +385,16 @@ def test_a_package_is_no_node(name):
     }
 
 
+@pytest.mark.parametrize(
+    ("cp", "ulysses", "where"),
+    [(8, 8, "inside a node"), (8, 2, "inside a node"), (16, 16, "over 2 nodes"), (32, 4, "over 4 nodes")],
+)
+def test_heads_and_keys_that_are_exchanged_are_of_one_context_group(cp, ulysses, where):
+    """8 GPUs are a node of a DGX H100, whichever of them exchange heads."""
+    plan = Plan(cp=cp, ulysses=ulysses, cp_kind="ulysses", fast_cp=8, dp=1)
+    assert in_words(plan, DGX.tiers).startswith(f"{cp}-way context parallel (ulysses) {where}, ")
+
+
 def test_a_bridge_is_no_node():
     """Hosts of 8 H200 NVL on PCIe, with bridges between four of them."""
     tiers = tc.load_system("h200-nvl-node").tiers

@@ -27,9 +27,12 @@ TUNED: Final = re.compile(
 MAKERS: Final = re.compile(
     r"nvidia|amd|intel|google|amazon|microsoft|oracle|tesla|geforce|instinct|hbm3e?|standard"
 )
+MEMORY: Final = re.compile(r"((?<=\d)[ _-]?gi?b|(?<=[ _-]\d\d)g)(?![a-z\d])")  # its unit, not the g of a10g
 DOMAIN: Final = re.compile(r"(.+?)[-_ ]?nvs[-_ ]?([1-9]\d{0,8})")  # a machine with its fast domain chosen
 CHIP: Final = re.compile(r"(?!sxm|hbm|\d{1,3}$|\d+w$)[a-z]*\d+[a-z]*")  # words that say which accelerator
-COUNTED: Final = re.compile(r"(\d{1,6}) ?x ?(\S.*)|(.*\S):(\d{1,6})")  # accelerators of a node
+COUNTED: Final = re.compile(  # accelerators of a node: 8xH100, H100:8, H100x8
+    r"(?P<before>\d{1,6}) ?x ?(?P<gpu>\S.*)|(?P<named>.*\S)(?::| ?x ?)(?P<after>\d{1,6})"
+)
 LINE: Final = 80  # columns of a message
 MAX_NAME: Final = 40  # characters of a name that a message repeats
 SUGGESTIONS: Final = 3
@@ -108,7 +111,9 @@ def _close_models(name: str) -> list[str]:
     aliases = {alias: model for model, said in values_of_key("models", "aliases").items() for alias in said}
     known = aliases | own
     family = [other for other in known if _family(other) == _family(plain)]
-    close = sorted(family, key=_likeness(plain)) or get_close_matches(plain, known, n=SUGGESTIONS)
+    likeness, begun = _likeness(plain), _parts(plain)
+    family.sort(key=lambda other: (_parts(other)[: len(begun)] != begun, likeness(other)))
+    close = family or get_close_matches(plain, known, n=SUGGESTIONS)
     of_models = {known[other]: other for other in reversed(close)}  # one name of each
     return [other for other in close if of_models[known[other]] == other]
 
@@ -117,6 +122,11 @@ def _family(name: str) -> str:
     """Return the word that a model's name begins with: llama of meta-llama-3-8b, qwen of qwen3-8b."""
     match = re.match(r"(?:meta|nvidia)?-?([a-z]+)", name)
     return match[1] if match else ""
+
+
+def _parts(name: str) -> list[str]:
+    """Return the words and numbers of a name: llama3 begins llama-3-8b, but not llama-30b."""
+    return re.findall(r"[a-z]+|[\d.]+", name)
 
 
 def _likeness(name: str) -> Callable[[str], float]:
@@ -155,22 +165,22 @@ def system_called(name: str) -> Named | None:
 
 
 def _counted(name: str) -> Named | None:
-    """Return the usual node of accelerators whose number is that of the node, such as 8xH100 or H100:8."""
+    """Return the usual node of accelerators whose number is that of the node: 8xH100, H100x8 or H100:8."""
     match = COUNTED.fullmatch(name.lower())
-    named = match and system_called(match[2] or match[3])
+    named = match and system_called(match["gpu"] or match["named"])
     if not match or not named or named.name not in catalogue("systems"):
         return None
     size = (catalogue_entry("systems", named.name) or {})["network"][0]["size"]
     of_node = size["value"] if isinstance(size, dict) else size
-    if int(match[1] or match[4]) != of_node:
+    if int(match["before"] or match["after"]) != of_node:
         return None
     (title,) = values_of_key("systems", "title")[named.name]
     return Named(named.name, f"{name}: taken as {named.name}: {title}")
 
 
 def _machine(name: str, in_order: bool = True) -> str:
-    """Return the words of a machine's name that count, as one; sxm5 is sxm, and 80 GB is 80."""
-    words = _words(re.sub(r"(?<=\d)[ _-]?gi?b(?![a-z\d])", "", name.lower()))
+    """Return the words of a machine's name that count, as one; sxm5 is sxm, and 80 GB or 80g is 80."""
+    words = _words(MEMORY.sub("", name.lower()))
     kept = [re.sub(r"^sxm\d$", "sxm", word) for word in words if not MAKERS.fullmatch(word)]
     return "".join(kept if in_order else sorted(kept))
 
@@ -242,6 +252,13 @@ def names_of_accelerator(accelerator: str) -> tuple[str, ...]:
 
 def unknown_system(name: str) -> InputError:
     """Return the error of a system that the catalogue does not have; it names those of the same GPU."""
+    if "," in name and all(map(system_called, name.split(","))):
+        return InputError(f"system {name!r}", ["must be one system; ask for each"])
+    match = COUNTED.fullmatch(name.lower())
+    machine = match["gpu"] or match["named"] if match else ""
+    if match and not COUNTED.fullmatch(machine) and system_called(machine):
+        count = match["before"] or match["after"]
+        return InputError(f"unknown system {name!r}", [f"give {machine}, and {count} as the number of GPUs"])
     return _unknown("system", name, _close_systems(name), "`traincast catalog` lists the systems")
 
 

@@ -799,7 +799,7 @@ FRAMEWORKS: Final = {
             # torchtune, LitGPT and Composer shard with FSDP, and have no pipeline either
             also_called=(
                 *("fsdp2", "fsdp1", "pytorch", "pytorch-fsdp", "torchtune", "litgpt", "composer"),
-                "llm-foundry",
+                *("llm-foundry", "lightning", "pytorch-lightning"),
             ),
             usual_zero=3,  # reshard_after_forward of fully_shard
             rules=(_no_pipeline("FSDP2 alone"), EQUAL_SHARDS),

@@ -1,6 +1,7 @@
 """Sentences about plans: what one is, how far it exceeds memory, what makes it fit, how two compare."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -74,8 +75,9 @@ def _parts(plan: Plan, tiers: Sequence[Tier]) -> Iterator[str]:
     large = f"fast domain of {sizes[node]:,}", f"fast domains of {sizes[node]:,}"
     domain, domains = large if outer is None else ("node", "nodes")
 
-    def where(axis: Axis, degree: int) -> str:
-        near = [int(members) for members in placement.group(axis).near[: node + 1]]
+    def where(degree: int, *axes: Axis) -> str:
+        groups = [placement.group(axis).near[: node + 1] for axis in axes]
+        near = [int(prod(members)) for members in zip(*groups, strict=True)]
         if node and near[0] == degree:
             return f"inside a domain of {tiers[0].name}"
         return f"inside a {domain}" if near[node] == degree else f"over {degree // near[node]} {domains}"
@@ -84,15 +86,16 @@ def _parts(plan: Plan, tiers: Sequence[Tier]) -> Iterator[str]:
         yield f"SUMMA tensor parallel on a grid of {plan.tp2} × {plan.tp}"
     elif plan.tp > 1:
         without = "" if plan.sp else " without sequence parallelism"
-        yield f"{plan.tp}-way tensor parallel {where('tp', plan.tp)}{without}"
+        yield f"{plan.tp}-way tensor parallel {where(plan.tp, 'tp')}{without}"
     if plan.cp > 1:
-        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {where('cp', plan.cp)}"
+        place = where(plan.cp, "cp", "ulysses")  # a group of those that pass keys, in each of those of heads
+        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {place}"
     if plan.pp > 1:
         chunks = f" of {count_of(plan.vp, 'chunk')}" if plan.vp > 1 else ""
         schedule = "" if plan.schedule == DEFAULTS["schedule"] else f" ({plan.schedule})"
         yield f"{plan.pp} pipeline stages{chunks}{schedule}"
     if plan.ep > 1:
-        yield f"{plan.ep}-way expert parallel {where('ep', plan.ep)}"
+        yield f"{plan.ep}-way expert parallel {where(plan.ep, 'ep')}"
     yield count_of(plan.dp, "replica")
     if (holders := plan.dp * plan.cp) > 1:
         within = f" within each of {plan.replicas} groups" if 1 < plan.replicas < holders else ""

@@ -51,7 +51,7 @@ def test_prefixes_of_ranks_and_progress_bars():
         ("NVIDIA A100-SXM4-80GB", "a100-sxm-80"),
         ("NVIDIA A100-SXM4-40GB", "a100-sxm-40"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80"),
         ("NVIDIA GH200 480GB", "gh200-96"), ("NVIDIA GH200 144GB HBM3e", "gh200-144"),
-        ("NVIDIA H100 NVL", None),  # neither memory nor rates of the H100 PCIe
+        ("NVIDIA H100 NVL", "h100-nvl-94"),
         ("NVIDIA GB200", "gb200-186"), ("NVIDIA B200", "b200-180"), ("NVIDIA H200", "h200-sxm-141"),
         ("AMD Instinct MI300X", "mi300x-192"),
         ("NVIDIA H100 80GB PCIe", "h100-pcie-80"), ("A100-PCIE-40GB", "a100-pcie-40"),

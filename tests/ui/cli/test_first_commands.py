@@ -4,6 +4,8 @@ They are those that a new user typed for the questions of a day. An answer is ex
 that is meant, or every plan, is too large.
 """
 
+import json
+
 import pytest
 
 ANSWERED = {  # command -> what its answer, or what is said beside it, has
@@ -25,6 +27,22 @@ ANSWERED = {  # command -> what its answer, or what is said beside it, has
     "plan nemotron-h-56b --system dgx-h100 --gpus 64": "on 64 GPUs of dgx-h100",
     "plan qwen2.5-vl-7b --system dgx-h100 --gpus 16": "image",
     "export llama-3-8b --system dgx-h100 --gpus 8 --to trl": "candidates fits in memory",
+    "export llama-3-8b --system h100 --gpus 8 --to nemo": "with Megatron-Bridge",
+    "plan llama-3-70b h100 --gpus 64": "on 64 GPUs of dgx-h100",
+    "scaling llama-3-8b --system h100 --gpus 8,64": "on dgx-h100, data parallel with ZeRO",
+    "plan llama-3-8b --system tpu-v5p --chips 64": "on 64 GPUs of tpu-v5p-pod",
+    "plan llama-3-8b --system b200 --gpus 8 --precision fp4": "nvfp4",
+    "plan llama-3-8b --system h100 --gpus 8 --lora-r 8 --lora-alpha 32 --lr 2e-4 --flash-attn": (
+        "--lora-alpha 32: changes neither time nor memory"
+    ),
+    "memory meta-llama/Llama-3.1-8B --system 3090 --qlora --seq 2048": "on 1 GPU of rtx-3090",
+    "plan bigscience/bloom --system a100 --gpus 384": "bloom-176b",
+    "plan gpt2-xl --system l4 --gpus 8": "on 8 GPUs of l4",
+    "estimate llama-70b --system H100x8 --tp 8 --pp 4 --dp 2": "on 64 GPUs of dgx-h100",
+    "catalog models": "qwen3-8b",
+    "catalog gpus": "h100-sxm-80",
+    "help plan": "Usage: traincast plan",
+    "version": "0.",
 }
 MAY_NOT_FIT = ("--lora", "--qlora", "--to trl")  # a 70B is not sharded by dp, the others have little memory
 
@@ -35,6 +53,14 @@ def test_a_first_command_is_answered(command, run):
     assert code in ((0, 1) if any(word in command for word in MAY_NOT_FIT) else (0,)), err
     assert ANSWERED[command] in " ".join((out + err).split())
     assert max(map(len, out.splitlines()), default=0) <= 80
+
+
+@pytest.mark.parametrize("kind", ["models", "systems", "accelerators", "stacks"])
+def test_the_catalogue_lists_one_kind(kind, run):
+    answers = [json.loads(run(f"catalog {name} --json").out) for name in (kind, "")]
+    key = kind if kind != "stacks" else "software_stacks"
+    assert answers[0][key] == answers[1][key]
+    assert all(not names for other, names in answers[0].items() if other not in (key, "version"))
 
 
 def test_a_first_command_that_is_not_there_yet_says_so(run):

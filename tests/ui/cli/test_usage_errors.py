@@ -24,8 +24,8 @@ WRONG = {
     "plan m --system s --gpus 8 --tp 8 --tp 4": ["--tp: given more than once"],
     "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
     "plan m --system s --gpus 8 --wibble 3": ["--wibble: unknown option"],
-    "plan m --system s --gpus 8 --lora-alpha 16 --gradient_accumulation_steps=2 --cost-centre x": [
-        "--lora-alpha: unknown option; write --train lora:r=N; the factor changes neither time nor memory",
+    "plan m --system s --gpus 8 --lora-dropout 0.1 --gradient_accumulation_steps=2 --cost-centre x": [
+        "--lora-dropout: unknown option; write --train lora:dropout",
         "--gradient_accumulation_steps: unknown option; write --global-batch N, of all micro-batches and "
         "replicas",
         "--cost-centre: unknown option",
@@ -55,6 +55,10 @@ WRONG = {
     "completion tcsh": ["SHELL = 'tcsh': must be one of bash, zsh, fish"],
     "pln": ["'pln': unknown command; did you mean plan?"],
     "wibble --json": ["'wibble': unknown command"],
+    "search m --system s": ["'search': unknown command; did you mean plan?"],
+    "models": ["'models': unknown command; did you mean catalog?"],
+    "llama-3-8b --system h100": ["'llama-3-8b': unknown command; did you mean plan llama-3-8b?"],
+    "plan m h100 --system s --gpus 8": ["'h100': not expected here"],
 }
 
 

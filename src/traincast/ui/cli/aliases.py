@@ -10,7 +10,8 @@ not matter.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, NamedTuple
+from itertools import takewhile
+from typing import Final, Literal, NamedTuple
 
 from cyclopts import Argument
 
@@ -34,6 +35,7 @@ SAME_VALUE: Final[Mapping[str, tuple[str, ...]]] = {
     "--gpus": (
         *("--num-gpus", "--n-gpus", "--ngpus", "--ngpu", "--gpu-count", "--number-of-gpus", "--total-gpus"),
         *("--world-size", "--num-devices", "--devices", "--num-processes", "--num-accelerators", "--ntasks"),
+        *("--chips", "--num-chips", "--tpus"),
     ),
     "--global-batch": (
         *("--global-batch-size", "--train-batch-size", "--global-train-batch-size", "--total-batch-size"),
@@ -113,6 +115,9 @@ SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "--no-gradient-checkpointing": ("--recompute=none", ""),
     "--no-recompute": ("--recompute=none", ""),
     "--sequence-parallel": ("--sp", "--no-sp"),
+    "--flash-attn": ("--attention=flash", ""),
+    "--use-flash-attn": ("--attention=flash", ""),
+    "--use-flash-attention": ("--attention=flash", ""),
     "--no-sequence-parallel": ("--no-sp", ""),
     "--explain": ("--why", ""),
     "--verbose": ("--why", ""),
@@ -124,7 +129,7 @@ OPTIMIZERS: Final = {  # of torch and bitsandbytes, as transformers 5.23 names t
     "adamw8bit": "adam-8bit",
 }  # fmt: skip
 VALUES: Final[Mapping[str, Mapping[str, str]]] = {
-    "--precision": {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+    "--precision": {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp4": "nvfp4"},
     "--optimizer": OPTIMIZERS,
     "--optimizer-kind": OPTIMIZERS,
     "--recompute": {"true": "full", "false": "none"},
@@ -145,6 +150,7 @@ VALUES: Final[Mapping[str, Mapping[str, str]]] = {
         "huggingface": "accelerate",
         "trainer": "accelerate",
         "llamafactory": "llama-factory",
+        "nemo": "megatron-bridge",
     },
     "--schedule": {"interleaved1f1b": "1f1b", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"},
     "--fsdp": {"full-shard": "3", "shard-grad-op": "2", "no-shard": "0"},  # transformers 5.23, FSDPOption
@@ -188,9 +194,6 @@ TELLING: Final[Mapping[str, str]] = {
     "--fp8-recipe": "--precision fp8, fp8-current, fp8-block or mxfp8",
     "--cpu-offload": "--offload optimizer, or optimizer+weights",
     "--fsdp-offload": "--offload optimizer+weights",
-    "--flash-attn": "--attention flash, the default",
-    "--use-flash-attn": "--attention flash, the default",
-    "--lora-alpha": "--train lora:r=N; the factor changes neither time nor memory",
     "--lora-target-modules": "--train lora:targets=q+v",
     "--target-modules": "--train lora:targets=q+v",
     "--lora-dropout": "--train lora:dropout",
@@ -199,9 +202,26 @@ TELLING: Final[Mapping[str, str]] = {
     "--train-samples": "--tokens N of the whole run",
     "--epochs": "--tokens N of the whole run",
     "--num-train-epochs": "--tokens N of the whole run",
+    "--days": "--tokens N; plan says how many days they take",
+    "--deadline": "--tokens N; plan says how many days they take",
+    "--budget": "--tokens N --cost; plan says what they cost",
+    "--grpo": "not modelled, as sampling takes most of its time; --train full is its training alone",
+    "--ppo": "not modelled, as sampling takes most of its time; --train full is its training alone",
     "--cost": "plan and estimate have it",
     "--mfu": "advise has it, as a measured MFU",
     "--measured-mfu": "advise has it, as --mfu",
+}
+# What changes neither time nor memory of a step, with the value that it takes.
+NO_EFFECT: Final = (
+    *("--lora-alpha", "--learning-rate", "--lr", "--min-lr", "--lr-scheduler-type", "--lr-decay-style"),
+    *("--warmup-steps", "--warmup-ratio", "--lr-warmup-iters", "--lr-warmup-fraction", "--weight-decay"),
+    *("--adam-beta1", "--adam-beta2", "--seed", "--clip-grad", "--max-grad-norm"),
+)
+COMMANDS: Final[Mapping[str, str]] = {  # as people call what a command does -> the command
+    **dict.fromkeys(("search", "optimize", "optimise", "recommend", "find", "best", "cost", "price"), "plan"),
+    **dict.fromkeys(("predict", "simulate", "forecast", "time"), "estimate"),
+    **dict.fromkeys(("mem", "vram"), "memory"),
+    **dict.fromkeys(("list", "ls", "models", "systems", "gpus", "hardware"), "catalog"),
 }
 HEARD: Final = "--batch-size is read as --global-batch, sequences of a step of all GPUs; --mbs is that of one"
 MAX_OF_NODE: Final = 16  # accelerators: a larger domain is a rack or a pod
@@ -245,9 +265,46 @@ def spelled_out(words: Sequence[str]) -> Spelled:
         If two of them contradict each other.
     """
     command = words[0] if words else ""
-    if command.startswith("-") or command not in app or not any(map(_is_alias, words)):
+    if command == "help":
+        return Spelled([*words[1:2], "--help"])
+    if command == "version" and len(words) == 1:
+        return Spelled(["--version"])
+    if command.startswith("-") or command not in app:
+        return Spelled(list(words))
+    words = _with_options(command, words)
+    if not any(map(_is_alias, words)):
         return Spelled(list(words))
     return _Reader(command, list(words)).read()
+
+
+def _with_options(command: str, words: Sequence[str]) -> list[str]:
+    """Return the words with a model and a machine that stand after the command as their options.
+
+    A model is one where the command takes nothing else there; a machine, after a model where none is given.
+    """
+    written, known = list(words), _known(command)
+    places = list(takewhile(lambda word: not word.startswith("-"), words[1:3]))
+    arguments: Iterable[Argument] = app[command].assemble_argument_collection()
+    takes_nothing = not any(argument.is_positional_only() for argument in arguments)
+    given = {name_of(word) for word in words if word.startswith("--")}
+    takes_system = "--system" in known and not given & {"--system", *SAME_VALUE["--system"]}
+    takes_system &= takes_nothing or MODEL in known
+    if len(places) == 2 and takes_system and is_called("system", places[1]):
+        written[2] = f"--system={places[1]}"
+    if places and takes_nothing and "--model" in known and not given & set(MODELS):
+        written[1] = f"--model={places[0]}"
+    return written
+
+
+def is_called(kind: Literal["model", "system"], word: str) -> bool:
+    """Return whether a word is the name of a model or system of the catalogue."""
+    from traincast.catalog.load import known_name
+
+    try:
+        known_name(kind, word)
+    except InputError:
+        return False
+    return True
 
 
 def _is_alias(word: str) -> bool:
@@ -257,7 +314,7 @@ def _is_alias(word: str) -> bool:
         | TRAINED.keys()
         | VALUES.keys()
         | WORDS.keys()
-        | {*NODES, *OF_NODE}
+        | {*NODES, *OF_NODE, *NO_EFFECT}
     )
 
 
@@ -326,6 +383,9 @@ class _Reader:
             return typed.words
         if name in SWITCHES and SWITCHES[name][0].partition("=")[0] in self.known:
             return self._switch(typed)
+        if name in NO_EFFECT and name not in self.known and typed.value is not None:
+            self.result.notes.append(f"{typed.word} {typed.value}: changes neither time nor memory")
+            return typed.words
         if name in self.known:  # with underscores
             return self._write(typed, name)
         option = next((option for option in OPTIONS_OF.get(name, ()) if option in self.known), None)

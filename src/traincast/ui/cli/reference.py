@@ -7,7 +7,8 @@ from traincast.ui.cli.app import Json, app, command, option
 from traincast.ui.cli.completion import names_of_entries, names_of_outputs, with_names
 from traincast.ui.cli.output import outlive_closed_pipes, print_json
 
-_NAME = "Name or file of the entry to show; without it, all names."
+_NAME = "Name or file of the entry to show, or models, systems, accelerators or stacks; all names without."
+_KINDS = {"stacks": "software_stacks", "gpus": "accelerators", "machines": "systems", "hardware": "systems"}
 _OUTPUT = "Command, or error for the object printed instead of an answer; without it, all names."
 
 
@@ -31,14 +32,16 @@ def catalog(
     from traincast.core.units import quantity
 
     tables = text.tables
-    if name is None:
-        names: dict[str, Any] = {"models": model_names(aliases=False), "systems": system_names()}
-        names |= {"accelerators": accelerator_names(), "software_stacks": stack_names()}
+    names: dict[str, Any] = {"models": model_names(aliases=False), "systems": system_names()}
+    names |= {"accelerators": accelerator_names(), "software_stacks": stack_names()}
+    kind = _KINDS.get(str(name).lower(), str(name).lower())
+    if name is None or kind in names:
+        names = names if name is None else {kind: names[kind]}
         if json:
             print_json(outputs.reference.CatalogOutput(**names))
             return
-        for kind, known in names.items():
-            title = tables.heading(kind.replace("_", " ").capitalize())
+        for listed, known in names.items():
+            title = tables.heading(listed.replace("_", " ").capitalize())
             tables.show((title,), tables.paragraphs(", ".join(known)))
         return
     rows = [

@@ -18,7 +18,7 @@ from cyclopts import (
 from cyclopts.exceptions import UnusedCliTokensError
 
 from traincast.core.errors import some_of
-from traincast.ui.cli.aliases import MODEL, TELLING, name_of
+from traincast.ui.cli.aliases import COMMANDS, MODEL, TELLING, is_called, name_of
 from traincast.ui.cli.app import app
 
 ALLOWED: Final = {int: "must be a whole number", float: "must be a number", bool: "takes no value"}
@@ -101,7 +101,7 @@ def _message(error: CycloptsError) -> str:
     """Return what is wrong, in words."""
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
-            return f"{word!r}: unknown command{_suggestion(word, list(app))}"
+            return f"{word!r}: unknown command{_meant(word)}"
         case UnknownOptionError(token=token):
             return f"{token.keyword or token.value}: unknown option"
         case MissingArgumentError(keyword=str(option)):
@@ -112,6 +112,15 @@ def _message(error: CycloptsError) -> str:
             name = token.keyword or (argument.name if argument else "")
             return f"{name} = {token.value!r}: {_allowed_values(error)}"
     return str(error).strip()
+
+
+def _meant(word: str) -> str:
+    """Return a suggestion for a word where a command is expected."""
+    if word in COMMANDS:
+        return f"; did you mean {COMMANDS[word]}?"
+    if is_called("model", word):
+        return f"; did you mean plan {word}?"
+    return _suggestion(word, list(app))
 
 
 def _option(word: str) -> str:
