@@ -834,7 +834,7 @@ LORA_OF_MLPERF = {
 
 def test_what_a_row_of_mlperf_leaves_open_is_not_supplied():
     """Neither degrees nor a precision of a benchmark's usual configurations."""
-    with pytest.raises(Unreadable, match="^tp is not known; precision not known$"):
+    with pytest.raises(Unreadable, match=r"^tp is not known; precision not known$"):
         read(changed("mlperf-007", **LORA_OF_MLPERF, gpu="b200", gpus="16"))
 
 

@@ -199,8 +199,11 @@ def recomputed(cells: Cells) -> dict[str, Any] | None:
 
 
 def policies() -> dict[str, dict[str, Any] | None]:
-    """Return what each policy of rematerialisation recomputes, by its name; None where the name does not say."""
-    return {name: {"recompute": kind} for name, kind in RECOMPUTED.items()} | patterns()["remat_policies"]
+    """Return what each policy of rematerialisation recomputes; None where the name does not say."""
+    of_maxtext: dict[str, dict[str, Any] | None] = {
+        name: {"recompute": kind} for name, kind in RECOMPUTED.items()
+    }
+    return {**of_maxtext, **patterns()["remat_policies"]}
 
 
 def _share(cells: Cells) -> dict[str, int]:
