@@ -256,3 +256,10 @@ def test_input_that_is_not_known_is_asked_for(tmp_path):
     degrees = "--tensor-model-parallel-size $TP"
     with pytest.raises(tc.InputError, match="--set TP="):
         read_script(tmp_path, f"read -r TP <<< $(nvidia-smi -L)\n{GPT} {degrees}")
+
+
+@pytest.mark.parametrize("python", ["python", "/opt/venv/bin/python3 -u"])
+def test_the_program_behind_srun_is_no_value_of_its_option(python, tmp_path):
+    gpt = GPT.partition("pretrain_gpt.py")[2]
+    text = f"srun --nodes 4 --ntasks-per-node 8 {python} pretrain_gpt.py {gpt}"
+    assert read_script(tmp_path, text).facts["gpus"] == 4 * 8

@@ -41,6 +41,7 @@ NO_SCRIPTS: Final = (".py", ".yaml", ".yml", ".json", ".toml")
 LAUNCHERS: Final = re.compile(  # modules that start another program
     r"(?:torch/distributed/(?:run|launch)|accelerate/commands/(?:launch|accelerate_cli)|deepspeed/launcher/\w+)\.py$"
 )
+STARTER: Final = re.compile(r"(?:.*/)?(?:python3?(?:\.\d+)?|torchrun|bash)")  # ends the options of a launcher
 MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 
 
@@ -178,7 +179,7 @@ def arguments(words: Sequence[str]) -> Settings:
         if match := re.match(r"--([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.DOTALL):
             name, taking = match[1].replace("-", "_"), match[2] is None
             settings[name] = True if match[2] is None else match[2]
-        elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")):
+        elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")) or STARTER.fullmatch(word):
             taking = False
         elif taking and word not in ("$@", "$*"):
             value: Any = settings[name]
