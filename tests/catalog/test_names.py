@@ -118,7 +118,6 @@ MODELS = {
     "llama-2-7b": "llama-7b lmsys/vicuna-7b-v1.5",
     "llama-3.1-405b": "llama-405b meta-llama/Llama-3.1-405B-Instruct",
     "mistral-small-24b": "mistralai/Magistral-Small-2506 mistralai/Devstral-Small-2505",
-    "mistral-7b-v0.3": "mistralai/Mistral-7B-Instruct-v0.3",
     "gpt2-xl": "openai-community/gpt2-xl gpt2_xl",
     "bloom-176b": "bloom bigscience/bloom BLOOM-176B",
     "falcon-40b": "tiiuae/falcon-40b-instruct",

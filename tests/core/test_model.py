@@ -98,7 +98,6 @@ TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "
         ("yi-34b", 34.38891725),
         ("deepseek-llm-7b", 6.910365696),
         ("deepseek-llm-67b", 67.42500147),
-        ("mistral-7b-v0.3", 7.248023552),
         ("codestral-22b", 22.24728269),
         ("phi-2", 2.77968384),
         ("phi-4-mini", 3.83602176),
