@@ -50,7 +50,6 @@ def cells(row_id: str, source: str, run: Run | str) -> dict[str, Any]:
         "system": run.system.name,
         "gpus": run.plan.gpus,
         **{name: getattr(run, name) for name in ("gbs", "step_seconds", "memory_bytes", "reported")},
-        "released": run.released or None,
         "unsaid": " ".join(run.unsaid) or None,
         "assumed": " ".join(run.assumed) or None,
         "skipped": None,

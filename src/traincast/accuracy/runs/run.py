@@ -168,12 +168,16 @@ class Run:
     memory_bytes: float | None = None  # of a rank
     reported: Reported = "device"  # kind of measured memory
     last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
-    released: str = ""  # year or month of the software, where the row states it
     unsaid: tuple[str, ...] = ()  # stacks that the row leaves open, as in `Assumptions`
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
     facts: Mapping[str, str] = field(
         default_factory=dict, hash=False
     )  # of its software, as the row states them
+
+    @property
+    def released(self) -> str:
+        """Year or month of its software; empty where the row does not state it."""
+        return self.facts.get("released", "")
 
 
 def bundled() -> list[tuple[str, Run | str]]:
@@ -193,7 +197,7 @@ def _bundled_run(row: Mapping[str, str]) -> Run:
     del run["gpus"]  # a product of the plan
     blocks = {part: kind(**fields[part]) for part, kind in MODEL_PARTS.items() if fields[part]}
     run["model"], run["plan"] = Model(**fields["model"], **blocks), Plan(**fields["plan"])
-    run["system"], run["released"] = system_of(run["system"]), str(run.get("released", ""))
+    run["system"] = system_of(run["system"])
     run |= {name: tuple(run.get(name, "").split()) for name in ("unsaid", "assumed")}
     return Run(**run)
 
@@ -311,7 +315,6 @@ def _run(cells: Cells) -> Run:
         id=cells.text("id"),
         source=cells.text("source"),
         stack=stack,
-        released=cells.text("released"),
         unsaid=left_open(cells, stack),
         model=model,
         system=system,
