@@ -18,8 +18,8 @@ import numpy as np
 from left_out import LATER
 from left_out_residuals import Residuals, generation_members, table
 from normalise import SOURCE as PUBLISHED
-from traincast.accuracy.runs.cells import Cells
-from traincast.accuracy.runs.run import Run, readable, release_of, software
+from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS
+from traincast.accuracy.runs.run import Run, readable, release_of
 from traincast.accuracy.runs.run import rows as table_rows
 from traincast.accuracy.validate import batches
 from traincast.catalog.load import load_accelerator
@@ -30,7 +30,7 @@ from traincast.step.uncertainty import Alternative, Asked, ErrorCase, Errors, So
 
 PRIOR: Final = 3.0  # of `SoftwareShares`; 1 to 10 have the same interval score within 1 %
 SPREADS: Final = np.arange(0.0, 0.31, 0.01).round(2)  # candidates
-BLANK: Final = ("stack", "notes", "source", "url", "released")  # and *_detail: columns that name software
+BLANK: Final = ("stack", "notes", "source", "url", *FACTS)  # and *_detail: columns that name software
 HELD: Final = 0.9  # share of runs that intervals are to hold
 
 
@@ -50,11 +50,9 @@ def releases() -> dict[str, tuple[str, ...]]:
     """Return the stacks of the timed runs of each framework and release that tables of runs state."""
     found, timed = defaultdict[str, set[str]](set), table()
     for path in (PUBLISHED, LATER):
-        for row in table_rows(path):
-            cells = Cells(row)
-            stack = software(cells)
-            if row["id"] in timed and cells.text("released"):
-                found[release_of(cells)].add(stack)
+        for _, run in readable(table_rows(path)):
+            if isinstance(run, Run) and run.id in timed and set(ALWAYS_GIVEN) <= run.facts.keys():
+                found[release_of(run.facts["framework"], run.released)].add(run.stack)
     return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
 

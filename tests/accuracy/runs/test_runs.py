@@ -898,7 +898,7 @@ def test_a_row_without_sizes_has_those_of_the_catalogue():
         "adam-bf16",
         "16-bit",
     )
-    for other in ("phi-2 lora", "GPT3-13B"):  # of another size than `gpt3`
+    for other in ("stablelm-3b lora", "GPT3-13B"):  # of another size than `gpt3`
         with pytest.raises(
             Unreadable, match=f"^model '{other}' is not in the catalogue.*; layers is not known"
         ):

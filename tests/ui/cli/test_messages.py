@@ -104,7 +104,7 @@ def test_a_message_of_a_search_names_the_command(run):
     ("command", "listed"),
     [
         ("plan 0 --system dgx-h100 --gpus 8", "traincast catalog"),
-        ("plan llama-3-8b --system 0 --gpus 8", "traincast catalog"),
+        ("plan llama-3-8b --system nowhere-at-all --gpus 8", "traincast catalog"),
         ("estimate llama-3-8b --system dgx-h100 --assumptions 0", "traincast catalog"),
         (
             "calibrate --system dgx-h100 --log torchtitan.log --given 'model=0 gpus=8' --output a.yaml",

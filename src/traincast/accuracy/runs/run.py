@@ -71,14 +71,14 @@ def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
     ):
         return ()
     found = cells.choices("software")
-    measured = errors().software.releases.get(release_of(cells), ())
+    measured = errors().software.releases.get(release_of(cells.text("framework"), cells.text("released")), ())
     found = tuple(name for name in found if name in measured or name == stack) if measured else found
     return found if len(found) > 1 else ()
 
 
-def release_of(cells: Cells) -> str:
-    """Return framework and release of a row, a space between them."""
-    return f"{cells.text('framework')} {cells.text('released')}"
+def release_of(framework: str, released: str) -> str:
+    """Return framework and release, a space between them."""
+    return f"{framework} {released}"
 
 
 def software(cells: Cells) -> str:
