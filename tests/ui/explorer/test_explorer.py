@@ -718,13 +718,23 @@ def test_a_worker_that_died_idle_is_replaced(is_seen, monkeypatch):
     [
         {"top": 3, "global_batch": 32, "gpus": 16, "model": "llama-3-8b", "locks": {}, "price": None},
         {"gpus": 1.6e1, "global_batch": 3.2e1, "top": 3.0},
-        {"system": "dgx-h100", "framework": "megatron", "strategy": "1d,ring,ulysses", "seq": 8192},
+        {"system": "dgx-h100", "strategy": "1d,ring,ulysses", "seq": 8192},
         {"strategy": ["1d", "ring", "ulysses"], "objective": "time", "figures": {}},
     ],
 )
 def test_spellings_of_a_question_share_an_answer(client, spelling):
     """The time that a search took tells one computed from one kept."""
     assert asked(client, "search", **SMALL | spelling) == asked(client, "search", **SMALL)
+
+
+def test_a_stated_framework_is_another_question_than_none(client):
+    """The plan is the same, its interval narrower: software that is not stated may be any."""
+    of_any, of_megatron = (
+        asked(client, "search", **SMALL | stated)["plans"][0] for stated in ({}, {"framework": "megatron"})
+    )
+    assert of_any["plan"] == of_megatron["plan"]
+    width, narrower = (plan["step_seconds_high"] / plan["step_seconds_low"] for plan in (of_any, of_megatron))
+    assert narrower < width
 
 
 def test_figures_with_a_unit_and_in_si_share_an_answer(client):

@@ -149,7 +149,11 @@ def normal_text(text: str) -> str:
     try:
         state = read_state(request)
         is_pasted = not isinstance(state.model, str)
-        return canonical_text((asdict(state) if is_pasted else check_state(state).normal) | beside)
+        if is_pasted:
+            return canonical_text(asdict(state) | beside)
+        # software that is not stated stays so: its interval is another one
+        unsaid = {name: None for name in ("framework", "assumptions") if getattr(state, name) is None}
+        return canonical_text(check_state(state).normal | unsaid | beside)
     except MemoryError:
         raise
     except Exception:
