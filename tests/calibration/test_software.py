@@ -43,6 +43,7 @@ def test_shares_of_a_run_leave_out_its_own_configuration(data):
     assert with_it.configurations[key][name] == without.configurations[key].get(name, 0) + 1
 
 
+@pytest.mark.nightly
 def test_90_percent_of_runs_lie_in_their_intervals_where_nothing_says_their_software():
     """All cells that do are blank; a constant band around the usual stack's times scores worse."""
     blank, moe = [], {}

@@ -61,14 +61,18 @@ def test_words_change_no_prediction(table):
         for row in given
     ]
 
+    def read_rows(table):
+        found = (run for _, run in readable(table))
+        return [run if isinstance(run, str) else replace(run, source="") for run in found]
+
     def predictions(runs):
         return [replace(item, parts={}) for item in validate(runs).predictions]
 
-    expected = predictions(given)
-    assert predictions(blank) == expected == predictions(other)
-    assert sum(item.skipped is None for item in expected) > 200
-    plain = [run if isinstance(run, str) else replace(run, source="") for _, run in readable(given)]
-    assert plain == [run if isinstance(run, str) else replace(run, source="") for _, run in readable(blank)]
+    assert read_rows(blank) == read_rows(given) == read_rows(other)  # a prediction follows from the run
+    few = slice(None, None, 10)
+    expected = predictions(given[few])
+    assert predictions(blank[few]) == expected == predictions(other[few])
+    assert sum(item.skipped is None for item in expected) > 15
 
 
 def test_patterns_read_names_and_units():
