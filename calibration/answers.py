@@ -56,7 +56,8 @@ Row = dict[str, str]  # of the file, by column
 
 def ask(command: str) -> Row:
     """Return the answer to a command line; `refused` holds the message where it has none."""
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with TemporaryDirectory() as folder:  # for files that the command writes
         for name in READ:
             Path(folder, name).symlink_to(ROOT / name)
@@ -123,7 +124,8 @@ def changes(before: Row, now: Row) -> dict[str, str]:
     """Return what differs by more than `MAX_CHANGE` between two answers to a question, in words by column."""
     found = {}
     for name in FIGURES:
-        old, new = before[name], now[name]
+        old = before[name]
+        new = now[name]
         if not old or not new:
             same = old == new
         elif name == "fits_probability":
@@ -161,8 +163,10 @@ def has_reason(question: str, row: Row, reasons: Mapping[tuple[str, float], str]
 
 def main() -> int:
     """Ask every question, and write the answers that are as before or have a reason."""
-    before, reasons = read(), explained()
-    rows, unexplained = [], []
+    before = read()
+    reasons = explained()
+    rows = []
+    unexplained = []
     for number, row in enumerate(before, 1):
         if sys.stderr.isatty():
             print(f"\r{number} of {len(before)}: {row['question']:<30}", end="", file=sys.stderr, flush=True)

@@ -48,7 +48,8 @@ def asked(run: Run, of: Mapping[str, str]) -> Asked:
 @cache
 def releases() -> dict[str, tuple[str, ...]]:
     """Return the stacks of the timed runs of each framework and release that tables of runs state."""
-    found, timed = defaultdict[str, set[str]](set), table()
+    found = defaultdict[str, set[str]](set)
+    timed = table()
     for path in (PUBLISHED, LATER):
         for _, run in readable(table_rows(path)):
             if isinstance(run, Run) and run.id in timed and set(ALWAYS_GIVEN) <= run.facts.keys():
@@ -102,7 +103,9 @@ def blank_runs() -> dict[str, Run]:
 
 def unsaid(data: Residuals) -> Unsaid:
     """Predict all timed runs with every software that they may have run, as if nothing said which it is."""
-    blank, of, everything = blank_runs(), generations(), shares(data)
+    blank = blank_runs()
+    of = generations()
+    everything = shares(data)
     timed = [int(i) for i in np.flatnonzero(data.weights > 0) if data.runs[i].id in blank]
     runs = [blank[data.runs[i].id] for i in timed]
     allowed = {i: _without(everything, data, i, run, of) for i, run in zip(timed, runs, strict=True)}
@@ -128,7 +131,8 @@ def _without(
     everything: SoftwareShares, data: Residuals, run: int, blank: Run, of: Mapping[str, str]
 ) -> dict[str, float]:
     """Return the shares of the software of a `blank` run, its own group left out of them."""
-    key, name = asked(data.runs[run], of), fitted_stack(data.runs[run].stack)
+    key = asked(data.runs[run], of)
+    name = fitted_stack(data.runs[run].stack)
     counts = {place: dict(by_stack) for place, by_stack in everything.configurations.items()}
     counts[key][name] -= 1.0
     return {

@@ -435,7 +435,7 @@ def test_frozen_weights_of_no_stated_precision_are_bf16(kind, precision, tmp_pat
         ("NousResearch/Llama-3.2-1B", "llama-3.2-1b"),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama-3-70b"),
         ("unsloth/Meta-Llama-3.1-8B-bnb-4bit", "llama-3-8b"),
-        ("/tmp/Llama-2-7b-chat-hf/", "llama-2-7b"),
+        ("/models/Llama-2-7b-chat-hf/", "llama-2-7b"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
         ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"),

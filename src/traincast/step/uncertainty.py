@@ -11,7 +11,6 @@ Two plans of one model on one machine share most of their error. The error of th
 components in which they differ, and the error of the single plans, which is correlated for similar plans.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -96,7 +95,9 @@ def cell_name(stack: str, host: str, pipelined: bool, across: bool) -> str:
 
 def host_of(accelerator: str) -> str:
     """Return what issues an accelerator's work: Grace, the host of a TPU, or x86."""
-    return "Grace" if re.match("G[BH]", accelerator) else "TPU" if accelerator[:3] == "TPU" else "x86"
+    if accelerator.startswith(("GB", "GH")):
+        return "Grace"
+    return "TPU" if accelerator.startswith("TPU") else "x86"
 
 
 @dataclass(frozen=True)
@@ -493,7 +494,8 @@ def widths(
 
 def outside_measured_range(case: ErrorCase) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
-    known, distances = errors(), case.distances(errors())
+    known = errors()
+    distances = case.distances(known)
     respects = list(_respects(case).values())
     is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
     if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):

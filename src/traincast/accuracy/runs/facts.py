@@ -5,7 +5,8 @@ the framework's default. docs/validation.md has this table.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.accuracy.runs.cells import Cells
@@ -104,29 +105,33 @@ ALWAYS_GIVEN: Final = ("framework", "released")  # where facts are blind
 
 def framework_called(text: str) -> str | None:
     """Return the framework of a name, whatever its case and hyphens; None if it is none."""
-    plain = re.sub(r"[-_ ]", "", text.lower())
-    names = {re.sub(r"[-_ ]", "", name.lower()): name for name in FRAMEWORKS}
-    return names.get(plain) or SPELLINGS.get(plain)
+    names = {_letters(name): name for name in FRAMEWORKS} | SPELLINGS
+    return names.get(_letters(text))
 
 
-def read_facts(cells: Cells, policies: frozenset[str]) -> dict[str, str]:
+def _letters(name: str) -> str:
+    """Return a name in lower case without hyphens, underscores and spaces."""
+    return re.sub(r"[-_ ]", "", name.lower())
+
+
+def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
     """Return the facts that a row states, and write them to its cells in their own spelling.
 
     `policies` are the names that `remat` may have. A value that is not allowed is noted with what is.
     """
+    if not cells.text("framework"):
+        cells.row["framework"] = framework_called(cells.text("stack")) or ""
+    remat = replace(FACTS["remat"], allowed=tuple(sorted(policies)), pattern="", form="")
     stated = {}
-    for name, fact in FACTS.items():
+    for name, fact in (FACTS | {"remat": remat}).items():
         text = cells.text(name)
-        if name == "framework" and not text:
-            text = framework_called(cells.text("stack")) or ""
-        value = framework_called(text) or fact.read(text) if name == "framework" else fact.read(text)
-        if name == "remat" and text:
-            value, allowed = (text.lower() if text.lower() in policies else None), ", ".join(sorted(policies))
-        else:
-            allowed = fact.values
-        if text and value is None:
-            one_of = "" if fact.form and name != "remat" else "one of "
-            cells.refuse(f"{name} = {text!r}: must be {one_of}{allowed}")
-        elif text and value:
-            stated[name] = cells.row[name] = value
+        if not text:
+            continue
+        value = framework_called(text) if name == "framework" else fact.read(text)
+        if value is None:
+            one_of = "" if fact.form else "one of "
+            cells.refuse(f"{name} = {text!r}: must be {one_of}{fact.values}")
+            continue
+        stated[name] = value
+        cells.row[name] = value
     return stated

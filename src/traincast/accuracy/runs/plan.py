@@ -8,8 +8,9 @@ with a tolerance.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from math import inf
 from typing import Any, Final
 
@@ -198,7 +199,8 @@ def recomputed(cells: Cells) -> dict[str, Any] | None:
     return {"recompute": "none"}
 
 
-def policies() -> dict[str, dict[str, Any] | None]:
+@cache
+def policies() -> Mapping[str, dict[str, Any] | None]:
     """Return what each policy of rematerialisation recomputes, by name; None where the name does not say."""
     known: dict[str, dict[str, Any] | None] = {name: {"recompute": kind} for name, kind in RECOMPUTED.items()}
     return known | dict(patterns()["remat_policies"])

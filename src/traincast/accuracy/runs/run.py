@@ -292,7 +292,7 @@ def _run(cells: Cells) -> Run:
     separate_model_file(cells)
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
-    facts = read_facts(cells, frozenset(policies()))
+    facts = read_facts(cells, policies())
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     cells.row[SOFTWARE] = stack
     arguments = plan(cells, sizes)
