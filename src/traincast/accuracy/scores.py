@@ -76,6 +76,7 @@ class Subject:
     framework: str = ""
     accelerator: str = ""
     filled: bool = False  # whether micro-batch or recomputation was chosen so that the plan fits
+    assumed_out: bool = False  # whether it is taken to have run out of memory, having no measurement
 
 
 class ErrorSummary(Result):

@@ -185,6 +185,11 @@ class Report(Result, repr=False):
         return verdicts_of([self])
 
     @property
+    def assumed_out(self) -> int:
+        """Rows that are taken to have run out of memory, having neither a speed nor memory."""
+        return sum(subject.assumed_out for subject in self.subjects.values())
+
+    @property
     def skipped(self) -> Annotated[dict[str, int], KEY]:
         """Rows that are not predicted, by reason."""
         return dict(reasons(self.predictions).most_common())
@@ -281,6 +286,7 @@ def _subject(run: Run) -> Subject:
         framework=run.facts.get("framework", "not stated"),
         accelerator=run.system.accelerator.name,
         filled=not FILLED_COLUMNS.isdisjoint(run.assumed),
+        assumed_out="outcome" in run.assumed,
     )
 
 
