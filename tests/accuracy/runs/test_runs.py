@@ -204,7 +204,9 @@ def test_what_stands_behind_a_framework_fills_cells_that_are_empty():
 
 def test_the_trainer_in_pure_bf16_has_all_states_in_16_bits():
     """PyTorch makes gradients and the moments of AdamW of the type of the weights: 8 bytes of a weight."""
-    run = read(changed("titan-002", framework="Hugging Face Trainer", precision="bf16-pure", cp="1"))
+    open_cells = dict.fromkeys(("grad_dtype", "optimizer_kind", "memory_kind"), "")
+    row = changed("titan-002", framework="Hugging Face Trainer", precision="bf16-pure", **open_cells)
+    run = read(row)
     assert (run.plan.grad_dtype, run.plan.optimizer_kind) == ("16-bit", "adam-bf16")
     assert run.reported == "allocated"
 
