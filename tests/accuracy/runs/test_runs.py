@@ -211,6 +211,64 @@ def test_the_trainer_in_pure_bf16_has_all_states_in_16_bits():
     assert run.reported == "allocated"
 
 
+# the sizes of Google's BERT-large, cased, and T5-base in Megatron-LM (examples/t5/train_t5_220m_distributed.sh)
+BERT_LARGE = {"layers": "24", "hidden": "1024", "heads": "16", "kv_heads": "16", "ffn": "4096", "seq": "512"}
+T5_BASE = {"layers": "12", "hidden": "768", "heads": "12", "kv_heads": "12", "ffn": "3072", "seq": "128"}
+SMALL = {"gpus": "8", "tp": "1", "pp": "1", "vp": "1", "dp": "8", "mbs": "4", "gbs": "128", "params_b": ""}
+
+
+def test_bert_is_an_encoder_with_a_head_of_its_own():
+    """333,579,264 parameters in Hugging Face's bert-large-cased, which has no head of its own."""
+    run = read(changed("korth-008", **SMALL, **BERT_LARGE, model="BERT-large", vocab="28996"))
+    assert not run.model.causal
+    assert run.model.parameters == pytest.approx(333_579_264, rel=0.001)
+
+
+def test_an_encoder_decoder_states_both_its_parts():
+    """220M parameters in Megatron-LM's example, whose vocabulary is BERT's and 100 sentinels."""
+    encoder = {"encoder_layers": "12", "encoder_seq": "512"}
+    run = read(changed("korth-008", **SMALL, **T5_BASE, **encoder, model="t5_base", vocab="29096"))
+    assert (run.model.layers, run.model.encoder.layers) == (24, 12)
+    assert (run.model.seq, run.model.encoder.seq) == (128, 512)
+    assert run.model.parameters == pytest.approx(220e6, rel=0.02)
+
+
+OF_MEMORY = {**SMALL, "gpus": "", "dp": "", "memory_gb_published": "20", "memory_kind": "allocated"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "gpus"),
+    [
+        ({}, 8),  # a node
+        ({"gpus_per_node": "4"}, 4),
+        ({"zero": "1"}, 8),
+        ({"dp": "16"}, 16),
+        ({"tp": "8", "pp": "8"}, 64),  # what its ranks need
+    ],
+)
+def test_memory_of_a_rank_is_read_without_the_number_of_gpus(cells, gpus):
+    run = read(changed("korth-008", **{"zero": "0"} | OF_MEMORY | cells))
+    assert run.plan.gpus == gpus
+    assert run.step_seconds is None
+    assert "gpus" in run.assumed
+
+
+def test_gpus_that_the_optimizer_is_sharded_over_are_not_guessed():
+    with pytest.raises(Unreadable, match="^gpus is not known, over which the optimizer is sharded$"):
+        read(changed("korth-008", **OF_MEMORY | {"tp": "8", "pp": "8", "zero": "1"}))
+    with pytest.raises(Unreadable, match="^gpus is not known$"):
+        read(changed("korth-008", **OF_MEMORY | {"memory_gb_published": ""}))
+
+
+def test_memory_of_megatron_is_read_without_the_accelerator():
+    open_cells = SMALL | {"gpu": "", "interconnect": "", "memory_gb_published": "20"}
+    run = read(changed("korth-008", **open_cells, framework="Megatron-Core"))
+    assert run.system.name == "dgx-a100"
+    assert run.step_seconds is None
+    with pytest.raises(Unreadable, match="accelerator is not known"):
+        read(changed("korth-008", **SMALL, gpu=""))
+
+
 @pytest.mark.parametrize("released", ["May 2024", "2024-13", "24.05"])
 def test_a_release_is_a_date(released):
     with pytest.raises(Unreadable, match=f"released = '{released}': must be a year or a month"):
@@ -746,8 +804,9 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
             {"trained": "last layers"},
             "trained = 'last layers': write all, or lora or qlora as --train takes them",
         ),
-        ({"model": "flan-T5-XL"}, "is an encoder-decoder: only decoders are modelled"),
-        ({"model": "BERT-340M"}, "is an encoder: a table's rows are read as decoders"),
+        ({"model": "flan-T5-XL"}, "is an encoder-decoder: encoder_layers and encoder_seq are not known"),
+        ({"model": "whisper-large"}, "reads sound: only text is read from tables"),
+        ({"model": "ALBERT"}, "is an encoder other than BERT, whose parts a table's rows do not state"),
         ({"model": "FLUX.1-schnell"}, "is a diffusion model: only those of the catalogue are read"),
         (
             {"model": "Wan 14B (DiT), video diffusion"},

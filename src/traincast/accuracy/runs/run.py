@@ -53,6 +53,7 @@ MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 LIMITED: Final = "stated"  # `power_limit` of such a row
+UNKNOWN_MACHINE: Final = frozenset({"gpus", "gpu"})  # columns without which memory alone is judged
 LAST_RANK: Final = ("", "fullest", "last")  # whose memory it is: `memory_rank`
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
@@ -110,6 +111,8 @@ def machine(cells: Cells) -> System | None:
         except InputError as error:
             cells.problem(" ".join(str(error).split()))
             return None
+    if not cells.text("gpu") and cells.text("memory_gb_published"):
+        cells.row["gpu"] = cells.choose("gpu") or ""
     name, network = cells.text("gpu").lower(), cells.text("interconnect")
     gpu = accelerator_called(name)
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
@@ -309,6 +312,8 @@ def _run(cells: Cells) -> Run:
     assert system is not None  # else there was a problem
     model = Model(**sizes)
     measured = step_seconds(cells, model, system, PRECISIONS[arguments["precision"]], gbs)
+    if not UNKNOWN_MACHINE.isdisjoint(cells.assumed):
+        measured = None
     if measured is None and memory is None and not cells.text("outcome") and ended == "ran":
         cells.problem("no step time")
     cells.done()
