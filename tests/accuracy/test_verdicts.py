@@ -11,8 +11,8 @@ from traincast.accuracy.validate import validate, verdicts_of
 from traincast.accuracy.verdicts import MIN_ROWS_OF_BIN, Judged, reliability_bins, sharpest, verdict_errors
 from traincast.ui.cli.main import main
 
-# Mistral 7B on A100s of 80 GB in pure bf16: weights, gradients and two moments alone take 4 x 7.24e9 x 2 bytes,
-# 54 GiB, on one of them; on eight with everything sharded 7 GiB
+# Mistral 7B on A100s of 80 GB in pure bf16: weights, gradients and two moments alone take 4 x 7.24e9 x 2
+# bytes, 54 GiB, on one of them; on eight with everything sharded 7 GiB
 MISTRAL = {
     "id": "own-1",
     "model": "mistral-7b",

@@ -211,7 +211,7 @@ def test_the_trainer_in_pure_bf16_has_all_states_in_16_bits():
     assert run.reported == "allocated"
 
 
-# the sizes of Google's BERT-large, cased, and T5-base in Megatron-LM (examples/t5/train_t5_220m_distributed.sh)
+# BERT-large, cased, and T5 in Megatron-LM (examples/t5/train_t5_220m_distributed.sh)
 BERT_LARGE = {"layers": "24", "hidden": "1024", "heads": "16", "kv_heads": "16", "ffn": "4096", "seq": "512"}
 T5_BASE = {"layers": "12", "hidden": "768", "heads": "12", "kv_heads": "12", "ffn": "3072", "seq": "128"}
 SMALL = {"gpus": "8", "tp": "1", "pp": "1", "vp": "1", "dp": "8", "mbs": "4", "gbs": "128", "params_b": ""}
@@ -254,9 +254,9 @@ def test_memory_of_a_rank_is_read_without_the_number_of_gpus(cells, gpus):
 
 
 def test_gpus_that_the_optimizer_is_sharded_over_are_not_guessed():
-    with pytest.raises(Unreadable, match="^gpus is not known, over which the optimizer is sharded$"):
+    with pytest.raises(Unreadable, match=r"^gpus is not known, over which the optimizer is sharded$"):
         read(changed("korth-008", **OF_MEMORY | {"tp": "8", "pp": "8", "zero": "1"}))
-    with pytest.raises(Unreadable, match="^gpus is not known$"):
+    with pytest.raises(Unreadable, match=r"^gpus is not known$"):
         read(changed("korth-008", **OF_MEMORY | {"memory_gb_published": ""}))
 
 

@@ -314,7 +314,8 @@ def _run(cells: Cells) -> Run:
     measured = step_seconds(cells, model, system, PRECISIONS[arguments["precision"]], gbs)
     if not UNKNOWN_MACHINE.isdisjoint(cells.assumed):
         measured = None
-    if measured is None and memory is None and not cells.text("outcome") and ended == "ran":
+    is_unmeasured = measured is None and memory is None
+    if is_unmeasured and ended == "ran" and not cells.text("outcome") and not cells.problems:
         cells.problem("no step time")
     cells.done()
     return Run(
