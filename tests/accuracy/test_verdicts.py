@@ -105,7 +105,7 @@ def test_a_row_without_a_measurement_ran_out_of_memory():
     total = report.fits.total
     assert (total.rows, total.ran, total.out_of_memory) == (3, 1, 2)
     assert (total.ran_called_no, total.out_of_memory_called_fits, total.certain_and_wrong) == (0, 1, 1)
-    assert list(report.fits.by_framework) == ["Hugging Face Trainer"]
+    assert list(report.fits.by_framework) == ["Transformers"]
     assert list(report.fits.by_accelerator) == ["A100 SXM4 80 GB"]
     assert report.assumed_out == 2
     assert report.summaries[0].n == 1  # a verdict is no error of the step time

@@ -199,7 +199,7 @@ def test_facts_of_software_decide_its_stack(cells, software):
 def test_what_stands_behind_a_framework_fills_cells_that_are_empty():
     cells = Cells({"stack": "transformers, eager", "loss": "fused"})
     stated = read_facts(cells, frozenset())
-    assert stated == {"framework": "Hugging Face Trainer", "compiled": "false", "loss": "fused"}
+    assert stated == {"framework": "Transformers", "compiled": "false", "loss": "fused"}
 
 
 def test_the_trainer_in_pure_bf16_has_all_states_in_16_bits():
