@@ -19,6 +19,9 @@ FRAMEWORKS: Final = (
 SPELLINGS: Final = {  # of names of frameworks, in lower case without - and _ and spaces
     "nemoautomodel": "AutoModel", "llmfoundry": "Composer", "megatronlmzerobubble": "zero-bubble",
     "paxml": "Pax", "composerfsdp": "Composer", "huggingface": "Transformers",
+    "huggingfacetrainer": "Transformers", "trainer": "Transformers", "hf": "Transformers",
+    "hftrainer": "Transformers", "accelerate": "Transformers", "peft": "Transformers", "trl": "Transformers",
+    "axolotl": "Transformers", "llamafactory": "Transformers",
 }  # fmt: skip
 
 

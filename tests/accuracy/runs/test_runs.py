@@ -181,7 +181,16 @@ def test_frameworks_are_named_in_either_column(name):
         # and those that change no constant make no other software
         ({"framework": "Megatron-Core", "overlap": "none", "loss": "fused"}, "megatron-core-plain"),
         ({"framework": "Megatron-Core", "dispatcher": "hybridep", "experts": "8"}, "megatron-core-deepep"),
+        ({"framework": "Hugging Face Trainer"}, "huggingface-eager"),
+        ({"framework": "TRL", "loss": "chunked"}, "huggingface-fused-loss"),
+        ({"framework": "", "stack": "Hugging Face Trainer, eager"}, "huggingface-eager"),
+        (
+            {"framework": "", "stack": "Hugging Face Trainer, fused cross-entropy and norms"},
+            "huggingface-fused-loss",
+        ),
+        ({"framework": "", "stack": "torchtitan, eager, of my own"}, "torchtitan-eager"),
         ({"framework": "", "stack": "a loop of my own"}, CALIBRATED),
+        ({"framework": "", "stack": "a loop of my own, eager"}, CALIBRATED),
     ],
 )
 def test_facts_of_software_decide_its_stack(cells, software):
@@ -190,6 +199,79 @@ def test_facts_of_software_decide_its_stack(cells, software):
     read_facts(row, frozenset())
     kinds = {kind for kind in ("experts", "mamba2", "Grace", "adapters", "diffusion") if row.text(kind)}
     assert software_of(row, kinds) == software
+
+
+def test_what_stands_behind_a_framework_fills_cells_that_are_empty():
+    cells = Cells({"stack": "transformers, eager", "loss": "fused"})
+    stated = read_facts(cells, frozenset())
+    assert stated == {"framework": "Transformers", "compiled": "false", "loss": "fused"}
+
+
+def test_the_trainer_in_pure_bf16_has_all_states_in_16_bits():
+    """PyTorch makes gradients and the moments of AdamW of the type of the weights: 8 bytes of a weight."""
+    open_cells = dict.fromkeys(("grad_dtype", "optimizer_kind", "memory_kind"), "")
+    row = changed("titan-002", framework="Hugging Face Trainer", precision="bf16-pure", **open_cells)
+    run = read(row)
+    assert (run.plan.grad_dtype, run.plan.optimizer_kind) == ("16-bit", "adam-bf16")
+    assert run.reported == "allocated"
+
+
+# BERT-large, cased, and T5 in Megatron-LM (examples/t5/train_t5_220m_distributed.sh)
+BERT_LARGE = {"layers": "24", "hidden": "1024", "heads": "16", "kv_heads": "16", "ffn": "4096", "seq": "512"}
+T5_BASE = {"layers": "12", "hidden": "768", "heads": "12", "kv_heads": "12", "ffn": "3072", "seq": "128"}
+SMALL = {"gpus": "8", "tp": "1", "pp": "1", "vp": "1", "dp": "8", "mbs": "4", "gbs": "128", "params_b": ""}
+
+
+def test_bert_is_an_encoder_with_a_head_of_its_own():
+    """333,579,264 parameters in Hugging Face's bert-large-cased, which has no head of its own."""
+    run = read(changed("korth-008", **SMALL, **BERT_LARGE, model="BERT-large", vocab="28996"))
+    assert not run.model.causal
+    assert run.model.parameters == pytest.approx(333_579_264, rel=0.001)
+
+
+def test_an_encoder_decoder_states_both_its_parts():
+    """220M parameters in Megatron-LM's example, whose vocabulary is BERT's and 100 sentinels."""
+    encoder = {"encoder_layers": "12", "encoder_seq": "512"}
+    run = read(changed("korth-008", **SMALL, **T5_BASE, **encoder, model="t5_base", vocab="29096"))
+    assert (run.model.layers, run.model.encoder.layers) == (24, 12)
+    assert (run.model.seq, run.model.encoder.seq) == (128, 512)
+    assert run.model.parameters == pytest.approx(220e6, rel=0.02)
+
+
+OF_MEMORY = {**SMALL, "gpus": "", "dp": "", "memory_gb_published": "20", "memory_kind": "allocated"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "gpus"),
+    [
+        ({}, 8),  # a node
+        ({"gpus_per_node": "4"}, 4),
+        ({"zero": "1"}, 8),
+        ({"dp": "16"}, 16),
+        ({"tp": "8", "pp": "8"}, 64),  # what its ranks need
+    ],
+)
+def test_memory_of_a_rank_is_read_without_the_number_of_gpus(cells, gpus):
+    run = read(changed("korth-008", **{"zero": "0"} | OF_MEMORY | cells))
+    assert run.plan.gpus == gpus
+    assert run.step_seconds is None
+    assert "gpus" in run.assumed
+
+
+def test_gpus_that_the_optimizer_is_sharded_over_are_not_guessed():
+    with pytest.raises(Unreadable, match=r"^gpus is not known, over which the optimizer is sharded$"):
+        read(changed("korth-008", **OF_MEMORY | {"tp": "8", "pp": "8", "zero": "1"}))
+    with pytest.raises(Unreadable, match=r"^gpus is not known$"):
+        read(changed("korth-008", **OF_MEMORY | {"memory_gb_published": ""}))
+
+
+def test_memory_of_megatron_is_read_without_the_accelerator():
+    open_cells = SMALL | {"gpu": "", "interconnect": "", "memory_gb_published": "20"}
+    run = read(changed("korth-008", **open_cells, framework="Megatron-Core"))
+    assert run.system.name == "dgx-a100"
+    assert run.step_seconds is None
+    with pytest.raises(Unreadable, match="accelerator is not known"):
+        read(changed("korth-008", **SMALL, gpu=""))
 
 
 @pytest.mark.parametrize("released", ["May 2024", "2024-13", "24.05"])
@@ -668,7 +750,8 @@ def test_how_memory_was_measured(row_id, cells, kind):
         ({"precision": "int1"}, "precision = 'int1': must be one of fp32"),
         ({"zero": "9"}, "zero = '9'"),
         (
-            {"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": ""},
+            {"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": "0.4"}
+            | {"flops_convention": "not stated", "attention_flops": ""},
             "no step time",
         ),
         ({"heads": "0"}, "^heads = 0: must be at least 1$"),
@@ -728,8 +811,9 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
             {"trained": "last layers"},
             "trained = 'last layers': write all, or lora or qlora as --train takes them",
         ),
-        ({"model": "flan-T5-XL"}, "is an encoder-decoder: only decoders are modelled"),
-        ({"model": "BERT-340M"}, "is an encoder: a table's rows are read as decoders"),
+        ({"model": "flan-T5-XL"}, "is an encoder-decoder: encoder_layers and encoder_seq are not known"),
+        ({"model": "whisper-large"}, "reads sound: only text is read from tables"),
+        ({"model": "ALBERT"}, "is an encoder other than BERT, whose parts a table's rows do not state"),
         ({"model": "FLUX.1-schnell"}, "is a diffusion model: only those of the catalogue are read"),
         (
             {"model": "Wan 14B (DiT), video diffusion"},

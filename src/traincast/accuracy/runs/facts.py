@@ -6,11 +6,19 @@ the framework's default.
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Final
 
 from traincast.accuracy.runs.cells import Cells
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS, Fact, framework_called
 
 __all__ = ["ALWAYS_GIVEN", "FACTS", "FRAMEWORKS", "Fact", "framework_called", "read_facts"]
+
+QUALITIES: Final = {  # behind a framework in the column `stack`, after a comma -> the facts that they state
+    "eager": {"compiled": "false", "loss": "whole"},  # PyTorch's own operations, neither compiled nor fused
+    "compiled": {"compiled": "true"},
+    "fused cross-entropy": {"loss": "fused"},
+    "fused cross-entropy and norms": {"loss": "fused"},
+}
 
 
 def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
@@ -19,7 +27,7 @@ def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
     `policies` are the names that `remat` may have. A value that is not allowed is noted with what is.
     """
     if not cells.text("framework"):
-        cells.row["framework"] = framework_called(cells.text("stack")) or ""
+        _read_stack(cells)
     remat = replace(FACTS["remat"], allowed=tuple(sorted(policies)), pattern="", form="")
     stated = {}
     for name, fact in (FACTS | {"remat": remat}).items():
@@ -34,3 +42,14 @@ def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
         stated[name] = value
         cells.row[name] = value
     return stated
+
+
+def _read_stack(cells: Cells) -> None:
+    """Write the framework that the column `stack` names to its own cell, and facts behind it to theirs."""
+    name, *qualities = [part.strip() for part in cells.text("stack").split(",")]
+    cells.row["framework"] = framework_called(name) or ""
+    if not cells.row["framework"]:
+        return
+    for quality in qualities:
+        for fact, value in QUALITIES.get(quality.lower(), {}).items():
+            cells.row[fact] = cells.text(fact) or value

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 from traincast.accuracy.runs.cells import (
     FACT,
@@ -69,12 +69,14 @@ OTHER_NAMES: Final = {  # of columns: as arguments of Megatron-LM, and as tables
     **{"num_gpus": "gpus", "world_size": "gpus", "data_parallel_size": "dp", "step_time": "step_seconds"},
 }
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
-MEASURED: Final = (*RATES, "memory_gb_published")
+MEASURED: Final = (*RATES, "memory_gb_published", "outcome")
+Outcome = Literal["ran", "out-of-memory"]
 MIN_STEP_SECONDS: Final = 1e-6  # below a kernel launch it is another unit or a mistake [s]
 MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 LIMITED: Final = "stated"  # `power_limit` of such a row
+UNKNOWN_MACHINE: Final = frozenset({"gpus", "gpu"})  # columns without which memory alone is judged
 LAST_RANK: Final = ("", "fullest", "last")  # whose memory it is: `memory_rank`
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
 RECIPE_FACTS: Final = (
@@ -212,6 +214,8 @@ def machine(cells: Cells) -> System | None:
         except InputError as error:
             cells.problem(" ".join(str(error).split()))
             return None
+    if not cells.text("gpu") and cells.text("memory_gb_published"):
+        cells.row["gpu"] = cells.choose("gpu") or ""
     name, network = cells.text("gpu").lower(), cells.text("interconnect")
     gpu = accelerator_called(name)
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
@@ -271,6 +275,7 @@ class Run:
     memory_bytes: float | None = None  # of a rank
     reported: Reported = "device"  # kind of measured memory
     last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
+    outcome: Outcome = "ran"  # or why there is neither a step time nor memory
     unsaid: tuple[str, ...] = ()  # stacks that the row leaves open, as in `Assumptions`
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
     facts: Mapping[str, str] = field(
@@ -408,13 +413,15 @@ def _run(cells: Cells) -> Run:
         cells.measured(name)
     if (measured_memory := cells.measured("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
         cells.refuse(f"memory_gb_published = {cells.text('memory_gb_published')}: no rank has so much")
-    if memory is None and not any(cells.number(name) for name in RATES):
-        cells.problem("no step time")
+    ended = outcome(cells)
     cells.done()
     assert system is not None  # else there was a problem
     model = Model(**sizes)
     measured = step_seconds(cells, model, system, PRECISIONS[arguments["precision"]], gbs)
-    if measured is None and memory is None and not cells.problems:
+    if not UNKNOWN_MACHINE.isdisjoint(cells.assumed):
+        measured = None
+    is_unmeasured = measured is None and memory is None
+    if is_unmeasured and ended == "ran" and not cells.text("outcome") and not cells.problems:
         cells.problem("no step time")
     cells.done()
     return Run(
@@ -430,6 +437,7 @@ def _run(cells: Cells) -> Run:
         memory_bytes=None if memory is None else memory * float(cells.choose("memory_unit")),
         reported=kind,
         last_rank=cells.text("memory_rank").lower() == "last",
+        outcome=ended,
         assumed=tuple(cells.assumed),
         facts=facts,
     )
@@ -445,6 +453,23 @@ def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> in
     dp: int = plan["dp"]
     of_replica: float = seconds * rate * cells.positive("gpus") / (model["seq"] * dp)
     return dp * max(round(of_replica), 1)
+
+
+def outcome(cells: Cells) -> Outcome:
+    """Return whether a row ran, as it says, else whether it has a measurement: a run has one.
+
+    That a row without any ran out of memory is noted as assumed.
+    """
+    stated = cells.text("outcome").lower()
+    measured = [name for name in (*RATES, "memory_gb_published") if cells.text(name)]
+    if stated and stated not in get_args(Outcome):
+        one_of = ", ".join(get_args(Outcome))
+        cells.refuse(f"outcome = {cells.text('outcome')!r}: must be one of {one_of}")
+    if stated == "out-of-memory" and measured:
+        cells.refuse(f"outcome = {stated!r}: what ran out of memory has no {measured[0]}")
+    if not stated and not measured:
+        cells.assume("outcome")
+    return "ran" if stated == "ran" or measured else "out-of-memory"
 
 
 def memory_kind(cells: Cells) -> Reported:
