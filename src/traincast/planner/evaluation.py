@@ -408,7 +408,7 @@ def evaluate_all(
     memory than `above` [byte] are left out.
     """
     assumed = with_fitted_values(system, assumed)
-    capacity = float(np.max(system.accelerator.hbm_bytes))
+    capacity = float(np.max(system.accelerator.visible_bytes))
     machines, timing = _distinct_timings(system)
     across = machines.take((slice(None), None))  # machines down, shards across
     memory = layouts_memory(spaces, assumed)
@@ -558,8 +558,8 @@ def _distinct_timings(system: System) -> tuple[System, Ints]:
     """Return the machines that differ in more than memory, and the row of each machine among them."""
     columns = [value for path, value in system.columns().items() if path != CAPACITY]
     if not columns:
-        largest = float(np.max(system.accelerator.hbm_bytes))
-        return system.with_figures({CAPACITY: largest}), np.zeros(system.machines(), np.int64)
+        largest = float(np.max(system.accelerator.visible_bytes))
+        return system.with_visible(largest), np.zeros(system.machines(), np.int64)
     _, first, timing = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     return system.take(first), timing
 
@@ -599,7 +599,7 @@ class StrategyResult:
         evaluation, rows = self.evaluation, self.layouts
         low, high = map(int, np.searchsorted(evaluation.fitting, (rows.start, rows.stop)))
         memory = evaluation.memory[evaluation.fitting[low:high]]
-        return low + np.flatnonzero(memory <= self.system.accelerator.hbm_bytes)
+        return low + np.flatnonzero(memory <= self.system.accelerator.visible_bytes)
 
     @property
     def candidates(self) -> int:

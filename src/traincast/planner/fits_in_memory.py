@@ -100,7 +100,7 @@ class Searched:
     @property
     def capacity(self) -> float:
         """Memory of an accelerator [byte]."""
-        return float(self.system.accelerator.hbm_bytes)
+        return float(self.system.accelerator.visible_bytes)
 
 
 class Largest(NamedTuple):

@@ -130,7 +130,7 @@ def differences(plan: Plan, other: Plan) -> str:
 
 def short_of(est: Estimate, advice: bool = False) -> str:
     """Say by how much a plan exceeds memory, and with `advice` which single changes would make it fit."""
-    capacity = float(est.system.accelerator.hbm_bytes)
+    capacity = float(est.system.accelerator.visible_bytes)
     missing = float(est.memory_bytes) - capacity
     more = f"{gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
     short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
@@ -167,7 +167,7 @@ def whole_memory(est: Estimate) -> tuple[float, str]:
 
     It is what the accelerator has, or what the plan needs where that is more.
     """
-    capacity, needed = float(est.system.accelerator.hbm_bytes), float(est.memory_bytes)
+    capacity, needed = float(est.system.accelerator.visible_bytes), float(est.memory_bytes)
     if est.fits:
         return capacity, f"shares of the {gib(capacity)} there are"
     return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"

@@ -198,7 +198,7 @@ class Found:
 
     @property
     def _capacity(self) -> float:
-        return float(self.system.accelerator.hbm_bytes)
+        return float(self.system.accelerator.visible_bytes)
 
     @property
     def _memory_limit(self) -> float:

@@ -226,7 +226,7 @@ class StepEstimate(Generic[Figure]):
         """Probability that it fits in the accelerator's memory; None where errors are not known."""
         if not self.assumptions.errors_known:
             return None
-        used, capacity = total(self.components.values()), self.system.accelerator.hbm_bytes
+        used, capacity = total(self.components.values()), self.system.accelerator.visible_bytes
         return self._figure(fits_probability(used, capacity, self.assumptions.name))
 
     @property
@@ -304,7 +304,7 @@ class Estimates(StepEstimate[Floats]):
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of every figure."""
-        columns = self.step.seconds, self.system.accelerator.hbm_bytes, *self.components.values()
+        columns = self.step.seconds, self.system.accelerator.visible_bytes, *self.components.values()
         return np.broadcast_shapes(*map(np.shape, columns))
 
     def _figure(self, value: Column) -> Floats:
@@ -316,7 +316,7 @@ class Estimates(StepEstimate[Floats]):
     @property
     def fits(self) -> Bools:
         """Whether each fits in the accelerator's memory."""
-        return self.memory_bytes <= self.system.accelerator.hbm_bytes
+        return self.memory_bytes <= self.system.accelerator.visible_bytes
 
 
 class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
@@ -334,7 +334,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     @property
     def fits(self) -> Annotated[bool, KEY]:
         """Whether it fits in the accelerator's memory."""
-        return bool(self.memory_bytes <= self.system.accelerator.hbm_bytes)
+        return bool(self.memory_bytes <= self.system.accelerator.visible_bytes)
 
     @property
     def job(self) -> Job:

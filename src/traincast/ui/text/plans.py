@@ -150,7 +150,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     yield from paragraphs(*(f"  {line}" for line in certainty(est)))
     odds = est.fits_probability
     fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
-    capacity = gib(float(est.system.accelerator.hbm_bytes))
+    capacity = gib(float(est.system.accelerator.visible_bytes))
     mfu = ""
     if measures.mfu is not None:
         peak = of_peak(plan)  # on a line of its own, as it is longer
@@ -318,7 +318,7 @@ class Ranking:
     def legend(self) -> Iterator[str]:
         """Yield what the columns mean."""
         system = self.result.system
-        capacity = f"of {gib(float(system.accelerator.hbm_bytes))}"
+        capacity = f"of {gib(float(system.accelerator.visible_bytes))}"
         spread, fits = "", ""
         if self.is_uncertain:
             spread = _spread_text(self.answers[0][1])
@@ -480,7 +480,7 @@ def network_of(system: System, groups: Sequence[GroupRow]) -> str:
 
 def memory_breakdown(est: Estimate) -> Parts:
     """Show the memory of the fullest rank by component."""
-    fits = f"{'fits' if est.fits else 'does not fit'} in {gib(float(est.system.accelerator.hbm_bytes))}"
+    fits = f"{'fits' if est.fits else 'does not fit'} in {gib(float(est.system.accelerator.visible_bytes))}"
     if est.fits_probability is not None:
         fits += f" (probability {probability_text(est.fits_probability)})"
     yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {fits}")
@@ -571,7 +571,7 @@ def stage_memory(est: Estimate) -> Parts:
         )
         for first, last in _equal_runs(memories)
     ]
-    capacity = float(est.system.accelerator.hbm_bytes)
+    capacity = float(est.system.accelerator.visible_bytes)
     yield heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:,.1f}")
     names = ("stage", *(SHORT_COMPONENTS.get(name, name) for name in used), "all")
     yield table(names, rows, left=(), gap=1)
