@@ -330,13 +330,22 @@ class Kept(NamedTuple):
         return sorted(self.on_device if self.offload else self.on_host)
 
 
+def _on_device(kept: tuple[str, ...]) -> Kept:
+    """Return tensors that are kept on the device, and the layer's input."""
+    return Kept(frozenset({LAYER_INPUT, *kept}), frozenset())
+
+
+# remat_policy -> what is recomputed, of policies that keep tensors on the device
+RECOMPUTED: Final = {"none": "none"} | {name: _on_device(kept).recompute for name, kept in KEPT.items()}
+
+
 def kept_tensors(settings: Settings) -> Kept:
     """Return the tensors that a policy keeps, which is not `none`."""
     policy = settings.choice("remat_policy", POLICIES, "full")
     if policy in OFFLOADED:
         return Kept(frozenset({LAYER_INPUT}), frozenset(OFFLOADED[policy]))
     if policy != "custom":
-        return Kept(frozenset({LAYER_INPUT, *KEPT[policy]}), frozenset())
+        return _on_device(KEPT[policy])
     places = {
         name: settings.choice(name, LOCATIONS, "device" if name == LAYER_INPUT else "remat")
         for name in TENSORS
@@ -367,8 +376,7 @@ def write_recompute(facts: Facts) -> Values:
     if facts.get("recompute_every", 1) > 1 or not on_host <= {"none", "optimizer", "activations"}:
         return {}
     optimizer = {OPTIMIZER_ON_HOST: True} if "optimizer" in on_host else {}
-    names = {normalized_recompute(_on_device(kept).recompute): name for name, kept in reversed(KEPT.items())}
-    names["none"] = "none"
+    names = {normalized_recompute(what): name for name, what in reversed(RECOMPUTED.items())}
     policy = names.get(facts["recompute"])
     if policy is None:
         return {}
@@ -378,11 +386,6 @@ def write_recompute(facts: Facts) -> Values:
         return {}
     tensors = dict.fromkeys((LAYER_INPUT, *KEPT[policy]), "offload")
     return optimizer | {"remat_policy": "custom", **tensors}
-
-
-def _on_device(kept: tuple[str, ...]) -> Kept:
-    """Return tensors that are kept on the device."""
-    return Kept(frozenset({LAYER_INPUT, *kept}), frozenset())
 
 
 def read_numbers(settings: Settings) -> Facts:
