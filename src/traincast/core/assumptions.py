@@ -292,6 +292,14 @@ class MemoryUse:
         "per parameter: 16-bit gradients kept beside unsharded accumulated ones of more than 16 bits",
         "byte",
     )
+    counts_gradients_at_work: bool = _is(
+        False, "the gradients of input and result of a product are there while backward is at work on it"
+    )
+    foreach_step: bool = _is(
+        False,
+        "the optimizer steps lists of tensors (foreach in PyTorch), which takes the roots of all second "
+        "moments at once; fused kernels take none",
+    )
     library_bytes: float = _is(0, "workspaces of libraries that the framework's allocator holds", "byte")
     context_bytes: float = _is(0, "device context and libraries", "byte")
     allocator_share: float = _is(0, "share of the allocated memory lost to fragmentation")

@@ -1,18 +1,19 @@
-"""Memory of one rank on each device of the pipeline, and of the fullest rank.
+"""Memory of one rank on each device of the pipeline over the phases of a step, and of the fullest rank.
 
-The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
+What is in memory together counts together: the peak is the largest phase, not the sum of all that a step ever
+needs. The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
 activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and
 offload, the loss, and what a framework takes for itself. What is assumed of each stands in `Assumptions` and
 in the precision recipe.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import TakesRows, maximum, minimum, where
+from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
@@ -24,6 +25,17 @@ from traincast.times.process_groups import is_group
 # parts that hold a matrix of the vocabulary
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
 NOTHING: Final = 1e-6  # bytes that count as none
+Phase: TypeAlias = Literal[
+    "forward",
+    "loss",
+    "backward of the last layer",
+    "backward of the first layer",
+    "reduction of gradients",
+    "optimizer step",
+]
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)  # in the order of a step
+Components: TypeAlias = dict[str, Column]  # component -> memory [byte]
+Phases: TypeAlias = dict[Phase, Components]
 Reported = Literal["allocated", "paged", "reserved", "device"]
 LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
@@ -43,6 +55,8 @@ class Footprint(TakesRows):
     # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
     live: Column
     peak: Column  # temporary memory of its largest operation [byte]
+    # gradients of input and result of its largest product, in backward [byte]
+    gradients: Column = 0.0
     frozen: Column = 0.0  # frozen weights, those of experts apart [byte]
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
@@ -52,49 +66,88 @@ class Footprint(TakesRows):
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
         """Return the footprint of a part's operations, as the plan recomputes them."""
         saved = total(op.saved_bytes for op in operations)
-        peak: Column = 0.0
-        for op in operations:
-            peak = maximum(peak, op.peak_bytes) if nonzero(op.peak_bytes) else peak
+        peak = _largest_of(op.peak_bytes for op in operations)
+        gradients = _largest_of(op.gradient_bytes for op in operations)
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
         # every n-th layer saves only its input (arXiv 2205.05198, section 4.3); embedding and head save all
         if "full" in plan.recomputed:
-            recomputed = total(
-                op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input
-            )
+            recomputed = total(op.saved_bytes_within_layer for op in operations if op.recompute)
             saved, live = saved - recomputed / plan.recompute_every, live + recomputed
         weights, expert_weights, *frozen = (
             total(getattr(op, figure) for op in operations if op.experts == of_experts)
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        return cls(weights, expert_weights, saved, live, peak, *frozen)
+        return cls(weights, expert_weights, saved, live, peak, gradients, *frozen)
 
 
 def memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
-) -> dict[str, Column]:
-    """Return the memory of the fullest rank by component [byte]."""
-    devices = devices_memory(footprints, plan, stages, gbs, assumed)
-    fullest = devices[0]
-    for other in devices[1:]:
-        fuller = total(other.values()) > total(fullest.values())
-        fullest = {name: where(fuller, other[name], fullest[name]) for name in fullest}
+) -> Components:
+    """Return the memory of the fullest rank at its peak by component [byte]."""
+    return _fullest(devices_memory(footprints, plan, stages, gbs, assumed))
+
+
+def memory_phases(
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+) -> Phases:
+    """Return the memory of the fullest rank in every phase of a step, in the order of `PHASES` [byte]."""
+    fullest, *others = devices_phases(footprints, plan, stages, gbs, assumed)
+    for other in others:
+        fuller = peak_bytes(other) > peak_bytes(fullest)
+        fullest = {phase: _chosen(fuller, other[phase], fullest[phase]) for phase in PHASES}
     return fullest
+
+
+def peak_bytes(phases: Phases) -> Column:
+    """Return the memory of the largest phase [byte]."""
+    return reduce(maximum, [total(components.values()) for components in phases.values()])
 
 
 def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
-) -> list[dict[str, Column]]:
-    """Return the memory by component of each device in `stages` [byte]."""
+) -> list[Components]:
+    """Return the memory by component of each device in `stages` at its peak [byte]."""
+    devices = devices_phases(footprints, plan, stages, gbs, assumed, all_phases=False)
+    return [_fullest(list(phases.values())) for phases in devices]
+
+
+def devices_phases(
+    footprints: Mapping[str, Footprint],
+    plan: Plans,
+    stages: Stages,
+    gbs: int,
+    assumed: Assumptions,
+    all_phases: bool = True,
+) -> list[Phases]:
+    """Return the memory by component of each device in `stages` in every phase of a step [byte].
+
+    Without `all_phases` only those that can be the peak.
+    """
+    nm = plan.microbatches(gbs)
     return [
-        _on_device(
+        _phases(
             held(footprints, plan, Stored.on(stages.stored_parts[i], footprints), assumed),
-            working(footprints, plan, stages, i, on_device),
-            plan.microbatches(gbs),
+            working(footprints, plan, stages, i, on_device, assumed),
+            nm,
             assumed,
+            all_phases,
         )
         for i, on_device in enumerate(beside_activations(footprints, plan, stages, gbs, assumed))
     ]
+
+
+def _fullest(candidates: Sequence[Components]) -> Components:
+    """Return the components that add up to the most."""
+    fullest = candidates[0]
+    for other in candidates[1:]:
+        fullest = _chosen(total(other.values()) > total(fullest.values()), other, fullest)
+    return fullest
+
+
+def _chosen(condition: Any, one: Components, other: Components) -> Components:
+    """Return the components of one where a condition holds, else of the other."""
+    return {name: where(condition, one[name], other[name]) for name in one}
 
 
 class Stored(NamedTuple):
@@ -119,6 +172,7 @@ def held(
 ) -> dict[str, Column]:
     """Return the memory of weights and what belongs to them, whatever the micro-batch and recomputation."""
     parts = states(footprints, plan, stored, assumed)
+    parts["copies"] = _step_copies(plan, stored, assumed)
     if assumed.memory.gradients_last == "layer":
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
@@ -166,26 +220,35 @@ class Working(NamedTuple):
     """What micro-batches need on a device [byte]."""
 
     activations: Column
-    temporary: Column  # what a layer at work needs beside them and the logits
+    first: Column  # of these when backward is at the first layer
+    temporary: Column  # what a layer at work needs beside them in backward
     beside: BesideActivations
 
 
 def working(
-    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, i: int, beside: BesideActivations
+    footprints: Mapping[str, Footprint],
+    plan: Plans,
+    stages: Stages,
+    i: int,
+    beside: BesideActivations,
+    assumed: Assumptions,
 ) -> Working:
     """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
-    saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
+    one = _sum(footprints, stages.executed_parts[i], "saved")
+    saved = one * beside.in_flight
     present = stages.present_parts[i]
+    layer = _largest(footprints, present, "saved")
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
     if "activations" in words(plan.offload):
         staying = saved * (1 - 1 / plan.offload_every)
-        saved = minimum(saved, staying + 2 * _largest(footprints, present, "saved"))
-    # in backward, when the logits are gone: the larger of the two counts
+        saved = minimum(saved, staying + 2 * layer)
     live = _largest(footprints, present, "live")
+    inside = {part: n for part, n in present.items() if part not in ENDS}
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
-        inside = {part: n for part, n in present.items() if part not in ENDS}
         live = live + _largest(footprints, inside, "peak")
-    return Working(saved, maximum(live - beside.logits, 0 * live), beside)
+    if assumed.memory.counts_gradients_at_work:
+        live = live + _largest(footprints, inside, "gradients")
+    return Working(saved, minimum(saved, saved - one + layer), live, beside)
 
 
 def _buffers(plan: Plans, assumed: Assumptions) -> Column:
@@ -195,32 +258,71 @@ def _buffers(plan: Plans, assumed: Assumptions) -> Column:
     return assumed.memory.context_bytes + (each * total(is_group(n) for n in groups) if each else 0.0)
 
 
-def _on_device(
-    held: Mapping[str, Column], working: Working, nm: Column, assumed: Assumptions
-) -> dict[str, Column]:
-    """Return the memory by component of a device from what it holds and works with [byte]."""
-    parts = {name: held[name] for name in ("weights", "gradients", "optimizer")}
-    beside, gathered = working.beside, held["gathered"]
-    parts |= {"activations": working.activations, "logits": beside.logits, "gathered": gathered}
-    workspace = working.temporary + beside.matrix + assumed.memory.library_bytes
-    parts |= {"buffers": beside.buffers, "workspace": workspace}
+def _phases(
+    held: Mapping[str, Column], working: Working, nm: Column, assumed: Assumptions, all_phases: bool
+) -> Phases:
+    """Return the memory by component of a device in each phase, from what it holds and works with [byte].
+
+    Gradients that are made anew in each step come as activations go: none are there at the loss of the first
+    micro-batch, all when its backward pass is at the first layer.
+    """
+    beside, gradients, none = working.beside, held["gradients"], 0 * working.activations
+    early = gradients
     if assumed.memory.gradients_last == "backward":
-        freed = minimum(parts["gradients"], parts["activations"] + parts["logits"])
-        parts["gradients"] = where(nm > 1, parts["gradients"], parts["gradients"] - freed)
-    parts["reserved"] = assumed.memory.allocator_share * total(
-        column for name, column in parts.items() if name != "buffers"
-    )
-    if "reserved" in held:
-        parts["reserved"] = parts["reserved"] + held["reserved"]
-    return parts
+        early = where(nm > 1, gradients, 0 * gradients)
+    library = assumed.memory.library_bytes
+    matrix = beside.matrix + library
+
+    def together(
+        gradients: Column,
+        activations: Column,
+        workspace: Column,
+        logits: Column = 0.0,
+        gathered: Column = held["gathered"],
+        copies: Column = 0.0,
+    ) -> Components:
+        parts = {"weights": held["weights"], "gradients": gradients, "optimizer": held["optimizer"]}
+        parts |= {"activations": activations, "logits": logits, "gathered": gathered}
+        parts |= {"buffers": beside.buffers, "workspace": workspace, "copies": copies}
+        parts["reserved"] = assumed.memory.allocator_share * total(
+            column for name, column in parts.items() if name != "buffers"
+        )
+        if "reserved" in held:
+            parts["reserved"] = parts["reserved"] + held["reserved"]
+        return parts
+
+    phases: Phases = {}
+    if all_phases:
+        phases["forward"] = together(early, working.activations, library)
+    if all_phases or nonzero(beside.logits):
+        phases["loss"] = together(early, working.activations, matrix, beside.logits)
+    phases["backward of the last layer"] = together(early, working.activations, working.temporary + matrix)
+    if all_phases or early is not gradients:
+        workspace = working.temporary + matrix
+        phases["backward of the first layer"] = together(gradients, working.first, workspace)
+    if all_phases:
+        phases["reduction of gradients"] = together(gradients, none, library)
+    if all_phases or nonzero(held["copies"]):
+        step = together(gradients, none, library, gathered=0.0, copies=held["copies"])
+        phases["optimizer step"] = step
+    return phases
 
 
-def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> tuple[Column, Column]:
-    """Return the memory that `held` takes of what is left for it, and of gradients freed early [byte]."""
-    freed = held["gradients"] if assumed.memory.gradients_last == "backward" else 0.0
+class Taken(NamedTuple):
+    """What a device holds of the memory that is left for it [byte]."""
+
+    states: Column  # while layers are at work, gradients apart
+    gradients: Column
+    step: Column | None  # in the optimizer's step; None where that can be no peak
+
+
+def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
+    """Return the memory that `held` takes of what is left for it [byte]."""
     apart = held.get("reserved", 0.0)  # of which the allocator has no share
-    inside = total(column for name, column in held.items() if name != "reserved")
-    return inside + apart / (1 + assumed.memory.allocator_share), freed
+    stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
+    copies = held["copies"]
+    step = stored + held["gradients"] + copies if nonzero(copies) else None
+    return Taken(stored + held["gathered"], held["gradients"], step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,26 +335,40 @@ class GrowingMemory(TakesRows):
 
 
 class Left(NamedTuple):
-    """Memory that micro-batches leave for what a device holds, and what larger ones take of it [byte]."""
+    """Memory that micro-batches leave in some phases for what a device holds [byte].
+
+    `gradients` is the share of the gradients that are there; None in the optimizer's step, for `Taken.step`.
+    """
 
     most: Column
-    shared: Column  # of what they need themselves, what gradients do not need
-    growing: GrowingMemory
+    gradients: Column | None
+    growing: GrowingMemory  # what larger micro-batches take of it
+
+    def free(self, taken: Taken, rows: Any) -> Column | None:
+        """Return what is free beside what `taken` has, with `rows` of these columns; None for no such phase."""
+        if self.gradients is None:
+            return None if taken.step is None else take_rows(self.most, rows) - taken.step
+        free = take_rows(self.most, rows) - taken.states
+        return free - take_rows(self.gradients, rows) * taken.gradients
 
 
-def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> Left:
-    """Return the memory that `working` leaves for `held` [byte].
+def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> list[Left]:
+    """Return the memory that `working` leaves for `held` [byte], in each of the phases that can be the peak.
 
-    A device is full where `taken_by_states` is what is left, as `devices_memory` adds both up.
+    A device is full where `taken_by_states` is what is left, as `devices_phases` adds both up.
     """
-    activations, temporary, beside = working
-    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
-    shared: Column = 0.0
+    activations, first, temporary, beside = working
+    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share) - assumed.memory.library_bytes
+    passing = maximum(beside.logits, temporary)
+    early: Column = 1.0
     if assumed.memory.gradients_last == "backward":
-        shared = where(nm > 1, 0.0, activations + beside.logits)
-    passing = beside.logits + temporary
-    most = usable - activations - passing - beside.matrix - assumed.memory.library_bytes
-    return Left(most, shared, GrowingMemory(activations, activations / beside.in_flight * nm, passing))
+        early = where(nm > 1, 1.0, 0.0)
+    growing = GrowingMemory(activations, activations / beside.in_flight * nm, passing)
+    left = [Left(usable - activations - passing - beside.matrix, early, growing)]
+    if assumed.memory.gradients_last == "backward":
+        passing = where(nm > 1, 0.0, first) + temporary  # of several, the last layer's phase is larger
+        left.append(Left(usable - passing - beside.matrix, 1.0, GrowingMemory(0.0, 0.0, passing)))
+    return [*left, Left(usable, None, GrowingMemory(0.0, 0.0, 0.0))]
 
 
 def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
@@ -293,9 +409,9 @@ def states(
     def size(each: float, sharded: bool) -> Column:
         return each * element_scale * (shard if sharded else whole)
 
-    weights = size(
-        2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
-    )
+    # without a master copy the shard is all there is of the weights
+    stored_in_width = plan.zero < 3 or assumed.memory.stores_sharded_copy or not plan.master_bytes(assumed)
+    weights = size(2 * recipe.width if stored_in_width else 0.0, plan.zero >= 3)
     if nonzero(stored.frozen) or nonzero(stored.expert_frozen):
         weights = weights + on_rank(stored.frozen, stored.expert_frozen, plan.zero >= 3)
         weights = weights + on_rank(stored.frozen_fp32, stored.expert_frozen_fp32, plan.zero >= 2)
@@ -321,6 +437,20 @@ def states(
         "gradients": gradients,
         "optimizer": 0 * optimizer if "optimizer" in offloaded else optimizer,
     }
+
+
+def _step_copies(plan: Plans, stored: Stored, assumed: Assumptions) -> Column:
+    """Return what the optimizer's step takes beside its states [byte].
+
+    AdamW over lists of tensors (`foreach`) has the roots of all second moments at once (PyTorch 2.13,
+    torch/optim/adam.py, _multi_tensor_adam); fused kernels have them in registers.
+    """
+    each = assumed.memory.foreach_step * plan.optimizer.roots
+    if not each or "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
+        return 0.0
+    n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
+    stepped = stored.weights / n + stored.expert_weights / n_experts
+    return each * assumed.memory.element_bytes / 2 * stepped
 
 
 def _gathered(
@@ -351,6 +481,14 @@ def _units(
 def _layers_of(counts: Counts) -> Counts:
     """Return the parts of a device that are layers, and how many of each."""
     return {part: n for part, n in counts.items() if part not in VOCABULARY}
+
+
+def _largest_of(figures: Iterable[Column]) -> Column:
+    """Return the largest of figures of operations, of which most have none."""
+    largest: Column = 0.0
+    for figure in figures:
+        largest = maximum(largest, figure) if nonzero(figure) else largest
+    return largest
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:
