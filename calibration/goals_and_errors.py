@@ -43,7 +43,8 @@ from traincast.accuracy.scores import (
     summary,
     totals,
 )
-from traincast.accuracy.validate import Report, validate
+from traincast.accuracy.validate import Report, validate, verdicts_of
+from traincast.accuracy.verdicts import VerdictReport
 from traincast.catalog.documents import read
 from traincast.core.quantities import Floats
 from traincast.step.uncertainty import Errors
@@ -97,6 +98,7 @@ SPLIT_GOALS: Final = {
     for goal in _GOALS["splits"]
 }
 OTHERS: Final = _GOALS["others"]
+FIT_GOALS: Final = tuple(_GOALS["fits"])
 KIND_NAMES: Final = {"dense": "dense", "moe": "experts"}
 MIN_RUNS_OF_STACK: Final = 4  # a stack with fewer runs is not judged
 TRUSTED: Final = 0.10  # mean error of the families of a split up to which its like can be trusted
@@ -132,6 +134,11 @@ class Board:
     def all_predictions(self) -> tuple[Prediction, ...]:
         """Predictions of all rows."""
         return tuple(prediction for report in self.reports for prediction in report.predictions)
+
+    @cached_property
+    def fits(self) -> VerdictReport:
+        """Verdicts of fit of all runs, as predicted now, against what happened."""
+        return verdicts_of(self.reports)
 
     def predictions(self, column: str) -> list[Prediction]:
         """Return the predictions of a column of left-out residuals; fits do not touch memory.
@@ -354,6 +361,8 @@ def verdicts() -> list[Verdict]:
     of_tests = OTHERS["memory_of_tests"]
     error, why = megatron_tests.mean_error(), of_tests.get("why", "")
     found.append(_judged("Memory of Megatron's tests above 1 GiB", of_tests["most"], error, why))
+    for goal in FIT_GOALS:
+        found.append(_judged(goal["rows"], goal["most"], fit_figure(scores, goal), goal.get("why", "")))
     least, most = OTHERS["coverage"]["least"], OTHERS["coverage"]["most"]
     held_by = {**calibration().splits, **calibration().blind}
     for (column, moe), item in held_by.items():
@@ -371,6 +380,12 @@ def verdicts() -> list[Verdict]:
                 )
             )
     return found
+
+
+def fit_figure(scores: Board, goal: Mapping[str, str]) -> float | None:
+    """Return the figure of verdicts that a goal of `FIT_GOALS` is for; None without such rows."""
+    figure: float | None = getattr(getattr(scores.fits, goal["of"]), goal["what"])
+    return figure
 
 
 def _judged(rows: str, most: float, reached: float | None, why: str) -> Verdict:

@@ -8,11 +8,13 @@ import pytest
 
 import traincast as tc
 from goals_and_errors import (
+    FIT_GOALS,
     GOALS,
     SPLIT_GOALS,
     Board,
     board,
     calibration,
+    fit_figure,
     flops,
     kernel_errors,
     perlmutter,
@@ -161,6 +163,7 @@ def test_the_command_draws(tmp_path, capsys, ending):
         "coverage",
         "skipped",
         "facts",
+        "fits",
         "version",
         "figure",
     }
@@ -187,6 +190,17 @@ def test_every_goal_can_be_judged():
     dense, moe = board().by_stack(moe=False), board().by_stack(moe=True)
     assert {run.stack for run in runs.values()} >= {*dense, *moe}
     assert sum(row.n for row in (*dense.values(), *moe.values())) == len(board().residuals)
+
+
+@pytest.mark.parametrize("goal", FIT_GOALS, ids=lambda goal: goal["rows"])
+def test_verdicts_of_fit_meet_their_goals_or_get_no_worse(goal):
+    """Where a goal is missed, goals.yaml says why, and what it is held to until it is met."""
+    reached = fit_figure(board(), goal)
+    if reached is None:
+        assert board().fits.total.out_of_memory == 0
+        return
+    assert 100 * reached <= goal.get("held", goal["most"])
+    assert 100 * reached <= goal["most"] or goal["why"]
 
 
 def test_a_split_is_the_mean_over_its_families():

@@ -33,6 +33,15 @@ from published import MAX_CONSTANTS, STRAIN, counts, strained
 from traincast.accuracy.fit.residuals import NOISE, bundled_runs
 from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.scores import BELIEVED, INDEPENDENT, ErrorSummary, source_of
+from traincast.accuracy.verdicts import (
+    CERTAIN,
+    LIKELY,
+    MIN_ROWS_OF_BIN,
+    NEAR,
+    SHARPEST,
+    UNCERTAIN,
+    VerdictErrors,
+)
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.quantities import Floats
 from traincast.step.uncertainty import FEW
@@ -78,6 +87,7 @@ def scoreboard() -> str:
         _once(),
         _splits(scores),
         _goals(verdicts()),
+        _fits(scores),
         _uncertainty(),
         _sources(scores),
         _stacks(scores),
@@ -288,6 +298,49 @@ Why the others are missed:
 
 {chr(10).join(missed)}
 """
+
+
+def _fits(scores: Board) -> str:
+    """Return the section of verdicts of fit."""
+    fits = scores.fits
+    apart = {
+        "**all**": fits.total,
+        f"within {100 * NEAR:.0f} % of capacity": fits.near_capacity,
+        f"the {100 * SHARPEST:.0f} % nearest to capacity": fits.sharpest,
+    }
+    header = ("rows", "n", "ran", "called no", "ran out", "called fits", "uncertain", "sure, wrong", "Brier")
+    bins = [
+        (
+            f"{100 * each.low:.0f} to {100 * each.high:.0f}",
+            str(each.rows),
+            percent(each.stated),
+            percent(each.ran),
+        )
+        for each in fits.reliability
+    ]
+    left_out = "; ".join(f"{n:,} {why}" for why, n in fits.not_judged.items())
+    return f"""## Does it fit
+
+What every row says without saying it: its plan ran. A row of [a table of runs](validation.md#outcomes) without a speed ran out of
+memory. The verdict is "no" where the probability that a plan fits is below {100 * LIKELY:.0f} %; uncertain: between {100 * UNCERTAIN[0]:.0f} and {100 * UNCERTAIN[1]:.0f} %, which
+either count includes; sure, wrong: wrong with more than {100 * CERTAIN:.0f} % certainty. Of the bundled runs and those collected later, as
+predicted now; no table here has a run that ran out of memory, so that these are one half of the question. Without a verdict: {left_out}.
+
+{table(header, [(name, *_verdict_cells(item)) for name, item in apart.items()])}
+{table(("framework", *header[1:]), [(name, *_verdict_cells(item)) for name, item in fits.by_framework.items()])}
+{table(("accelerator", *header[1:]), [(name, *_verdict_cells(item)) for name, item in fits.by_accelerator.items()])}
+What is said of runs against what happened, in bins of at least {MIN_ROWS_OF_BIN} rows:
+
+{table(("probability that it fits [%]", "n", "stated [%]", "ran [%]"), bins)}"""
+
+
+def _verdict_cells(item: VerdictErrors) -> list[str]:
+    """Return the cells of verdicts."""
+    counts = (
+        item.rows, item.ran, item.ran_called_no, item.out_of_memory, item.out_of_memory_called_fits,
+        item.uncertain, item.certain_and_wrong,
+    )  # fmt: skip
+    return [*map(str, counts), "" if item.brier is None else f"{item.brier:.3f}"]
 
 
 def _splits(scores: Board) -> str:

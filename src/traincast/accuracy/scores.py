@@ -40,6 +40,11 @@ class Prediction(Result):
     predicted_memory_bytes: Annotated[
         float | None, Doc("predicted memory, by the row's kind of measurement", "byte")
     ] = None
+    outcome: Annotated[str | None, Doc("whether it ran: ran or out-of-memory")] = None
+    fits_probability: Annotated[float | None, Doc("probability that it fits")] = None
+    capacity_share: Annotated[
+        float | None, Doc("predicted memory of the fullest rank over that of the accelerator")
+    ] = None
     skipped: Annotated[str | None, Doc("why the row is not predicted")] = None
     parts: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
 
@@ -68,6 +73,10 @@ class Subject:
     plan: Hashable
     mbs: int = 1
     layout: Hashable = None  # what of the plan is not its micro-batch
+    framework: str = ""
+    accelerator: str = ""
+    filled: bool = False  # whether micro-batch or recomputation was chosen so that the plan fits
+    assumed_out: bool = False  # whether it is taken to have run out of memory, having no measurement
 
 
 class ErrorSummary(Result):

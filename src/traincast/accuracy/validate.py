@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,7 +11,17 @@ import numpy as np
 
 from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.runs.run import Run, bundled, readable, rows
-from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, reasons, source_of, summaries, totals
+from traincast.accuracy.scores import (
+    INDEPENDENT,
+    ErrorSummary,
+    Prediction,
+    Subject,
+    reasons,
+    source_of,
+    summaries,
+    totals,
+)
+from traincast.accuracy.verdicts import Judged, VerdictReport, verdict_report
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, require_type
@@ -30,6 +41,10 @@ from traincast.step.validity import broken_rules
 
 __all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]
 
+FILLED_COLUMNS: Final = frozenset({"mbs", "recompute"})  # which are chosen so that a plan fits
+COMPOSED: Final = "composed of measurements of other runs"
+FILLED: Final = "micro-batch or recomputation not stated, and filled in so that it fits"
+NO_PROBABILITY: Final = "no errors are known under these assumptions"
 MAX_SHARE: Final = 0.9  # of the dense peak, which the FLOPs of a run can have; products alone sustain no more
 
 
@@ -164,10 +179,41 @@ class Report(Result, repr=False):
         ]
         return float(np.mean(covered)) if covered else None
 
+    @cached_property
+    def fits(self) -> Annotated[VerdictReport, KEY]:
+        """Verdicts of fit against what happened: ran, or ran out of memory."""
+        return verdicts_of([self])
+
+    @property
+    def assumed_out(self) -> int:
+        """Rows that are taken to have run out of memory, having neither a speed nor memory."""
+        return sum(subject.assumed_out for subject in self.subjects.values())
+
     @property
     def skipped(self) -> Annotated[dict[str, int], KEY]:
         """Rows that are not predicted, by reason."""
         return dict(reasons(self.predictions).most_common())
+
+
+def verdicts_of(reports: Sequence[Report]) -> VerdictReport:
+    """Return how right the verdicts of the predicted rows of several tables are."""
+    judged, left_out = [], Counter[str]()
+    for report in reports:
+        for row in report.predictions:
+            if row.skipped is not None:
+                continue
+            subject = report.subjects[row.id]
+            if source_of(row.id, moe=False) in INDEPENDENT:
+                left_out[COMPOSED] += 1
+            elif subject.filled:
+                left_out[FILLED] += 1
+            elif row.fits_probability is None or row.capacity_share is None:
+                left_out[NO_PROBABILITY] += 1
+            else:
+                ran = row.outcome == "ran"
+                known = (row.fits_probability, row.capacity_share)
+                judged.append(Judged(subject.framework, subject.accelerator, ran, *known))
+    return verdict_report(judged, left_out)
 
 
 def validate(
@@ -231,7 +277,16 @@ def _subject(run: Run) -> Subject:
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
     moe = run.model.experts is not None
     return Subject(
-        moe=moe, stack=run.stack, setting=setting, plan=run.plan, mbs=run.plan.mbs, layout=layout_of(run.plan)
+        moe=moe,
+        stack=run.stack,
+        setting=setting,
+        plan=run.plan,
+        mbs=run.plan.mbs,
+        layout=layout_of(run.plan),
+        framework=run.facts.get("framework", "not stated"),
+        accelerator=run.system.accelerator.name,
+        filled=not FILLED_COLUMNS.isdisjoint(run.assumed),
+        assumed_out="outcome" in run.assumed,
     )
 
 
@@ -267,6 +322,9 @@ def _batch_predictions(
     seconds, interval = rows(centre), est.interval and [rows(end) for end in est.interval]
     memory = {kind: rows(memory_as_reported(est.memory, kind)) for kind in LEFT_OUT}
     spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
+    chance = est.fits_probability
+    probability = None if chance is None else rows(chance)
+    of_capacity = rows(est.memory_bytes / batch.system.accelerator.hbm_bytes)
     share = rows(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])))
     for i, run in enumerate(runs):
         if run.step_seconds is not None and share[i] > MAX_SHARE:
@@ -285,6 +343,9 @@ def _batch_predictions(
             high,
             run.memory_bytes,
             _last_rank(run, assumed) if run.last_rank else float(memory[run.reported][i]),
+            outcome=run.outcome,
+            fits_probability=None if probability is None else float(probability[i]),
+            capacity_share=float(of_capacity[i]),
             parts={part: float(value[i]) for part, value in spent.items()},
         )
 

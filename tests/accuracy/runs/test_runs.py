@@ -177,7 +177,16 @@ def test_frameworks_are_named_in_either_column(name):
         ({"framework": "AutoModel", "kernels": "flex-attention"}, "automodel-flex-2025"),
         ({"framework": "Pax", "gpu": "h100-sxm-80", "released": "2023"}, "pax-2023"),
         ({"framework": "Pax", "gpu": "tpu-v4", "released": "2023"}, "pax-2024"),
+        ({"framework": "Hugging Face Trainer"}, "huggingface-eager"),
+        ({"framework": "TRL", "loss": "chunked"}, "huggingface-fused-loss"),
+        ({"framework": "", "stack": "Hugging Face Trainer, eager"}, "huggingface-eager"),
+        (
+            {"framework": "", "stack": "Hugging Face Trainer, fused cross-entropy and norms"},
+            "huggingface-fused-loss",
+        ),
+        ({"framework": "", "stack": "torchtitan, eager, of my own"}, "torchtitan-eager"),
         ({"framework": "", "stack": "a loop of my own"}, CALIBRATED),
+        ({"framework": "", "stack": "a loop of my own, eager"}, CALIBRATED),
     ],
 )
 def test_facts_of_software_decide_its_stack(cells, software):
@@ -185,6 +194,21 @@ def test_facts_of_software_decide_its_stack(cells, software):
     row = Cells({"framework": "Megatron-LM", "gpu": "h100-sxm-80"} | cells)
     read_facts(row, frozenset())
     assert software_of(row) == software
+
+
+def test_what_stands_behind_a_framework_fills_cells_that_are_empty():
+    cells = Cells({"stack": "transformers, eager", "loss": "fused"})
+    stated = read_facts(cells, frozenset())
+    assert stated == {"framework": "Hugging Face Trainer", "compiled": "false", "loss": "fused"}
+
+
+def test_the_trainer_in_pure_bf16_has_all_states_in_16_bits():
+    """PyTorch makes gradients and the moments of AdamW of the type of the weights: 8 bytes of a weight."""
+    open_cells = dict.fromkeys(("grad_dtype", "optimizer_kind", "memory_kind"), "")
+    row = changed("titan-002", framework="Hugging Face Trainer", precision="bf16-pure", **open_cells)
+    run = read(row)
+    assert (run.plan.grad_dtype, run.plan.optimizer_kind) == ("16-bit", "adam-bf16")
+    assert run.reported == "allocated"
 
 
 @pytest.mark.parametrize("released", ["May 2024", "2024-13", "24.05"])
@@ -661,7 +685,8 @@ def test_how_memory_was_measured(row_id, cells, kind):
         ({"precision": "int1"}, "precision = 'int1': must be one of fp32"),
         ({"zero": "9"}, "zero = '9'"),
         (
-            {"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": ""},
+            {"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": "0.4"}
+            | {"flops_convention": "not stated", "attention_flops": ""},
             "no step time",
         ),
         ({"heads": "0"}, "^heads = 0: must be at least 1$"),

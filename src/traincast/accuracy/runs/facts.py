@@ -13,14 +13,25 @@ from traincast.accuracy.runs.cells import Cells
 
 DATE: Final = r"20\d\d(-(0[1-9]|1[0-2]))?"  # of a release
 FRAMEWORKS: Final = (
-    "AutoModel", "Composer", "DeepSpeed", "fms-fsdp", "InternEvo", "LitGPT", "MaxText", "MegaScale",
-    "Megatron-Bridge", "Megatron-Core", "Megatron-DeepSpeed", "Megatron-LM", "MLPerf", "MLPerf-ROCm",
-    "nanotron", "NeMo", "Pax", "Primus", "torchtitan", "torchtune", "zero-bubble", "other",
+    "AutoModel", "Composer", "DeepSpeed", "fms-fsdp", "Hugging Face Trainer", "InternEvo", "LitGPT",
+    "MaxText", "MegaScale", "Megatron-Bridge", "Megatron-Core", "Megatron-DeepSpeed", "Megatron-LM", "MLPerf",
+    "MLPerf-ROCm", "nanotron", "NeMo", "Pax", "Primus", "torchtitan", "torchtune", "TRL", "zero-bubble",
+    "other",
 )  # fmt: skip
 SPELLINGS: Final = {  # of names of frameworks, in lower case without - and _ and spaces
     "nemoautomodel": "AutoModel", "llmfoundry": "Composer", "megatronlmzerobubble": "zero-bubble",
-    "paxml": "Pax", "composerfsdp": "Composer",
+    "paxml": "Pax", "composerfsdp": "Composer", "hf": "Hugging Face Trainer",
+    "trainer": "Hugging Face Trainer", "transformers": "Hugging Face Trainer",
+    "huggingface": "Hugging Face Trainer", "hftrainer": "Hugging Face Trainer",
+    "accelerate": "Hugging Face Trainer", "peft": "Hugging Face Trainer", "axolotl": "Hugging Face Trainer",
+    "llamafactory": "Hugging Face Trainer",
 }  # fmt: skip
+QUALITIES: Final = {  # behind a framework in the column `stack`, after a comma -> the facts that they state
+    "eager": {"compiled": "false", "loss": "whole"},  # PyTorch's own operations, neither compiled nor fused
+    "compiled": {"compiled": "true"},
+    "fused cross-entropy": {"loss": "fused"},
+    "fused cross-entropy and norms": {"loss": "fused"},
+}
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,17 @@ def framework_called(text: str) -> str | None:
     return names.get(_letters(text))
 
 
+def _read_stack(cells: Cells) -> None:
+    """Write the framework that the column `stack` names to its own cell, and facts behind it to theirs."""
+    name, *qualities = [part.strip() for part in cells.text("stack").split(",")]
+    cells.row["framework"] = framework_called(name) or ""
+    if not cells.row["framework"]:
+        return
+    for quality in qualities:
+        for fact, value in QUALITIES.get(quality.lower(), {}).items():
+            cells.row[fact] = cells.text(fact) or value
+
+
 def _letters(name: str) -> str:
     """Return a name in lower case without hyphens, underscores and spaces."""
     return re.sub(r"[-_ ]", "", name.lower())
@@ -120,7 +142,7 @@ def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
     `policies` are the names that `remat` may have. A value that is not allowed is noted with what is.
     """
     if not cells.text("framework"):
-        cells.row["framework"] = framework_called(cells.text("stack")) or ""
+        _read_stack(cells)
     remat = replace(FACTS["remat"], allowed=tuple(sorted(policies)), pattern="", form="")
     stated = {}
     for name, fact in (FACTS | {"remat": remat}).items():

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
 from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS, read_facts
@@ -46,7 +46,8 @@ OTHER_NAMES: Final = {  # of columns: as arguments of Megatron-LM, and as tables
     **{"num_gpus": "gpus", "world_size": "gpus", "data_parallel_size": "dp", "step_time": "step_seconds"},
 }
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
-MEASURED: Final = (*RATES, "memory_gb_published")
+MEASURED: Final = (*RATES, "memory_gb_published", "outcome")
+Outcome = Literal["ran", "out-of-memory"]
 MIN_STEP_SECONDS: Final = 1e-6  # below a kernel launch it is another unit or a mistake [s]
 MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
@@ -168,6 +169,7 @@ class Run:
     memory_bytes: float | None = None  # of a rank
     reported: Reported = "device"  # kind of measured memory
     last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
+    outcome: Outcome = "ran"  # or why there is neither a step time nor memory
     unsaid: tuple[str, ...] = ()  # stacks that the row leaves open, as in `Assumptions`
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
     facts: Mapping[str, str] = field(
@@ -302,13 +304,12 @@ def _run(cells: Cells) -> Run:
         cells.measured(name)
     if (measured_memory := cells.measured("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
         cells.refuse(f"memory_gb_published = {cells.text('memory_gb_published')}: no rank has so much")
-    if memory is None and not any(cells.number(name) for name in RATES):
-        cells.problem("no step time")
+    ended = outcome(cells)
     cells.done()
     assert system is not None  # else there was a problem
     model = Model(**sizes)
     measured = step_seconds(cells, model, system, PRECISIONS[arguments["precision"]], gbs)
-    if measured is None and memory is None and not cells.problems:
+    if measured is None and memory is None and not cells.text("outcome") and ended == "ran":
         cells.problem("no step time")
     cells.done()
     return Run(
@@ -324,6 +325,7 @@ def _run(cells: Cells) -> Run:
         memory_bytes=None if memory is None else memory * float(cells.choose("memory_unit")),
         reported=kind,
         last_rank=cells.text("memory_rank").lower() == "last",
+        outcome=ended,
         assumed=tuple(cells.assumed),
         facts=facts,
     )
@@ -339,6 +341,23 @@ def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> in
     dp: int = plan["dp"]
     of_replica: float = seconds * rate * cells.positive("gpus") / (model["seq"] * dp)
     return dp * max(round(of_replica), 1)
+
+
+def outcome(cells: Cells) -> Outcome:
+    """Return whether a row ran, as it says, else whether it has a measurement: a run has one.
+
+    That a row without any ran out of memory is noted as assumed.
+    """
+    stated = cells.text("outcome").lower()
+    measured = [name for name in (*RATES, "memory_gb_published") if cells.text(name)]
+    if stated and stated not in get_args(Outcome):
+        one_of = ", ".join(get_args(Outcome))
+        cells.refuse(f"outcome = {cells.text('outcome')!r}: must be one of {one_of}")
+    if stated == "out-of-memory" and measured:
+        cells.refuse(f"outcome = {stated!r}: what ran out of memory has no {measured[0]}")
+    if not stated and not measured:
+        cells.assume("outcome")
+    return "ran" if stated == "ran" or measured else "out-of-memory"
 
 
 def memory_kind(cells: Cells) -> Reported:

@@ -11,7 +11,13 @@ from traincast.core.assumptions import CALIBRATED
 from traincast.core.units import gib, seconds
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions
-from traincast.ui.text.accuracy import COLUMNS, accuracy_figure, error_explanations, summary_cells
+from traincast.ui.text.accuracy import (
+    COLUMNS,
+    accuracy_figure,
+    error_explanations,
+    fit_verdicts,
+    summary_cells,
+)
 
 KIND_TITLES: Final = {"dense": "dense models", "moe": "mixtures of experts"}
 OWN_STACKS: Final = (
@@ -41,7 +47,7 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
         "question": list(_question(report, source)),
         "parity": accuracy_figure(report) if any_timed else None,
         "errors": Table("Errors of predictions by source", COLUMNS, errors),
-        "explanations": error_explanations(report),
+        "explanations": [*error_explanations(report), *fit_verdicts(report)],
         "largest_errors": largest_errors(report),
         "coverage": None if report.coverage is None else f"{report.coverage:.0%}",
         "skipped": Table("Rows skipped, each for all its reasons", ("reason", "rows"), skipped),

@@ -68,13 +68,34 @@ def validation(report: "Report") -> Parts:
     first_total = len(report.summaries)
     yield table(COLUMNS, rows, gap=1, style=lambda row: "bold" if row >= first_total else None)
     yield ""
-    yield from paragraphs(*error_explanations(report), stated_facts(report))
+    yield from paragraphs(*error_explanations(report), *fit_verdicts(report), stated_facts(report))
     if 0 < len(skipped) <= MAX_SKIPPED_LISTED:
         yield heading("Skipped")
         yield from paragraphs(*(f"{prediction.id}: {prediction.skipped}" for prediction in skipped))
     elif skipped:
         yield heading(f"Skipped: {len(skipped)} rows, each for all its reasons")
         yield from paragraphs(*(f"{count:>4}: {reason}" for reason, count in reasons(skipped).most_common()))
+
+
+def fit_verdicts(report: "Report") -> list[str]:
+    """Return sentences on how right the verdicts of fit are; none where no row has one."""
+    total, near = report.fits.total, report.fits.near_capacity
+    if total.brier is None:
+        return []
+    called = [f"{total.ran_called_no:,} of {total.ran:,} rows that ran are called no"]
+    if total.out_of_memory:
+        wrong = f"{total.out_of_memory_called_fits:,} of {total.out_of_memory:,}"
+        called.append(f"{wrong} that ran out of memory fit")
+    certain = f"{total.certain_and_wrong:,} verdicts are wrong with more than 95% certainty"
+    brier = f"Brier score {total.brier:.3f}"
+    if near.brier is not None:
+        brier += f", {near.brier:.3f} of {near.rows:,} rows within 20% of capacity"
+    lines = [f"Does it fit: {', '.join(called)}; {certain}; {brier}."]
+    if report.assumed_out:
+        what = f"Without a speed and without memory: {count_of(report.assumed_out, 'row')}"
+        lines.append(f"{what}, which count as out of memory unless the column outcome says ran.")
+    lines += [f"No verdict on {count_of(n, 'row')}: {why}." for why, n in report.fits.not_judged.items()]
+    return lines
 
 
 def stated_facts(report: "Report") -> str:
