@@ -300,7 +300,11 @@ class MemoryUse:
         "the optimizer steps lists of tensors (foreach in PyTorch), which takes the roots of all second "
         "moments at once; fused kernels take none",
     )
-    library_bytes: float = _is(0, "workspaces of libraries that the framework's allocator holds", "byte")
+    library_bytes: float = _is(0, "what the framework's allocator holds beside all that is counted", "byte")
+    counts_workspaces: bool = _is(
+        False, "workspaces of matrix products, as large as the accelerator's, are counted"
+    )
+    workspace_bytes: float = _is(0, "workspaces of matrix products that the framework's allocator holds", "byte")
     context_bytes: float = _is(0, "device context and libraries", "byte")
     allocator_share: float = _is(0, "share of the allocated memory lost to fragmentation")
     buffer_bytes: float = _is(0, "buffers of one communicator; a rank has one for each group", "byte")

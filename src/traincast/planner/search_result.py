@@ -194,7 +194,9 @@ class Found:
 
     def _fits_probability(self, nbytes: float) -> float:
         """Return the probability that a plan of so much memory fits."""
-        return float(fits_probability(nbytes, self._capacity, self.assumptions.name))
+        share = self.assumptions.memory.allocator_share
+        name = self.assumptions.name
+        return float(fits_probability(nbytes, self._capacity, name, allocator_share=share))
 
     @property
     def _capacity(self) -> float:
@@ -205,7 +207,8 @@ class Found:
         """Most memory of a plan that fits as probably as wanted [byte]."""
         if not self.assumptions.errors_known:
             return self._capacity
-        return memory_that_fits(self.fit_probability, self._capacity, self.assumptions.name)
+        share = self.assumptions.memory.allocator_share
+        return memory_that_fits(self.fit_probability, self._capacity, self.assumptions.name, share)
 
     def _ranked(self, top: int) -> list[Plan]:
         """Return the best plans of all batches: they are among the candidates of the best layouts."""

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -180,8 +181,32 @@ class StepEstimate(Generic[Figure]):
                 est = self._with(load_stack(name))
             except InputError:  # a choice of the plan that this software lacks
                 continue
-            found.append(Alternative(weight, est.step.seconds, est.case))
+            found.append(est.as_alternative(weight))
         return tuple(found)
+
+    def as_alternative(self, weight: float) -> Alternative:
+        """Return this estimate as one of several, with its weight."""
+        memory = total(self.components.values())
+        return Alternative(
+            weight, self.step.seconds, self.case, memory, self.assumptions.memory.allocator_share
+        )
+
+    @cached_property
+    def memory_alternatives(self) -> tuple[Alternative, ...]:
+        """Software that the question leaves open, with its memory; this estimate alone where it is stated.
+
+        Where no software that it allows has measured runs, each counts as much.
+        """
+        assumed = self.assumptions
+        if self.alternatives:
+            return self.alternatives
+        if not assumed.unsaid or assumed.unsaid == ANY_SOFTWARE or is_fitted(self.system):
+            return (self.as_alternative(1.0),)
+        found = list[Alternative]()
+        for name in assumed.unsaid:
+            with suppress(InputError):  # a choice of the plan that this software lacks
+                found.append(self._with(load_stack(name)).as_alternative(1.0))
+        return tuple(found) or (self.as_alternative(1.0),)
 
     def _with(self, assumed: Assumptions) -> "Estimates":
         """Return the same step under other assumptions."""
@@ -225,11 +250,21 @@ class StepEstimate(Generic[Figure]):
 
     @property
     def fits_probability(self) -> Annotated[Figure | None, Doc(optional=True)]:
-        """Probability that it fits in the accelerator's memory; None where errors are not known."""
+        """Probability that it fits in the accelerator's memory; None where errors are not known.
+
+        It is that of all software that the question leaves open.
+        """
         if not self.assumptions.errors_known:
             return None
-        used, capacity = total(self.components.values()), self.system.accelerator.visible_bytes
-        return self._figure(fits_probability(used, capacity, self.assumptions.name))
+        capacity, parts = self.system.accelerator.visible_bytes, self.memory_alternatives
+        of_all = sum(part.weight for part in parts)
+        fits: Column = 0.0
+        for part in parts:
+            own = fits_probability(
+                part.nbytes, capacity, part.case.stack, allocator_share=part.allocator_share
+            )
+            fits = fits + part.weight / of_all * own
+        return self._figure(fits)
 
     @property
     def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:

@@ -270,7 +270,7 @@ def _phases(
     early = gradients
     if assumed.memory.gradients_last == "backward":
         early = where(nm > 1, gradients, 0 * gradients)
-    library = assumed.memory.library_bytes
+    library = assumed.memory.library_bytes + assumed.memory.workspace_bytes
     matrix = beside.matrix + library
 
     def together(
@@ -358,7 +358,8 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
     A device is full where `taken_by_states` is what is left, as `devices_phases` adds both up.
     """
     activations, first, temporary, beside = working
-    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share) - assumed.memory.library_bytes
+    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
+    usable = usable - assumed.memory.library_bytes - assumed.memory.workspace_bytes
     passing = maximum(beside.logits, temporary)
     early: Column = 1.0
     if assumed.memory.gradients_last == "backward":
