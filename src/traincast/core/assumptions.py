@@ -295,6 +295,11 @@ class MemoryUse:
     counts_gradients_at_work: bool = _is(
         False, "the gradients of input and result of a product are there while backward is at work on it"
     )
+    keeps_frozen_layers: bool = _is(
+        False,
+        "the inputs of frozen layers that are recomputed, and their gradients, are kept to the end of "
+        "backward, where FSDP shards them (its first version with reentrant checkpoints)",
+    )
     foreach_step: bool = _is(
         False,
         "the optimizer steps lists of tensors (foreach in PyTorch), which takes the roots of all second "

@@ -326,7 +326,10 @@ class Census:
             outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
             for i in indices
         ]
-        of_batches = list(map(_BatchLayouts.of, given))
+        around_working = AROUND_WORKING
+        if self._assumed.memory.keeps_frozen_layers and outline.space.model.adapters is not None:
+            around_working = tuple(set(AROUND_WORKING) - {"zero"})
+        of_batches = [_BatchLayouts.of(plans, around_working) for plans in given]
         number = len(outline.size)
         for low in range(0, number, LADDERS_PER_BLOCK):
             ladders = slice(low, min(low + LADDERS_PER_BLOCK, number))
@@ -469,9 +472,9 @@ class _BatchLayouts(NamedTuple):
     by_beside: Any
 
     @classmethod
-    def of(cls, plans: Plans) -> "_BatchLayouts":
+    def of(cls, plans: Plans, around_working: Sequence[str]) -> "_BatchLayouts":
         """Return layouts with their keys."""
-        return cls(plans, *(_key(plans, omitted) for omitted in (AROUND_HELD, AROUND_WORKING, AROUND_BESIDE)))
+        return cls(plans, *(_key(plans, omitted) for omitted in (AROUND_HELD, around_working, AROUND_BESIDE)))
 
 
 class _Block(NamedTuple):

@@ -248,7 +248,19 @@ def working(
         live = live + _largest(footprints, inside, "peak")
     if assumed.memory.counts_gradients_at_work:
         live = live + _largest(footprints, inside, "gradients")
-    return Working(saved, minimum(saved, saved - one + layer), live, beside)
+    first = minimum(saved, saved - one + layer)
+    if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
+        layers = _layers_of(stages.executed_parts[i])
+        first = saved - one + 2 * _sum(footprints, layers, "saved")
+    return Working(saved, first, live, beside)
+
+
+def keeps_frozen_layers(
+    footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions
+) -> bool:
+    """Return whether inputs of recomputed layers are in memory until the end of backward."""
+    frozen = any(nonzero(footprint.frozen) for footprint in footprints.values())
+    return frozen and assumed.memory.keeps_frozen_layers and plan.zero >= 2 and "full" in plan.recomputed
 
 
 def _buffers(plan: Plans, assumed: Assumptions) -> Column:
@@ -367,7 +379,8 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
     growing = GrowingMemory(activations, activations / beside.in_flight * nm, passing)
     left = [Left(usable - activations - passing - beside.matrix, early, growing)]
     if assumed.memory.gradients_last == "backward":
-        passing = where(nm > 1, 0.0, first) + temporary  # of several, the last layer's phase is larger
+        # of several micro-batches, the phase of the last layer is larger where layers are freed
+        passing = where((nm > 1) & (first <= activations), 0.0, first) + temporary
         left.append(Left(usable - passing - beside.matrix, 1.0, GrowingMemory(0.0, 0.0, passing)))
     return [*left, Left(usable, None, GrowingMemory(0.0, 0.0, 0.0))]
 
