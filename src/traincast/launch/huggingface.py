@@ -82,6 +82,9 @@ READ_OF_ACCELERATE: Final = (
 )
 
 
+GROWING_SEGMENTS: Final = ("axolotl", "llama-factory")  # programs that have PyTorch's allocator grow segments
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """What differs between programs on the Trainer, as in the table; its methods convert the settings."""
@@ -112,6 +115,14 @@ class Program:
     __name__ = "Program"
 
     # reading and writing text
+
+    def figures(self, settings: Settings) -> Values:
+        """Return figures of assumptions that a program sets: of the allocator, whose segments can grow.
+
+        LLaMA-Factory 0.9.5 (launcher.py, OPTIM_TORCH) and axolotl 0.19.0 (utils/__init__.py,
+        set_pytorch_cuda_alloc_conf) set expandable_segments.
+        """
+        return {"memory.allocator_share": 0.0} if self.name in GROWING_SEGMENTS else {}
 
     def read(self, text: str, given: Given = NOTHING) -> Settings:
         """Read a configuration, or the arguments of a script."""
