@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.core.system import Accelerator, System
 

@@ -143,7 +143,7 @@ PLAIN_LOOP: Final = "pytorch"  # the stack that `traincast measure` fits
 
 
 def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
-    """Return the assumptions of a stack with the values of a system: its accelerator's, and those fitted on it.
+    """Return the assumptions of a stack with the values of its accelerator, and those fitted on a system.
 
     Of the accelerator they are its context and workspaces; `System.software` has those that were fitted. On
     CPUs, of which no published stack is, what was fitted of a plain loop in PyTorch holds for the others.

@@ -309,7 +309,9 @@ class MemoryUse:
     counts_workspaces: bool = _is(
         False, "workspaces of matrix products, as large as the accelerator's, are counted"
     )
-    workspace_bytes: float = _is(0, "workspaces of matrix products that the framework's allocator holds", "byte")
+    workspace_bytes: float = _is(
+        0, "workspaces of matrix products that the framework's allocator holds", "byte"
+    )
     context_bytes: float = _is(0, "device context and libraries", "byte")
     allocator_share: float = _is(0, "share of the allocated memory lost to fragmentation")
     buffer_bytes: float = _is(0, "buffers of one communicator; a rank has one for each group", "byte")

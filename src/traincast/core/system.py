@@ -97,7 +97,9 @@ class Accelerator(ColumnsEqual):
         Known, FigureSpec("byte", "memory that the driver keeps, which no process can have", "zero")
     ] = None
     # If left out, that of the software (`memory.context_bytes`); 0 of TPUs, where it is the driver's.
-    context_bytes: Annotated[Known, FigureSpec("byte", "context of a process and its libraries", "zero")] = None
+    context_bytes: Annotated[Known, FigureSpec("byte", "context of a process and its libraries", "zero")] = (
+        None
+    )
     # Of cuBLAS and Transformer Engine; counted where software says so (`memory.counts_workspaces`).
     workspace_bytes: Annotated[
         Known, FigureSpec("byte", "workspaces of matrix products that the allocator holds", "zero")

@@ -46,12 +46,14 @@ from traincast.step.uncertainty import (
     Alternative,
     Asked,
     ErrorCase,
+    Verdict,
     Width,
     errors,
     fits_probability,
     interval,
     mixture_interval,
     outside_measured_range,
+    verdict,
     widths,
 )
 from traincast.step.validity import require_valid
@@ -415,6 +417,11 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def fits(self) -> Annotated[bool, KEY]:
         """Whether it fits in the accelerator's memory."""
         return bool(self.memory_bytes <= self.system.accelerator.visible_bytes)
+
+    @property
+    def verdict(self) -> Annotated[Verdict, KEY]:
+        """Whether it fits: uncertain where the probability lies between 20 and 80 %."""
+        return verdict(self.fits_probability, self.fits)
 
     @property
     def job(self) -> Job:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -38,11 +38,13 @@ ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 # 90 % of the errors of what is allocated whatever the plan: resumed runs hold so much more [byte]
 FIXED_MEMORY_ERROR: Final = 0.06 * GIB  # in Megatron-LM's functional tests, 2025 and 2026
-# How much memory is lost to fragmentation, as a multiple of the share that is counted, and how likely that is.
-# Of 60 messages of PyTorch about memory that ran out, which name what is reserved and not allocated, with more
-# than 10 GiB allocated: half at most 0.5 %, 30 % up to 2.6 %, 13 % some 6 % and 7 % above 10 %; on average
-# 2.3 % where 3 % are counted. With expandable segments nothing is counted.
+# How much memory is lost to fragmentation, as a multiple of the share that is counted, and how likely that
+# is. Of 60 messages of PyTorch about memory that ran out, which name what is reserved and not allocated, with
+# more than 10 GiB allocated: half at most 0.5 %, 30 % up to 2.6 %, 13 % some 6 % and 7 % above 10 %; on
+# average 2.3 % where 3 % are counted. With expandable segments nothing is counted.
 FRAGMENTATION: Final = ((0.1, 0.5), (0.4, 0.3), (2.0, 0.13), (5.0, 0.07))
+Verdict = Literal["fits", "uncertain", "does not fit"]
+UNCERTAIN: Final = (0.2, 0.8)  # probabilities of fitting between which a plan is to be measured
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -571,6 +573,16 @@ def fits_probability(
     for weight, ratio in _fragmented(allocator_share):
         probability = probability + weight * (0.5 + 0.5 * np.tanh((room - np.log(ratio)) / scale / 2))
     return plain(probability)
+
+
+def verdict(probability: float | None, fits: bool) -> Verdict:
+    """Return what is said of a plan that fits with a probability; None where only `fits` is known."""
+    if probability is None:
+        return "fits" if fits else "does not fit"
+    low, high = UNCERTAIN
+    if probability > high:
+        return "fits"
+    return "uncertain" if probability >= low else "does not fit"
 
 
 def _fragmented(allocator_share: float) -> list[tuple[float, float]]:

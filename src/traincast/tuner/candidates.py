@@ -86,7 +86,9 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     collector = ErrorCollector("search")
     request = collector.require(search_request(collector, model, system, (gpus,), top=1, **options))
     capacity, assumed = float(system.accelerator.visible_bytes), request.assumptions
-    most = memory_that_fits(LEAST_FIT, capacity, assumed.name, assumed.memory.allocator_share) if assumed.errors_known else capacity
+    most = capacity
+    if assumed.errors_known:
+        most = memory_that_fits(LEAST_FIT, capacity, assumed.name, assumed.memory.allocator_share)
     roomy = system.with_visible(most)  # no time depends on it
     (found,) = replace(request, system=roomy).answer()
     times, rows = found.layouts.answer(lambda times: times.best(MOST_CANDIDATES, slowdown=MAX_SLOWDOWN))

@@ -31,7 +31,7 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     require_one_plan(est, "report")
     content = plan_content(est, metrics(est) if measures is None else measures)
     content |= sensitivity_content(sensitivity(est)) | _operations(est)
-    content["shortfall"] = [] if est.fits else shortfall(est)
+    content["shortfall"] = [] if est.verdict == "fits" else shortfall(est)
     lines = remarks_ or text.remarks(est)
     return Page("Estimate of a plan", text.title(est), lines, "plan.html.jinja", content, bool(est.fits))
 

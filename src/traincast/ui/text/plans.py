@@ -28,7 +28,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
-from traincast.planner.plan_sentences import in_words, label, whole_memory
+from traincast.planner.plan_sentences import in_words, label, memory_verdict, what_decides, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, usual_assumptions
@@ -157,6 +157,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
         start = ";\n " if peak else ";"
         mfu = f"{start} MFU {float(measures.mfu['megatron']):.1%}{peak} (megatron)"
     yield f"  {est.memory_bytes / GIB:,.1f} of {capacity} a rank: {fits}{mfu}"
+    yield from paragraphs(*(f"  {line}" for line in filter(None, (what_decides(est),))))
 
 
 def rejected(result: "Found") -> Parts:
@@ -480,10 +481,8 @@ def network_of(system: System, groups: Sequence[GroupRow]) -> str:
 
 def memory_breakdown(est: Estimate) -> Parts:
     """Show the memory of the fullest rank by component."""
-    fits = f"{'fits' if est.fits else 'does not fit'} in {gib(float(est.system.accelerator.visible_bytes))}"
-    if est.fits_probability is not None:
-        fits += f" (probability {probability_text(est.fits_probability)})"
-    yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {fits}")
+    yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {memory_verdict(est)}")
+    yield from paragraphs(*filter(None, (what_decides(est),)))
     scale, sentence = whole_memory(est)
     if not est.fits:
         yield sentence
