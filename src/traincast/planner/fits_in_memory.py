@@ -378,20 +378,21 @@ class Census:
     ) -> Largest:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
         every = slice(None) if ladder is None else ladder
-        room, of_phases = np.full(np.shape(mbs), np.inf), list[tuple[Column, GrowingMemory]]()
+        room, of_phases = np.full(np.shape(mbs), np.inf), list[tuple[Column, Column, GrowingMemory]]()
         for of_states, of_device in zip(taken, left, strict=True):
-            for phase in of_device:
-                free = phase.free(of_states, every)
-                if free is not None:
-                    of_phases.append((free, phase.growing))
-                    room = np.minimum(room, free)
+            for some in of_device:
+                states = some.taken(of_states, every)
+                if states is not None:
+                    room = np.minimum(room, take_rows(some.most, every) - states)
+                    of_phases += [(most, states, growing) for most, growing in some.phases]
         # the smallest micro-batch of most ladders does not fit
         rows = np.flatnonzero(room >= -self._rounding)
         around = np.array([[-self._rounding], [self._rounding]])
         ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
-        for free, growing in of_phases:
-            growing = growing.take(rows if ladder is None else ladder[rows])
-            ratios = np.minimum(ratios, largest_microbatch(take_rows(free, rows) + around, growing))
+        of_ladders = rows if ladder is None else ladder[rows]
+        for most, states, growing in of_phases:
+            free = take_rows(most, of_ladders) - take_rows(states, rows) + around
+            ratios = np.minimum(ratios, largest_microbatch(free, growing.take(of_ladders)))
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
         return Largest(fitting[0], fitting[1], room)

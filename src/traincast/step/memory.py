@@ -188,9 +188,11 @@ class BesideActivations(NamedTuple):
     """What micro-batches need on a device beside their activations, and how many of them are in flight."""
 
     in_flight: Column  # micro-batches
+    others: Column  # share of these that stay when backward of one is at the first layer, at the least
     logits: Column  # [byte]
     buffers: Column  # context and communicators [byte]
-    matrix: Column  # gradient of the vocabulary's matrix [byte]
+    head_matrix: Column  # gradient of the head's matrix, or of one tied to it [byte]
+    matrix: Column  # gradient of the embedding's matrix [byte]
 
 
 def beside_activations(
@@ -205,14 +207,19 @@ def beside_activations(
     gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
     beside = []
     for position, present in zip(stages.position, stages.present_parts, strict=True):
-        in_flight = schedule.in_flight(plan.pp, position, nm, plan.vp)
+        most = schedule.in_flight(plan.pp, position, nm, plan.vp)
         if plan.schedule == "gpipe":  # without a pipeline gradients are accumulated, as by the others
-            in_flight = where(plan.pp > 1, in_flight, 1.0)
-        in_flight = minimum(in_flight + ahead, nm)
+            most = where(plan.pp > 1, most, 1.0)
+        most = most + ahead
         heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
-        ends = {part: n for part, n in present.items() if part in VOCABULARY}
-        matrix = _largest(footprints, ends, "weights") * gradient * element
-        beside.append(BesideActivations(in_flight, _largest(footprints, heads, "peak"), buffers, matrix))
+        tied = {part: n for part, n in present.items() if part in ("head", "tied")}
+        embeddings = {part: n for part, n in present.items() if part in ("embedding", "decoder embedding")}
+        head_matrix, matrix = (
+            _largest(footprints, ends, "weights") * gradient * element for ends in (tied, embeddings)
+        )
+        logits = _largest(footprints, heads, "peak")
+        in_flight = minimum(most, nm)
+        beside.append(BesideActivations(in_flight, 1 - 1 / most, logits, buffers, head_matrix, matrix))
     return beside
 
 
@@ -248,14 +255,16 @@ def working(
         live = live + _largest(footprints, inside, "peak")
     if assumed.memory.counts_gradients_at_work:
         live = live + _largest(footprints, inside, "gradients")
-    first = minimum(saved, saved - one + layer)
+    first = saved * beside.others + layer
     if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
         layers = _layers_of(stages.executed_parts[i])
-        first = saved - one + 2 * _sum(footprints, layers, "saved")
+        first = saved * beside.others + 2 * _sum(footprints, layers, "saved")
     return Working(saved, first, live, beside)
 
 
-def keeps_frozen_layers(footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions) -> bool:
+def keeps_frozen_layers(
+    footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions
+) -> bool:
     """Return whether inputs of recomputed layers are in memory until the end of backward."""
     frozen = any(nonzero(footprint.frozen) for footprint in footprints.values())
     return frozen and assumed.memory.keeps_frozen_layers and plan.zero >= 2 and "full" in plan.recomputed
@@ -281,7 +290,6 @@ def _phases(
     if assumed.memory.gradients_last == "backward":
         early = where(nm > 1, gradients, 0 * gradients)
     library = assumed.memory.library_bytes + assumed.memory.workspace_bytes
-    matrix = beside.matrix + library
 
     def together(
         gradients: Column,
@@ -305,10 +313,11 @@ def _phases(
     if all_phases:
         phases["forward"] = together(early, working.activations, library)
     if all_phases or nonzero(beside.logits):
-        phases["loss"] = together(early, working.activations, matrix, beside.logits)
-    phases["backward of the last layer"] = together(early, working.activations, working.temporary + matrix)
-    if all_phases or early is not gradients:
-        workspace = working.temporary + matrix
+        workspace = beside.head_matrix + library
+        phases["loss"] = together(early, working.activations, workspace, beside.logits)
+    phases["backward of the last layer"] = together(early, working.activations, working.temporary + library)
+    if all_phases or early is not gradients or nonzero(beside.matrix):
+        workspace = maximum(working.temporary, beside.matrix) + library
         phases["backward of the first layer"] = together(gradients, working.first, workspace)
     if all_phases:
         phases["reduction of gradients"] = together(gradients, none, library)
@@ -323,6 +332,7 @@ class Taken(NamedTuple):
 
     states: Column  # while layers are at work, gradients apart
     gradients: Column
+    at_work: Column  # both
     step: Column | None  # in the optimizer's step; None where that can be no peak
 
 
@@ -332,7 +342,8 @@ def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
     stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
     copies = held["copies"]
     step = stored + held["gradients"] + copies if nonzero(copies) else None
-    return Taken(stored + held["gathered"], held["gradients"], step)
+    states = stored + held["gathered"]
+    return Taken(states, held["gradients"], states + held["gradients"], step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,42 +356,57 @@ class GrowingMemory(TakesRows):
 
 
 class Left(NamedTuple):
-    """Memory that micro-batches leave in some phases for what a device holds [byte].
+    """Memory that micro-batches leave for what a device holds, in phases with as many gradients [byte]."""
 
-    `gradients` is the share of the gradients that are there; None in the optimizer's step, for `Taken.step`.
-    """
+    gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
+    most: Column  # in the phase that leaves the least
+    phases: tuple[tuple[Column, GrowingMemory], ...]  # what each leaves, and what larger ones take of it
 
-    most: Column
-    gradients: Column | None
-    growing: GrowingMemory  # what larger micro-batches take of it
+    @classmethod
+    def of(cls, gradients: Column | None, *phases: tuple[Column, GrowingMemory]) -> "Left":
+        """Return what some phases leave."""
+        return cls(gradients, reduce(minimum, [most for most, _ in phases]), phases)
 
-    def free(self, taken: Taken, rows: Any) -> Column | None:
-        """Return what is free beside what `taken` has, with `rows` of these columns; None for no such phase."""
+    def taken(self, taken: Taken, rows: Any) -> Column | None:
+        """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
         if self.gradients is None:
-            return None if taken.step is None else take_rows(self.most, rows) - taken.step
-        free = take_rows(self.most, rows) - taken.states
-        return free - take_rows(self.gradients, rows) * taken.gradients
+            return taken.step
+        if isinstance(self.gradients, float):
+            return taken.at_work
+        return taken.states + take_rows(self.gradients, rows) * taken.gradients
 
 
 def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> list[Left]:
-    """Return the memory that `working` leaves for `held` [byte], in each of the phases that can be the peak.
+    """Return the memory that `working` leaves for `held` [byte], in all phases that can be the peak.
 
     A device is full where `taken_by_states` is what is left, as `devices_phases` adds both up.
     """
     activations, first, temporary, beside = working
     usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
     usable = usable - assumed.memory.library_bytes - assumed.memory.workspace_bytes
-    passing = maximum(beside.logits, temporary)
-    early: Column = 1.0
+    in_step = activations / beside.in_flight * nm
+
+    def leaves(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
+        growing = GrowingMemory(activations, in_step, passing)
+        return usable - activations - passing - constant, growing
+
+    def leaves_first(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
+        staying = beside.others * activations
+        growing = GrowingMemory(staying, beside.others * in_step, first - staying + passing)
+        return usable - first - passing - constant, growing
+
+    if nonzero(beside.head_matrix):
+        passes = [leaves(beside.logits, beside.head_matrix), leaves(temporary, 0.0)]
+    else:
+        passes = [leaves(maximum(beside.logits, temporary), 0.0)]
+    firsts = [leaves_first(0 * temporary, beside.matrix)] if nonzero(beside.matrix) else []
+    left = []
     if assumed.memory.gradients_last == "backward":
         early = where(nm > 1, 1.0, 0.0)
-    growing = GrowingMemory(activations, activations / beside.in_flight * nm, passing)
-    left = [Left(usable - activations - passing - beside.matrix, early, growing)]
-    if assumed.memory.gradients_last == "backward":
-        # of several micro-batches, the phase of the last layer is larger where layers are freed
-        passing = where((nm > 1) & (first <= activations), 0.0, first) + temporary
-        left.append(Left(usable - passing - beside.matrix, 1.0, GrowingMemory(0.0, 0.0, passing)))
-    return [*left, Left(usable, None, GrowingMemory(0.0, 0.0, 0.0))]
+        left = [Left.of(early, *passes), Left.of(1.0, leaves_first(temporary, 0.0), *firsts)]
+    else:
+        left = [Left.of(1.0, *passes, *firsts)]
+    return [*left, Left.of(None, (usable, GrowingMemory(0.0, 0.0, 0.0)))]
 
 
 def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
