@@ -18,7 +18,7 @@ from traincast.planner.recommend import FIT_PROBABILITY
 from traincast.step.estimate import Estimate, estimate
 
 # What a change of these costs, the cheapest first; of all others, degrees of parallelism among them, more.
-CHEAPEST: Final = ("mbs", "recompute", "recompute_every", "zero", "offload", "offload_every")
+CHEAPEST: Final = ("attention", "mbs", "recompute", "recompute_every", "zero", "offload", "offload_every")
 MAX_PAIRED_CHANGES: Final = 14  # fastest single changes that are tried in pairs
 MAX_TRIPLE_SHARE: Final = 0.99  # of the best pair's step; a third change is advised only below it
 Difference: TypeAlias = tuple[str, Any, Any]  # setting, old and new value; None where it is absent

@@ -190,13 +190,15 @@ class Found:
             return Recommendation(best, best, "")
         fits = self._fits_probability if self.assumptions.errors_known else None
         limits = self._memory_limit, lambda: min(self.layouts.least_memory(lambda _: 0.0).values())
-        return recommend(self.near, limits, fits, self.fit_probability, self.within)
+        return recommend(self.near, limits, fits, self._fitting_memory, self.fit_probability, self.within)
 
-    def _fits_probability(self, nbytes: float) -> float:
-        """Return the probability that a plan of so much memory fits."""
-        share = self.assumptions.memory.allocator_share
-        name = self.assumptions.name
-        return float(fits_probability(nbytes, self._capacity, name, allocator_share=share))
+    def _fits_probability(self, candidate: Candidate) -> float:
+        """Return the probability that a plan fits, which is that of its estimate."""
+        return float(self.answer(candidate.plan)[1].fits_probability or 0.0)
+
+    def _fitting_memory(self, candidate: Candidate) -> float:
+        """Return the memory with which a plan would fit as probably as wanted [byte]."""
+        return self.answer(candidate.plan)[1].memory_that_fits(self.fit_probability)
 
     @property
     def _capacity(self) -> float:

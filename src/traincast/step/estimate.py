@@ -43,6 +43,7 @@ from traincast.step.pipeline_stages import Stages, devices, every_device, stages
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import (
+    BISECTIONS,
     Alternative,
     Asked,
     ErrorCase,
@@ -258,15 +259,18 @@ class StepEstimate(Generic[Figure]):
         """
         if not self.assumptions.errors_known:
             return None
+        return self._figure(self._probability_with(1.0))
+
+    def _probability_with(self, share: float) -> Column:
+        """Return the probability that it fits if it needed a share of the memory."""
         capacity, parts = self.system.accelerator.visible_bytes, self.memory_alternatives
         of_all = sum(part.weight for part in parts)
         fits: Column = 0.0
         for part in parts:
-            own = fits_probability(
-                part.nbytes, capacity, part.case.stack, allocator_share=part.allocator_share
-            )
+            stack, lost = part.case.stack, part.allocator_share
+            own = fits_probability(share * part.nbytes, capacity, stack, allocator_share=lost)
             fits = fits + part.weight / of_all * own
-        return self._figure(fits)
+        return fits
 
     @property
     def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
@@ -417,6 +421,15 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def fits(self) -> Annotated[bool, KEY]:
         """Whether it fits in the accelerator's memory."""
         return bool(self.memory_bytes <= self.system.accelerator.visible_bytes)
+
+    def memory_that_fits(self, probability: float) -> float:
+        """Return the memory with which it would fit with a probability [byte]."""
+        below, above = 0.25, 4.0
+        for _ in range(BISECTIONS):
+            share = (below + above) / 2
+            fits = self._probability_with(share) >= probability
+            below, above = (share, above) if fits else (below, share)
+        return below * self.memory_bytes
 
     @property
     def verdict(self) -> Annotated[Verdict, KEY]:
