@@ -25,6 +25,7 @@ from traincast.times.process_groups import is_group
 # parts that hold a matrix of the vocabulary
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
 NOTHING: Final = 1e-6  # bytes that count as none
+FP32: Final = 4.0  # where an element of 16 bits has two bytes [byte]
 Phase: TypeAlias = Literal[
     "forward",
     "loss",
@@ -182,6 +183,10 @@ def held(
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
     parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
+    if plan.zero >= 2 and assumed.memory.reduce_bucket:
+        bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
+        reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
+        parts["gradients"] = parts["gradients"] + reduced * is_group(plan.dp * plan.cp)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
         reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
@@ -483,14 +488,21 @@ def _step_copies(plan: Plans, stored: Stored, assumed: Assumptions) -> Column:
     """Return what the optimizer's step takes beside its states [byte].
 
     AdamW over lists of tensors (`foreach`) has the roots of all second moments at once (PyTorch 2.13,
-    torch/optim/adam.py, _multi_tensor_adam); fused kernels have them in registers.
+    torch/optim/adam.py, _multi_tensor_adam); fused kernels have them in registers. DeepSpeed flattens
+    gradients in 16 bits and casts them to fp32 (0.19.8, runtime/zero/stage3.py,
+    _prepare_fp32_grad_for_sub_group; stage_1_and_2.py, step).
     """
-    each = assumed.memory.foreach_step * plan.optimizer.roots
-    if not each or "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
+    if "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
         return 0.0
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     stepped = stored.weights / n + stored.expert_weights / n_experts
-    return each * assumed.memory.element_bytes / 2 * stepped
+    copies: Column = 0.0
+    if assumed.memory.foreach_step and plan.optimizer.roots:
+        copies = plan.optimizer.roots * assumed.memory.element_bytes / 2 * stepped
+    if assumed.memory.stepped_parameters and plan.zero and plan.gradient_bytes < FP32:
+        at_once = minimum(stepped, assumed.memory.stepped_parameters) if plan.zero == 3 else stepped
+        copies = copies + (plan.gradient_bytes + FP32) * assumed.memory.element_bytes / 2 * at_once
+    return copies
 
 
 def _gathered(
