@@ -280,6 +280,16 @@ class MemoryUse:
         False,
         "sharded gradients are reduced from memory that the allocator keeps for their own stream (FSDP2)",
     )
+    reduce_bucket: float = _is(
+        0,
+        "parameters whose sharded gradients are reduced from a buffer of their own (DeepSpeed, "
+        "reduce_bucket_size)",
+    )
+    stepped_parameters: float = _is(
+        0,
+        "parameters of a rank whose 16-bit gradients the optimizer's step casts to fp32 at once (DeepSpeed): "
+        "sub_group_size with ZeRO-3, with ZeRO-1 and 2 all",
+    )
     vocab_multiple: int = _is(128, "the vocabulary shard of a rank is padded to a multiple of this")
     logit_bytes: float = _is(4, "peak memory of the loss per logit", "byte")
     vocabulary_gradient_bytes: float = _is(

@@ -387,12 +387,17 @@ class Census:
                     of_phases += [(most, states, growing) for most, growing in some.phases]
         # the smallest micro-batch of most ladders does not fit
         rows = np.flatnonzero(room >= -self._rounding)
-        around = np.array([[-self._rounding], [self._rounding]])
-        ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
+        # however sums are rounded, and in some order of them
+        surely, maybe = np.full((2, len(rows)), np.inf)
         of_ladders = rows if ladder is None else ladder[rows]
-        for most, states, growing in of_phases:
-            free = take_rows(most, of_ladders) - take_rows(states, rows) + around
-            ratios = np.minimum(ratios, largest_microbatch(free, growing.take(of_ladders)))
+        for most, states, growing in of_phases if len(rows) else ():
+            free = take_rows(most, of_ladders) - take_rows(states, rows)
+            of_phase = growing.take(of_ladders)
+            least = largest_microbatch(free - self._rounding, of_phase)
+            if (least < maybe).any():
+                surely = np.minimum(surely, least)
+                maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_phase))
+        ratios = np.stack((surely, maybe))
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
         return Largest(fitting[0], fitting[1], room)

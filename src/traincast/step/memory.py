@@ -25,6 +25,7 @@ from traincast.times.process_groups import is_group
 # parts that hold a matrix of the vocabulary
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
 NOTHING: Final = 1e-6  # bytes that count as none
+FP32: Final = 4.0  # where an element of 16 bits has two bytes [byte]
 Phase: TypeAlias = Literal[
     "forward",
     "loss",
@@ -61,6 +62,11 @@ class Footprint(TakesRows):
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
     expert_frozen_fp32: Column = 0.0
+
+    @property
+    def at_work(self) -> Column:
+        """What backward needs of the part while it is at work on it, beside what is saved [byte]."""
+        return self.live + self.gradients
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
@@ -177,6 +183,10 @@ def held(
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
     parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
+    if plan.zero >= 2 and assumed.memory.reduce_bucket:
+        bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
+        reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
+        parts["gradients"] = parts["gradients"] + reduced * is_group(plan.dp * plan.cp)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
         reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
@@ -217,6 +227,8 @@ def beside_activations(
         head_matrix, matrix = (
             _largest(footprints, ends, "weights") * gradient * element for ends in (tied, embeddings)
         )
+        if beside and nonzero(matrix):  # shorter pipelines are padded with their first device
+            matrix = where(position > 0, matrix, 0 * matrix)
         logits = _largest(footprints, heads, "peak")
         in_flight = minimum(most, nm)
         beside.append(BesideActivations(in_flight, 1 - 1 / most, logits, buffers, head_matrix, matrix))
@@ -241,25 +253,23 @@ def working(
     assumed: Assumptions,
 ) -> Working:
     """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
-    one = _sum(footprints, stages.executed_parts[i], "saved")
-    saved = one * beside.in_flight
+    saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
     present = stages.present_parts[i]
-    layer = _largest(footprints, present, "saved")
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
     if "activations" in words(plan.offload):
         staying = saved * (1 - 1 / plan.offload_every)
-        saved = minimum(saved, staying + 2 * layer)
-    live = _largest(footprints, present, "live")
-    inside = {part: n for part, n in present.items() if part not in ENDS}
+        saved = minimum(saved, staying + 2 * _largest(footprints, present, "saved"))
+    at_work = "at_work" if assumed.memory.counts_gradients_at_work else "live"
+    temporary = _largest(footprints, present, at_work)
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
-        live = live + _largest(footprints, inside, "peak")
-    if assumed.memory.counts_gradients_at_work:
-        live = live + _largest(footprints, inside, "gradients")
-    first = saved * beside.others + layer
+        inside = {part: n for part, n in present.items() if part not in ENDS}
+        temporary = temporary + _largest(footprints, inside, "peak")
     if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
         layers = _layers_of(stages.executed_parts[i])
         first = saved * beside.others + 2 * _sum(footprints, layers, "saved")
-    return Working(saved, first, live, beside)
+    else:
+        first = saved * beside.others + _largest(footprints, present, "saved")
+    return Working(saved, first, temporary, beside)
 
 
 def keeps_frozen_layers(
@@ -315,7 +325,8 @@ def _phases(
     if all_phases or nonzero(beside.logits):
         workspace = beside.head_matrix + library
         phases["loss"] = together(early, working.activations, workspace, beside.logits)
-    phases["backward of the last layer"] = together(early, working.activations, working.temporary + library)
+    workspace = working.temporary + beside.head_matrix + library  # which is added up meanwhile
+    phases["backward of the last layer"] = together(early, working.activations, workspace)
     if all_phases or early is not gradients or nonzero(beside.matrix):
         workspace = maximum(working.temporary, beside.matrix) + library
         phases["backward of the first layer"] = together(gradients, working.first, workspace)
@@ -395,17 +406,14 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
         growing = GrowingMemory(staying, beside.others * in_step, first - staying + passing)
         return usable - first - passing - constant, growing
 
-    if nonzero(beside.head_matrix):
-        passes = [leaves(beside.logits, beside.head_matrix), leaves(temporary, 0.0)]
-    else:
-        passes = [leaves(maximum(beside.logits, temporary), 0.0)]
+    passes = leaves(maximum(beside.logits, temporary), beside.head_matrix)
     firsts = [leaves_first(0 * temporary, beside.matrix)] if nonzero(beside.matrix) else []
     left = []
     if assumed.memory.gradients_last == "backward":
         early = where(nm > 1, 1.0, 0.0)
-        left = [Left.of(early, *passes), Left.of(1.0, leaves_first(temporary, 0.0), *firsts)]
+        left = [Left.of(early, passes), Left.of(1.0, leaves_first(temporary, 0.0), *firsts)]
     else:
-        left = [Left.of(1.0, *passes, *firsts)]
+        left = [Left.of(1.0, passes, *firsts)]
     return [*left, Left.of(None, (usable, GrowingMemory(0.0, 0.0, 0.0)))]
 
 
@@ -481,14 +489,21 @@ def _step_copies(plan: Plans, stored: Stored, assumed: Assumptions) -> Column:
     """Return what the optimizer's step takes beside its states [byte].
 
     AdamW over lists of tensors (`foreach`) has the roots of all second moments at once (PyTorch 2.13,
-    torch/optim/adam.py, _multi_tensor_adam); fused kernels have them in registers.
+    torch/optim/adam.py, _multi_tensor_adam); fused kernels have them in registers. DeepSpeed flattens
+    gradients in 16 bits and casts them to fp32 (0.19.8, runtime/zero/stage3.py,
+    _prepare_fp32_grad_for_sub_group; stage_1_and_2.py, step).
     """
-    each = assumed.memory.foreach_step * plan.optimizer.roots
-    if not each or "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
+    if "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
         return 0.0
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     stepped = stored.weights / n + stored.expert_weights / n_experts
-    return each * assumed.memory.element_bytes / 2 * stepped
+    copies: Column = 0.0
+    if assumed.memory.foreach_step and plan.optimizer.roots:
+        copies = plan.optimizer.roots * assumed.memory.element_bytes / 2 * stepped
+    if assumed.memory.stepped_parameters and plan.zero and plan.gradient_bytes < FP32:
+        at_once = minimum(stepped, assumed.memory.stepped_parameters) if plan.zero == 3 else stepped
+        copies = copies + (plan.gradient_bytes + FP32) * assumed.memory.element_bytes / 2 * at_once
+    return copies
 
 
 def _gathered(
