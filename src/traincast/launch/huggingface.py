@@ -123,14 +123,6 @@ class Program:
 
     # reading and writing text
 
-    def figures(self, settings: Settings) -> Values:
-        """Return figures of assumptions that a program sets: of the allocator, whose segments can grow.
-
-        LLaMA-Factory 0.9.5 (launcher.py, OPTIM_TORCH) and axolotl 0.19.0 (utils/__init__.py,
-        set_pytorch_cuda_alloc_conf) set expandable_segments.
-        """
-        return {"memory.allocator_share": 0.0} if self.name in GROWING_SEGMENTS else {}
-
     def read(self, text: str, given: Given = NOTHING) -> Settings:
         """Read a configuration, or the arguments of a script."""
         try:
@@ -612,7 +604,11 @@ class Program:
         return self.name == "trl" and self.objective(settings) == "sft"
 
     def figures(self, settings: Settings) -> Values:
-        """Return figures of memory that settings state: of the optimizer's step, of FSDP and of the loss."""
+        """Return figures of memory that settings state: of the optimizer's step, of FSDP and of the loss.
+
+        LLaMA-Factory 0.9.5 (launcher.py, OPTIM_TORCH) and axolotl 0.19.0 (utils/__init__.py,
+        set_pytorch_cuda_alloc_conf) have PyTorch's allocator grow its segments.
+        """
         engine, optim = self.engine(settings), str(settings.get("optim") or "adamw_torch_fused")
         figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
         usual = self.usual.get("use_reentrant_gc", False)
@@ -626,6 +622,8 @@ class Program:
             native = accelerate.native_deepspeed(self.derived(settings))
             figures |= deepspeed.figures(native)
             figures["memory.foreach_step"] = optim in FOREACH and not native.is_on("optimizer.type")
+        if self.name in GROWING_SEGMENTS:
+            figures["memory.allocator_share"] = 0.0
         return figures
 
 
