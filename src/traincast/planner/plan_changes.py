@@ -76,7 +76,7 @@ def _leaner(est: Estimate) -> Iterator[tuple[str, Estimate | None]]:
 
 def _with_fused_loss(est: Estimate) -> Estimate | None:
     """Return the estimate with the loss fused into the head; None where its software has none."""
-    name = f"{fitted_stack(est.assumptions.name)}-fused-loss"
+    name = f"{fitted_stack(est.assumptions.name).removesuffix('-eager')}-fused-loss"
     if name not in stack_names():
         return None
     logits = load_stack(name).memory.logit_bytes
