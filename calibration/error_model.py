@@ -37,7 +37,7 @@ ALTERNATIONS: Final = (
     2,
 )  # alternations of variances and factors of stacks: from scratch, and from a previous fit
 STEPS: Final = 25
-MEMORY_NEW_STACK: Final = 0.08  # what software without measured memory adds (docs/uncertainty.md)
+MEMORY_NEW_STACK: Final = 0.15  # what software without measured memory adds (docs/uncertainty.md)
 SPLIT_WEIGHT: Final = 0.5  # of a run left out with more than its group, relative to one left out with it
 MAX_TAIL: Final = 1.15  # of the tails of a stack relative to those of all: few runs decide them
 SETTLINGS: Final = 3  # alternations of quantiles and drifts

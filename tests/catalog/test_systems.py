@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import traincast as tc
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.core.system import Accelerator, System
 
@@ -122,7 +123,7 @@ def test_sources_of_prices_and_power(name: str) -> None:
         ("mi300x-192", (1307.4, 2614.9, 5300, 192, 750)),  # AMD MI300X data sheet
         ("mi355x-288", (2516.6, 5033.2, 8000, 288, 1400)),  # AMD: 256 CUs x 4096 FLOP a cycle x 2.4 GHz
         ("tpu-v5e", (197, None, 819, 16, 200)),  # Google Cloud documentation
-        ("tpu-v5p", (459, 459, 2765, 95, 400)),  # Google Cloud documentation
+        ("tpu-v5p", (459, 459, 2765, 95.74, 400)),  # Google Cloud documentation; the memory as XLA says
         ("mi350x-288", (2306.9, 4613.7, 8000, 288, 1000)),  # AMD: 256 CUs x 4096 FLOP a cycle x 2.2 GHz
         ("h200-nvl-141", (835.5, 1670.5, 4800, 140.4, 600)),  # NVIDIA H200 data sheet, sparsity halved
         ("tpu-v7x", (2307, 4614, 7380, 192, 1000)),  # Google Cloud documentation
@@ -192,3 +193,45 @@ def test_the_files_of_the_page_on_machines_load(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.yaml"
         path.write_text(text, encoding="utf-8")
         assert len(load_system(path).tiers) == 2 + number
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [  # total capacity [GiB] in PyTorch's out-of-memory messages; of TPUs in those of XLA
+        ("rtx-3090", 23.56, 23.70),
+        ("rtx-4090", 23.56, 23.70),
+        ("l40s", 44.39, 44.53),
+        ("a10g", 21.99, 22.20),
+        ("l4", 22.05, 22.05),
+        ("dgx-a100-40", 39.41, 39.59),
+        ("dgx-a100", 79.15, 79.35),
+        ("dgx-h100", 79.09, 79.33),
+        ("grand-teton-h100-96", 94.99, 94.99),
+        ("dgx-v100", 31.74, 31.74),
+        ("dgx-h200", 139.80, 139.81),
+        ("dgx-b200", 178.36, 178.36),
+        ("mi300x-node", 191.69, 191.98),
+        ("tpu-v6e-pod", 31.25, 31.25),
+        ("tpu-v5e-pod", 15.75, 15.75),
+        ("tpu-v5p-pod", 95.74, 95.74),
+    ],
+)
+def test_processes_see_less_than_the_data_sheet(name: str, low: float, high: float) -> None:
+    visible = tc.load_system(name).accelerator.visible_bytes / 2**30
+    assert low - 0.006 <= visible <= high + 0.006
+
+
+def test_a_plan_must_fit_in_what_a_process_sees() -> None:
+    system = tc.load_system("rtx-3090")
+    plan = tc.Plan(dp=8, zero=3, recompute="full")
+    est = tc.estimate("llama-3-8b", system, plan, gbs=8, assumptions="huggingface-eager")
+    just = system.with_visible(est.memory_bytes)
+    assert just.accelerator.hbm_bytes == pytest.approx(
+        est.memory_bytes + system.accelerator.driver_bytes, abs=1
+    )
+    over = system.with_figures({"accelerator.hbm_bytes": just.accelerator.hbm_bytes * (1 - 1e-6)})
+    fits = [
+        tc.estimate("llama-3-8b", machine, plan, gbs=8, assumptions="huggingface-eager").fits
+        for machine in (just, over)
+    ]
+    assert fits == [True, False]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.errors import InputError
+from traincast.core.units import probability_text
 from traincast.launch.canonical import model_facts
 from traincast.launch.formats import FORMATS
 from traincast.launch.megatron import read_moe_layers
@@ -243,7 +244,9 @@ def test_a_launch_faster_than_the_recommended_plan_is_told_why_that_plan_is_chos
     assert est.fits_probability < 0.9 <= chosen.fits_probability
     path = written(tmp_path, fastest, model="llama-3-70b", gbs=512)
     _, out, _ = run(f"check {path} --system dgx-h100")
-    odds = f"{chosen.fits_probability:.0%} probability, this launch with {est.fits_probability:.0%}"
+    checked = tc.check(path, "dgx-h100")  # which knows the software
+    own, surer = checked.est.fits_probability, checked.found.recommended[1].fits_probability
+    odds = f"{probability_text(surer)} probability, this launch with {probability_text(own)}"
     assert f"is chosen since it fits with {odds}" in " ".join(out.split())
 
 

@@ -53,7 +53,17 @@ def test_sizes_are_those_of_the_base_configuration_scaled(tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("remat_policy: custom", "remat_policy = 'custom'"),
+        ("remat_policy: proj", "remat_policy = 'proj': must be one of none, custom, full"),
+        (
+            "remat_policy: custom\nquery_proj: host",
+            "query_proj = 'host': must be one of remat, device, offload",
+        ),
+        (
+            "remat_policy: custom\ndecoder_layer_input: remat",
+            "decoder_layer_input = remat: must be device or",
+        ),
+        ("moe_mlpwi_0: offload", "moe_mlpwi_0 = offload: not read (tensors are kept one by one)"),
+        ("expert_shard_attention_option: tensor", "expert_shard_attention_option = 'tensor'"),
         (
             "ici_tensor_parallelism: -1",
             "ici_tensor_parallelism = -1: must be a whole number above 0; data and fsdp",
@@ -85,3 +95,78 @@ def test_a_program_that_does_not_train_is_refused(tmp_path):
     text = "python3 -m maxtext.decode configs/base.yml per_device_batch_size=1 remat_policy=full\n"
     with pytest.raises(tc.InputError, match="runs decode, which does not train"):
         plan_of(tmp_path, text, "run.sh")
+
+
+QKV = "query_proj=offload key_proj=offload value_proj=offload"
+
+
+@pytest.mark.parametrize(
+    ("settings", "recompute", "offload", "said"),
+    [  # by hand, from the names that configs/types.py (RematAndOffload) gives tensors of a layer
+        ("", "full", "none", ""),
+        ("decoder_layer_input=offload", "full", "activations", ""),
+        (f"decoder_layer_input=offload {QKV}", "attention+mlp+norms", "activations", ""),
+        (f"decoder_layer_input=offload out_proj=offload {QKV}", "attention+mlp+norms", "activations", ""),
+        (f"decoder_layer_input=offload context=offload {QKV}", "mlp+norms", "activations", ""),
+        ("qkv_proj=device context=device mlpwi=device", "activation+norms", "none", ""),
+        ("qkv_proj=device mlpwi_0=device mlpwi_1=device", "activation+attention+norms", "none", ""),
+        (
+            "decoder_layer_input=offload context=offload",
+            "full",
+            "activations",
+            "context: counted as recomputed with all else of a layer, though kept",
+        ),
+        (
+            "decoder_layer_input=offload qkv_proj=device",
+            "attention+mlp+norms",
+            "activations",
+            "key_proj, query_proj, value_proj: counted in the host's memory, as what else is kept",
+        ),
+        (
+            "optimizer_memory_host_offload=true decoder_layer_input=offload",
+            "full",
+            "optimizer+activations",
+            "",
+        ),
+    ],
+)
+def test_tensors_that_a_custom_policy_keeps(settings, recompute, offload, said, tmp_path):
+    text = COMMAND.format(
+        "base.yml", f"model_name=llama3-8b per_device_batch_size=1 remat_policy=custom {settings}"
+    )
+    path = tmp_path / "run.sh"
+    path.write_text(text, encoding="utf-8")
+    checked = tc.check(path, "tpu-v6e-pod", gpus=16)
+    assert (checked.est.plan.recompute, checked.est.plan.offload) == (recompute, offload)
+    assert [note for note in checked.reading.assumed if "counted" in note] == ([said] if said else [])
+
+
+def test_offloaded_projections_are_the_policy_of_that_name(tmp_path):
+    """`qkv_proj_offloaded` keeps what a custom policy with them keeps (layers/decoders.py)."""
+    plans = [
+        plan_of(
+            tmp_path,
+            COMMAND.format("base.yml", f"model_name=llama3-8b per_device_batch_size=1 {more}"),
+            "run.sh",
+        ).plan
+        for more in ("remat_policy=qkv_proj_offloaded", f"remat_policy=custom {QKV}")
+    ]
+    assert plans[0] == plans[1]
+    assert (plans[0].recompute, plans[0].offload) == ("attention+mlp+norms", "activations")
+
+
+@pytest.mark.parametrize(
+    ("settings", "cp", "dp"),
+    [  # an eighth of a sequence a device: 8 devices share one
+        ("ici_tensor_parallelism=8", 1, 8),
+        ("ici_context_parallelism=8", 8, 8),
+        ("ici_expert_parallelism=8 expert_shard_attention_option=context", 8, 8),
+    ],
+)
+def test_devices_may_have_a_part_of_a_sequence(settings, cp, dp, tmp_path):
+    model = "mixtral-8x7b" if "expert" in settings else "llama3-8b"
+    text = COMMAND.format("base.yml", f"model_name={model} per_device_batch_size=0.125 {settings}")
+    path = tmp_path / "run.sh"
+    path.write_text(text, encoding="utf-8")
+    est = tc.check(path, "tpu-v6e-pod", gpus=64).est
+    assert (est.plan.mbs, est.gbs, est.plan.cp, est.plan.dp) == (1, 8, cp, dp)

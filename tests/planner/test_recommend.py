@@ -11,7 +11,7 @@ import traincast as tc
 from traincast.accuracy.scores import recommended_order
 from traincast.core.knobs import MODULES, PLACEMENTS
 from traincast.core.plan import Plan
-from traincast.core.system import CAPACITY
+from traincast.core.units import probability_text
 from traincast.planner.plan_sentences import differences, in_words
 from traincast.planner.recommend import (
     PREFERENCES,
@@ -29,7 +29,7 @@ from traincast.planner.recommend import (
 )
 from traincast.step.uncertainty import fits_probability, memory_that_fits
 
-QUESTION = {"gpus": 32, "gbs": 128}
+QUESTION = {"gpus": 32, "gbs": 128, "assumptions": "megatron-core-2025"}  # software is stated
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +55,18 @@ def test_candidates_near_the_fastest_are_all_of_them(found):
     assert found.near(0.05, most) == [candidate for candidate in lean if candidate.seconds <= limit]
 
 
+def fits_as(found, nbytes):
+    """The probability that a plan of a search that states its software fits."""
+    share, capacity = found.assumptions.memory.allocator_share, found.system.accelerator.visible_bytes
+    return fits_probability(nbytes, capacity, found.assumptions.name, allocator_share=share)
+
+
 @pytest.mark.parametrize("wanted", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize("within", [0.0, 0.02, 0.2])
 def test_the_recommended_plan_by_brute_force(found, wanted, within):
     """What fits as wanted; near the fastest of that; micro-batch, recomputation, unusual knobs; time."""
     result = tc.search("llama-3-8b", "dgx-a100-40", **QUESTION, fit_probability=wanted, within=within)
-    capacity = result.system.accelerator.hbm_bytes
-    likely = [
-        candidate
-        for candidate in estimated(found)
-        if fits_probability(candidate.memory, capacity, found.assumptions.name) >= wanted
-    ]
+    likely = [one for one in estimated(found) if fits_as(found, one.memory) >= wanted]
     equal = [candidate for candidate in likely if candidate.seconds <= likely[0].seconds * (1 + within)]
     least = {}
     for one in equal:  # fastest first: of plans that differ in the micro-batch alone the fastest counts
@@ -125,7 +126,7 @@ def test_the_reason_says_the_probability_and_the_cost():
 
 def test_where_no_plan_fits_as_wanted_the_likeliest_is_recommended(found):
     leanest = min(candidate.memory for candidate in estimated(found))
-    tight = found.system.with_figures({CAPACITY: 1.02 * leanest})
+    tight = found.system.with_visible(1.02 * leanest)
     result = tc.search("llama-3-8b", tight, **QUESTION)
     assert result.recommended[1].memory_bytes == leanest
     assert result.recommended[1].fits_probability < 0.9
@@ -305,11 +306,12 @@ def test_recommend_asks_for_candidates_near_the_fastest_that_fits_as_wanted():
         fits = [one for one in (fast, safe, safer) if one.memory <= most]
         return [one for one in fits if one.seconds <= (1 + share) * fits[0].seconds]
 
-    def probability(nbytes):
-        return 1 - nbytes / 10
+    def probability(one):
+        return round(1 - one.memory / 10, 9)
 
     def recommended(limit, wanted, within):
-        return recommend(near, (limit, lambda: 1.0), probability, wanted, within)
+        fitting = 10 * (1 - wanted)  # the memory with that probability
+        return recommend(near, (limit, lambda: 1.0), probability, lambda _: fitting, wanted, within)
 
     assert recommended(2.0, 0.8, 0.02).plan == safe.plan
     assert recommended(2.0, 0.8, 0.02).fastest == fast.plan
@@ -320,6 +322,8 @@ def test_recommend_asks_for_candidates_near_the_fastest_that_fits_as_wanted():
         "No plan fits with a probability of 95%; this one is the likeliest to, with 90%." in likeliest.reason
     )
     assert "It is the fastest of all that fit." in recommended(9.0, 0.1, 0.02).reason
+    # the limit is too high, as of software that needs less: it is tightened
+    assert recommended(9.0, 0.8, 0.02).plan == safe.plan
 
 
 # Plans in words ---------------------------------------------------------------------------------------------
@@ -400,3 +404,15 @@ def test_a_bridge_is_no_node():
     tiers = tc.load_system("h200-nvl-node").tiers
     assert "8-way tensor parallel inside a node" in in_words(Plan(tp=8, fast_tp=4), tiers)
     assert "4-way tensor parallel inside a domain of nvlink" in in_words(Plan(tp=4, fast_tp=4), tiers)
+
+
+def test_where_software_is_not_stated_the_recommended_plan_fits_in_all_of_it_as_wanted():
+    """Software that is left open may need more: the memory that plans may have is tightened."""
+    open_question = {"gpus": 32, "gbs": 128}
+    for wanted in (0.8, 0.95):
+        result = tc.search("llama-3-8b", "dgx-a100-40", **open_question, fit_probability=wanted)
+        est = result.recommended[1]
+        assert len(est.memory_alternatives) > 1
+        assert est.fits_probability >= wanted
+        said = f"It fits with a probability of {probability_text(est.fits_probability)}."
+        assert said in result.recommendation.reason

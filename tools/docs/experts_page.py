@@ -174,9 +174,9 @@ def compare(run: Run) -> Comparison:
     """
     expert, space = estimate_of(run), space_of(run)
     held = (*HELD, "zero") if space.name == "any" else HELD
-    sure = memory_that_fits(FIT_PROBABILITY, float(expert.system.accelerator.hbm_bytes), run.stack)
+    sure = memory_that_fits(FIT_PROBABILITY, float(expert.system.accelerator.visible_bytes), run.stack)
     room = max(expert.memory_bytes * (1 + 1e-9), sure)
-    system = expert.system.with_figures({"accelerator.hbm_bytes": room})
+    system = expert.system.with_visible(room)
 
     def searched(names: Iterable[str]) -> Found:
         return search(
@@ -308,7 +308,7 @@ def _reasons(unlikely: Sequence[Comparison], faster: Sequence[Comparison]) -> st
     lines = []
     for row in dict.fromkeys((*unlikely, *faster)):
         est = row.expert
-        used, capacity = est.memory_bytes / GIB, est.system.accelerator.hbm_bytes / GIB
+        used, capacity = est.memory_bytes / GIB, est.system.accelerator.visible_bytes / GIB
         size = f"needs {used:.1f} GiB of {capacity:.1f}" if used > capacity else "fits"
         largest = max(est.memory, key=lambda name: est.memory[name])
         lines.append(f"    * `{row.run.id}` {size}, the largest part {largest}{_held(row)}.\n")

@@ -331,7 +331,7 @@ def _batch_predictions(
     spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
     chance = est.fits_probability
     probability = None if chance is None else rows(chance)
-    of_capacity = rows(est.memory_bytes / batch.system.accelerator.hbm_bytes)
+    of_capacity = rows(est.memory_bytes / batch.system.accelerator.visible_bytes)
     share = rows(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])))
     for i, run in enumerate(runs):
         if run.step_seconds is not None and share[i] > MAX_SHARE:

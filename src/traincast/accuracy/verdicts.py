@@ -11,9 +11,9 @@ import numpy as np
 
 from traincast.core.quantities import Bools, Floats
 from traincast.core.result import INLINE, Doc, Result
+from traincast.step.uncertainty import UNCERTAIN
 
 LIKELY: Final = 0.5  # probability from which on a plan is called "fits", below it "no"
-UNCERTAIN: Final = (0.2, 0.8)  # probabilities between which a verdict is none to act on
 CERTAIN: Final = 0.95  # probability above which a verdict is certain
 NEAR: Final = 0.2  # share of the capacity by which memory may differ from it that is near to it
 SHARPEST: Final = 0.3  # share of the rows, those nearest to capacity, that are judged apart

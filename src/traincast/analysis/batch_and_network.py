@@ -71,7 +71,7 @@ def _valid_options(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator
     }
     for i, size in enumerate(mbs):
         row = {name: float(np.broadcast_to(column, mbs.shape)[i]) for name, column in figures.items()}
-        fits = bool(row["memory_bytes"] <= est.system.accelerator.hbm_bytes)
+        fits = bool(row["memory_bytes"] <= est.system.accelerator.visible_bytes)
         accumulation = int(gbs / plan.dp / size)
         yield BatchSizeOption(mbs=int(size), gbs=gbs, accumulation=accumulation, fits=fits, **row)
 

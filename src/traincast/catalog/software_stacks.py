@@ -400,11 +400,17 @@ PLAIN_LOOP: Final = "pytorch"  # the stack that `traincast measure` fits
 
 
 def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
-    """Return the assumptions of a stack with the values fitted on a system (`System.software`).
+    """Return the assumptions of a stack with the values of its accelerator, and those fitted on a system.
 
-    On CPUs, of which no published stack is, what was fitted of a plain loop in PyTorch holds for the others.
+    Of the accelerator they are its context and workspaces; `System.software` has those that were fitted. On
+    CPUs, of which no published stack is, what was fitted of a plain loop in PyTorch holds for the others.
     """
     fitted: dict[str, Any] = {}
+    chip, memory = system.accelerator, assumed.memory
+    if chip.context_bytes is not None and memory.context_bytes:
+        fitted["memory.context_bytes"] = chip.context_bytes
+    if chip.workspace_bytes is not None and memory.counts_workspaces:
+        fitted["memory.workspace_bytes"] = chip.workspace_bytes
     for stack in (*([PLAIN_LOOP] if system.is_cpu else []), fitted_stack(assumed.name)):
         for software in system.software:
             if software.stack == stack:

@@ -92,6 +92,18 @@ class Accelerator(ColumnsEqual):
     attention_tile_backward: Annotated[Known, FigureSpec("", "the same backward", "count")] = None
     hbm_bandwidth: Annotated[Column, _rate("memory bandwidth")]
     hbm_bytes: Annotated[Column, _bytes("memory capacity")]
+    # None where it is not known, which counts as 0; PyTorch and XLA report capacities without it.
+    driver_bytes: Annotated[
+        Known, FigureSpec("byte", "memory that the driver keeps, which no process can have", "zero")
+    ] = None
+    # If left out, that of the software (`memory.context_bytes`); 0 of TPUs, where it is the driver's.
+    context_bytes: Annotated[Known, FigureSpec("byte", "context of a process and its libraries", "zero")] = (
+        None
+    )
+    # Of cuBLAS and Transformer Engine; counted where software says so (`memory.counts_workspaces`).
+    workspace_bytes: Annotated[
+        Known, FigureSpec("byte", "workspaces of matrix products that the allocator holds", "zero")
+    ] = None
     host_bandwidth: Annotated[Known, _rate("bandwidth to the host's memory, one direction")] = None
     host_bytes: Annotated[Known, _bytes("the host's memory for one accelerator")] = None
     power: Annotated[Known, FigureSpec("W", "power of the accelerator")] = None  # the limit
@@ -106,6 +118,11 @@ class Accelerator(ColumnsEqual):
 
     def __post_init__(self) -> None:
         raise_problems(f"accelerator {self.name}", figure_problems(self))
+
+    @property
+    def visible_bytes(self) -> Column:
+        """Memory that processes can have: the capacity without what the driver keeps [byte]."""
+        return self.hbm_bytes - (0.0 if self.driver_bytes is None else self.driver_bytes)
 
     def sustained(self, rate: Rate, usual: Column) -> Column:
         """Return the share of a peak that large products sustain; `usual` if it is not known."""
@@ -400,6 +417,11 @@ class System(ColumnsEqual):
         accelerator, *tiers = (changed(path, part) for path, part in self.parts().items())
         raise_problems(f"system {self.name}", problems)
         return replace(self, accelerator=accelerator, tiers=tuple(tiers))
+
+    def with_visible(self, nbytes: Column) -> "System":
+        """Return the system with as much memory as leaves so much to processes [byte]."""
+        kept = self.accelerator.driver_bytes
+        return self.with_figures({CAPACITY: nbytes if kept is None else nbytes + kept})
 
     def machines(self) -> int:
         """Count the machines: the length of the figures that are columns, or 1."""

@@ -88,18 +88,26 @@ class Checked(Result, repr=False):
         """Relative difference of the step time from the best plan's."""
         return None if self.best is None else float(self.est.step_seconds / self.best.step_seconds) - 1
 
-    @property
+    @cached_property
     def changes(self) -> Annotated[list[EstimatedChange], KEY]:
-        """Changes of one setting that fit and help, the fastest first.
+        """Changes of one setting that fit and help, the fastest first; the cheapest where it may not fit.
 
         They fit as surely as a plan that is recommended, or as the launch does. Of several values of a
-        setting it is the best. Where the launch itself fits, a change helps if it is faster.
+        setting it is the best. Where the launch itself fits, a change helps if it is faster; else if it is
+        said to fit, or, where none is, if it may fit and is likelier to than the launch.
         """
+        if self.est.verdict == "fits":
+            own = float(self.est.step_seconds)
+            helping = [one for one in self.tried if self.bench.fits(one.est) and one.step_seconds < own]
+        else:
+            now = self.est.fits_probability or 0.0
+            likelier = [one for one in self.tried if (one.fits_probability or 0.0) > now]
+            helping = [one for one in self.tried if self.bench.fits(one.est)]
+            helping = helping or [one for one in likelier if one.est.verdict == "uncertain"]
+            helping.sort(key=lambda one: one.change.effort)  # of equal effort the fastest first
         best: dict[frozenset[str], EstimatedChange] = {}
-        for change in self.tried:
-            faster = change.step_seconds < float(self.est.step_seconds)
-            if self.bench.fits(change.est) and (faster or not self.est.fits):
-                best.setdefault(frozenset(name for name, _, _ in change.settings), change)
+        for change in helping:
+            best.setdefault(frozenset(name for name, _, _ in change.settings), change)
         return list(best.values())
 
     @cached_property
@@ -109,7 +117,7 @@ class Checked(Result, repr=False):
         if combination is None:
             return None
         best_single = changes[0].step_seconds if changes else float(self.est.step_seconds)
-        helps = combination.step_seconds < best_single or not (self.est.fits or changes)
+        helps = combination.step_seconds < best_single or not (self.est.verdict == "fits" or changes)
         return combination if helps else None
 
     def spelled(self, settings: Iterable[Difference]) -> list[DifferingSetting]:

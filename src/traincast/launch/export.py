@@ -145,7 +145,7 @@ def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     step = seconds(time)
     if interval:
         step = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"
-    memory = f"{gib(est.memory_bytes)} of {gib(float(est.system.accelerator.hbm_bytes))}"
+    memory = f"{gib(est.memory_bytes)} of {gib(float(est.system.accelerator.visible_bytes))}"
     prediction = f"predicted: {step} a step, {memory}{'' if est.fits else ', which does not fit'}"
     plans = [candidate for _, candidate in what.plans] if isinstance(what, Found) else []
     before = plans[: plans.index(est)] if est in plans else []  # which the search prefers

@@ -5,13 +5,15 @@ gives has the value of `configs/base.yml`.
 """
 
 import re
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from traincast.catalog.documents import parsed
 from traincast.catalog.documents import read as read_file
 from traincast.core.errors import InputError, raise_problems
+from traincast.core.knobs import words
 from traincast.core.units import count_of
 from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.checkpoints import catalogue_name, unknown_model
@@ -35,15 +37,43 @@ AUTO: Final = {"dcn_data_parallelism": -1, "ici_fsdp_parallelism": -1}  # by def
 DEGREES: Final = tuple(
     f"{net}_{axis}_parallelism" for axes in AXES.values() for axis in axes for net in ("ici", "dcn")
 )
+EXPERTS_IN_ATTENTION: Final = (
+    "expert_shard_attention_option"  # axis that ranks of experts are, outside of them
+)
 CP_KINDS: Final = {"all_gather": "all-gather", "ring": "ring", "ulysses": "ulysses"}
-RECOMPUTED: Final = {  # remat_policy -> what is recomputed
-    **{name: name for name in ("full", "none")},
-    **dict.fromkeys(("minimal", "minimal_with_quantization"), "attention+norms+activation"),
+LAYER_INPUT: Final = "decoder_layer_input"  # always kept: from it on a layer is recomputed
+QUERIES_KEYS_VALUES: Final = ("query_proj", "key_proj", "value_proj")
+PROJECTIONS: Final = (*QUERIES_KEYS_VALUES, "out_proj")
+MLP_INPUTS: Final = ("mlpwi_0", "mlpwi_1")
+PRODUCTS: Final = (*PROJECTIONS, *MLP_INPUTS, "mlpwo")
+WHOLE: Final = {
+    "qkv_proj": QUERIES_KEYS_VALUES,
+    "mlpwi": MLP_INPUTS,
+}  # products that are fused -> their parts
+# Tensors whose place the policy `custom` leaves to settings of their names (types.py, RematAndOffload).
+TENSORS: Final = (LAYER_INPUT, "context", *PRODUCTS, *WHOLE)
+LOCATIONS: Final = ("remat", "device", "offload")
+# remat_policy -> tensors that it keeps besides the layer's input (layers/decoders.py, get_remat_policy)
+KEPT: Final[Mapping[str, tuple[str, ...]]] = {
+    "full": (),
+    **dict.fromkeys(("minimal", "minimal_with_quantization"), PRODUCTS),
     **dict.fromkeys(
-        ("minimal_flash", "minimal_with_context", "minimal_with_context_and_quantization"), "norms+activation"
+        ("minimal_flash", "minimal_with_context", "minimal_with_context_and_quantization"),
+        (*PRODUCTS, "context"),
     ),
-    "save_dot_with_context_except_mlp": "norms+mlp", "save_dot_except_mlp": "attention+norms+mlp",
-}  # fmt: skip
+    "save_dot_with_context_except_mlp": (*PROJECTIONS, "context"),
+    "save_dot_except_mlp": PROJECTIONS,
+    "save_dot_except_mlpwi": (*PROJECTIONS, "mlpwo"),
+    "save_qkv_proj": QUERIES_KEYS_VALUES,
+    "save_out_proj": ("out_proj",),
+}
+# the same of those that keep them in the host's memory, and the layer's input on the device
+OFFLOADED: Final[Mapping[str, tuple[str, ...]]] = {
+    "minimal_offloaded": PRODUCTS,
+    "qkv_proj_offloaded": QUERIES_KEYS_VALUES,
+}
+POLICIES: Final = ("none", "custom", *KEPT, *OFFLOADED)
+OPTIMIZER_ON_HOST: Final = "optimizer_memory_host_offload"
 PRECISIONS: Final = {  # quantization -> precision of products
     "int8": "int8", "fp8": "fp8-current", "fp8_full": "fp8-current", "fp8_gpu": "fp8", "nanoo_fp8": "fp8",
     "te_fp8_delayedscaling": "fp8", "te_fp8_currentscaling": "fp8-current", "te_mxfp8": "mxfp8",
@@ -150,6 +180,8 @@ def _degrees(settings: Settings) -> dict[str, int]:
             int(value) for value in values if str(value).lstrip("-").isdecimal()
         ]  # read_mesh names others
         degrees[knob] = 0 if -1 in numbers else prod(numbers)
+    if settings.choice(EXPERTS_IN_ATTENTION, ("fsdp", "context"), "fsdp") == "context":
+        degrees["cp"] *= degrees["ep"]
     return degrees
 
 
@@ -173,8 +205,11 @@ def read_mesh(settings: Settings) -> Facts:
         kind = settings.choice("context_parallel_strategy", CP_KINDS, "all_gather")
         facts["cp_kind"] = CP_KINDS[kind]
     data, shards, on_gpus = degrees["data"], degrees["fsdp"], _on_gpus(settings)
+    of_experts = degrees["ep"]  # that share the batch
+    if settings.get(EXPERTS_IN_ATTENTION) == "context":
+        of_experts = 1
     if data and shards:
-        facts["dp"] = data * shards * degrees["ep"]
+        facts["dp"] = data * shards * of_experts
     if not shards and on_gpus and str(settings.get("dcn_fsdp_parallelism", 1)) != "-1":
         inside = prod(
             int(value)
@@ -185,7 +220,7 @@ def read_mesh(settings: Settings) -> Facts:
     sharded = not degrees["fsdp"] or degrees["fsdp"] > 1
     facts["zero"] = 3 if sharded else 1 if settings.is_on("shard_optimizer_over_data") else 0
     if sharded and shards:
-        facts["shards"] = shards * degrees["ep"] * degrees["cp"]
+        facts["shards"] = shards * of_experts * degrees["cp"]
     elif sharded and data > 1:
         facts["replicas"] = data
     return facts
@@ -262,18 +297,95 @@ def write_pipeline(facts: Facts) -> Values:
     return {"num_pipeline_repeats": 1, "num_layers_per_pipeline_stage": facts["layers"] // facts["pp"]}
 
 
+class Kept(NamedTuple):
+    """Tensors of a layer that are kept for backward, by where."""
+
+    on_device: frozenset[str]
+    on_host: frozenset[str]
+
+    @property
+    def offload(self) -> bool:
+        """Whether activations count as offloaded: all of them, or the layer's input, which always is kept."""
+        return LAYER_INPUT in self.on_host or (bool(self.on_host) and self.on_device <= {LAYER_INPUT})
+
+    @property
+    def recompute(self) -> str:
+        """What is recomputed; projections are needed to start anywhere but at the layer's input."""
+        kept = self.on_device | self.on_host
+        if not kept.issuperset(QUERIES_KEYS_VALUES):
+            return "full"
+        attention = [] if "context" in kept else ["attention"]
+        mlp = "activation" if kept.issuperset(MLP_INPUTS) else "mlp"
+        return "+".join((*attention, "norms", mlp))
+
+    @property
+    def left_out(self) -> list[str]:
+        """Tensors that are kept although everything else is recomputed, which no choice of a plan has."""
+        kept = (self.on_device | self.on_host) - {LAYER_INPUT}
+        return sorted(kept) if self.recompute == "full" else []
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """Tensors that are not where the others are counted."""
+        return sorted(self.on_device if self.offload else self.on_host)
+
+
+def _on_device(kept: tuple[str, ...]) -> Kept:
+    """Return tensors that are kept on the device, and the layer's input."""
+    return Kept(frozenset({LAYER_INPUT, *kept}), frozenset())
+
+
+# remat_policy -> what is recomputed, of policies that keep tensors on the device
+RECOMPUTED: Final = {"none": "none"} | {name: _on_device(kept).recompute for name, kept in KEPT.items()}
+
+
+def kept_tensors(settings: Settings) -> Kept:
+    """Return the tensors that a policy keeps, which is not `none`."""
+    policy = settings.choice("remat_policy", POLICIES, "full")
+    if policy in OFFLOADED:
+        return Kept(frozenset({LAYER_INPUT}), frozenset(OFFLOADED[policy]))
+    if policy != "custom":
+        return _on_device(KEPT[policy])
+    places = {
+        name: settings.choice(name, LOCATIONS, "device" if name == LAYER_INPUT else "remat")
+        for name in TENSORS
+    }
+    if places[LAYER_INPUT] == "remat":
+        problem = f"{LAYER_INPUT} = remat: must be device or offload, as layers are recomputed from it on"
+        raise InputError("remat_policy", [problem])
+    device, host = (
+        frozenset(part for name, at in places.items() if at == where for part in WHOLE.get(name, (name,)))
+        for where in LOCATIONS[1:]
+    )
+    return Kept(device, host)
+
+
 def read_recompute(settings: Settings) -> Facts:
-    """Read what is recomputed."""
-    policy = settings.choice("remat_policy", RECOMPUTED, "full")
-    return {"recompute": normalized_recompute(RECOMPUTED[policy])}
+    """Read what is recomputed, and what is kept in the host's memory."""
+    on_host = ["optimizer"] if settings.is_on(OPTIMIZER_ON_HOST) else []
+    if settings.choice("remat_policy", POLICIES, "full") == "none":
+        return {"recompute": "none", "offload": "+".join(on_host) or "none"}
+    kept = kept_tensors(settings)
+    on_host += ["activations"] if kept.offload else []
+    return {"recompute": normalized_recompute(kept.recompute), "offload": "+".join(on_host) or "none"}
 
 
 def write_recompute(facts: Facts) -> Values:
-    """Write what is recomputed."""
-    names = {normalized_recompute(what): name for name, what in reversed(RECOMPUTED.items())}
-    if facts.get("recompute_every", 1) > 1 or facts["recompute"] not in names:
+    """Write what is recomputed, and what is kept in the host's memory."""
+    on_host = set(words(facts.get("offload", "none")))
+    if facts.get("recompute_every", 1) > 1 or not on_host <= {"none", "optimizer", "activations"}:
         return {}
-    return {"remat_policy": names[facts["recompute"]]}
+    optimizer = {OPTIMIZER_ON_HOST: True} if "optimizer" in on_host else {}
+    names = {normalized_recompute(what): name for name, what in reversed(RECOMPUTED.items())}
+    policy = names.get(facts["recompute"])
+    if policy is None:
+        return {}
+    if "activations" not in on_host:
+        return optimizer | {"remat_policy": policy}
+    if policy == "none":
+        return {}
+    tensors = dict.fromkeys((LAYER_INPUT, *KEPT[policy]), "offload")
+    return optimizer | {"remat_policy": "custom", **tensors}
 
 
 def read_numbers(settings: Settings) -> Facts:
@@ -312,7 +424,18 @@ def write_numbers(facts: Facts) -> Values:
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
-    """Return what is assumed of the slices of a run."""
+    """Return what is assumed of the slices of a run, and of tensors that it keeps."""
     automatic = _degrees(settings)["data"] == 0 and str(settings.get("dcn_data_parallelism", -1)) == "-1"
     notes = [f"automatic axes: FSDP inside nodes of {ICI} accelerators, data parallelism between them"]
-    return tuple(notes if automatic and _on_gpus(settings) else [])
+    found = notes if automatic and _on_gpus(settings) else []
+    if settings.choice("remat_policy", POLICIES, "full") == "none":
+        return tuple(found)
+    kept = kept_tensors(settings)
+    if kept.left_out:
+        found.append(
+            f"{', '.join(kept.left_out)}: counted as recomputed with all else of a layer, though kept"
+        )
+    if kept.elsewhere:
+        where = "in the host's memory" if kept.offload else "on the device"
+        found.append(f"{', '.join(kept.elsewhere)}: counted {where}, as what else is kept")
+    return tuple(found)

@@ -17,6 +17,8 @@ from traincast.planner.framework_spaces import EXPERTS_ON_TENSOR_RANKS, UNPIPELI
 from traincast.planner.recommend import FIT_PROBABILITY
 from traincast.step.estimate import Estimate, estimate
 
+# What a change of these costs, the cheapest first; of all others, degrees of parallelism among them, more.
+CHEAPEST: Final = ("attention", "mbs", "recompute", "recompute_every", "zero", "offload", "offload_every")
 MAX_PAIRED_CHANGES: Final = 14  # fastest single changes that are tried in pairs
 MAX_TRIPLE_SHARE: Final = 0.99  # of the best pair's step; a third change is advised only below it
 Difference: TypeAlias = tuple[str, Any, Any]  # setting, old and new value; None where it is absent
@@ -37,6 +39,12 @@ class SettingChange:
         if "dp" in self.factors and "dp" in other.factors:
             factors["dp"] = self.factors["dp"] * other.factors["dp"]
         return SettingChange(factors, {**self.chosen, **other.chosen})
+
+    @property
+    def effort(self) -> int:
+        """Place among changes by what they cost to make: the highest of the knobs that change."""
+        knobs = {*self.factors, *self.chosen}
+        return max(CHEAPEST.index(name) if name in CHEAPEST else len(CHEAPEST) for name in knobs)
 
     def of(self, plan: Plan, layers: int) -> Plan | None:
         """Return the changed plan for a number of layers, unplaced; None where it would be invalid."""
@@ -108,6 +116,11 @@ class EstimatedChange(Result):
     def memory_bytes(self) -> Annotated[float, KEY]:
         """Memory of the fullest rank then [byte]."""
         return float(self.est.memory_bytes)
+
+    @property
+    def fits_probability(self) -> Annotated[float | None, KEY]:
+        """Probability that it fits then; null where errors are not known."""
+        return self.est.fits_probability
 
 
 def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange]:
@@ -187,9 +200,14 @@ class ChangeTester:
         ]
 
     def fits(self, est: Estimate) -> bool:
-        """Return whether a changed plan fits, as surely as plans are recommended or as the launch does."""
+        """Return whether a changed plan fits, as surely as plans are recommended or as the launch does.
+
+        Where the launch may not fit itself, whether the changed plan is said to fit.
+        """
         odds, own = est.fits_probability, self.est.fits_probability
-        return bool(est.fits) and (odds is None or own is None or odds >= min(own, FIT_PROBABILITY))
+        if odds is None or own is None:
+            return bool(est.fits)
+        return est.verdict == "fits" and (self.est.verdict != "fits" or odds >= min(own, FIT_PROBABILITY))
 
     def try_change(self, change: SettingChange) -> EstimatedChange | None:
         """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""

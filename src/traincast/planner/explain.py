@@ -270,7 +270,7 @@ class Explanation(Result):
     def _degrees(self, kind: str, rows: list[BestOfDegree]) -> list[str]:
         if not rows:
             return []
-        best, capacity = self.plans[0], float(self.search.system.accelerator.hbm_bytes)
+        best, capacity = self.plans[0], float(self.search.system.accelerator.visible_bytes)
         lines, slow = [f"Fastest plan of each {kind}:"], []
         for row in rows:
             head = f"  {row.degree:>4}: "
@@ -494,7 +494,7 @@ def _fits_from(search: Search, leading: Sequence[int]) -> tuple[int, float] | No
         spaces = tuple(space_of(search, search.system, batch, gpus) for batch in batches)
         used = layouts_memory(spaces, with_fitted_values(search.system, search.assumptions))
         least = min(memory.min(initial=np.inf) for memory in used)
-        if least <= float(search.system.accelerator.hbm_bytes):
+        if least <= float(search.system.accelerator.visible_bytes):
             return gpus, float(least)
         gpus *= 2
     return None

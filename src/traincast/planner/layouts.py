@@ -122,7 +122,7 @@ class AllLayouts(Layouts):
     def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
         """Return what memory excludes of batches."""
         outcomes = [self._outcomes[index] for index in batches]
-        capacity = float(outcomes[0].system.accelerator.hbm_bytes)
+        capacity = float(outcomes[0].system.accelerator.visible_bytes)
         unlimited = outcomes[0].system.with_figures({CAPACITY: np.inf})
         spaces = tuple(_of_one_job(outcome) for outcome in outcomes)
         evaluations = evaluate_all(spaces, unlimited, outcomes[0].evaluation.assumptions, capacity)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
+from traincast.catalog.software_stacks import fitted_stack, load_stack, stack_names
 from traincast.core.errors import InputError
 from traincast.core.knobs import CHOICES, STRATEGIES
-from traincast.core.model import Model
-from traincast.core.plan import AXES, Plan
+from traincast.core.plan import AXES
 from traincast.core.precision import ACCURACY
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
@@ -29,37 +29,59 @@ def estimate_with(est: Estimate, gbs: int | None = None, **knobs: Any) -> Estima
 
 
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:
-    """Return single changes of a plan, in words, that save memory: those that fit first, then by time."""
+    """Return single changes of a plan, in words, that save memory: what costs least to change is first.
+
+    That is a smaller micro-batch, then the loss, recomputation, sharding by ZeRO, offloading, other degrees,
+    and more GPUs.
+    """
     changed: list[tuple[str, Estimate]] = []
-    for words, knobs in _leaner_knobs(est.plan, est.model):
-        other = estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)
+    for words, other in _leaner(est):
         if other is not None and other.memory_bytes < est.memory_bytes:
             changed.append((words, other))
-    return sorted(changed, key=lambda change: (not change[1].fits, float(change[1].step_seconds)))
+    return changed
 
 
-def _leaner_knobs(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield changes that may save memory, in words and as knobs."""
+def _leaner(est: Estimate) -> Iterator[tuple[str, Estimate | None]]:
+    """Yield changes that may save memory, in words and with their estimate."""
+    plan, model = est.plan, est.model
+
+    def with_knobs(**knobs: Any) -> Estimate | None:
+        return estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)
+
+    smaller = plan.mbs
+    while smaller % 2 == 0:
+        smaller //= 2
+        yield f"mbs {smaller}", with_knobs(mbs=smaller)
+    yield "a loss fused into the head", _with_fused_loss(est)
     for modules in ("selective", lean(model), "full"):
         if plan.recompute not in (modules, "full"):
-            yield f"recompute {modules}", {"recompute": modules}
+            yield f"recompute {modules}", with_knobs(recompute=modules)
     for zero in range(plan.zero + 1, 4):
-        yield f"zero {zero}", {"zero": zero}
+        yield f"zero {zero}", with_knobs(zero=zero)
+    if plan.offload == "none":
+        for states in ("optimizer", "activations"):
+            yield f"offload {states}", with_knobs(offload=states)
     if plan.dp % 2 == 0:
         for axis in ("tp", "pp", "cp", "tp2"):
             if axis in STRATEGIES[plan.strategy].axes or (axis == "cp" and plan.strategy == "1d"):
                 kind = {"cp_kind": "ring"} if axis == "cp" and plan.cp_kind == "none" else {}
                 degree = getattr(plan, axis) * 2
-                yield f"{axis} {degree}", {axis: degree, "dp": plan.dp // 2, **kind}
+                yield f"{axis} {degree}", with_knobs(**{axis: degree, "dp": plan.dp // 2, **kind})
     if model.experts is not None:
-        yield f"ep {plan.ep * 2}", {"ep": plan.ep * 2}
+        yield f"ep {plan.ep * 2}", with_knobs(ep=plan.ep * 2)
         if plan.etp < plan.tp:
-            yield f"etp {plan.tp}", {"etp": plan.tp}
-    if plan.mbs % 2 == 0:
-        yield f"mbs {plan.mbs // 2}", {"mbs": plan.mbs // 2}
-    if plan.offload == "none":
-        for states in ("optimizer", "activations"):
-            yield f"offload {states}", {"offload": states}
+            yield f"etp {plan.tp}", with_knobs(etp=plan.tp)
+    yield f"{2 * plan.gpus:,} GPUs", with_knobs(dp=2 * plan.dp)
+
+
+def _with_fused_loss(est: Estimate) -> Estimate | None:
+    """Return the estimate with the loss fused into the head; None where its software has none."""
+    name = f"{fitted_stack(est.assumptions.name).removesuffix('-eager')}-fused-loss"
+    if name not in stack_names():
+        return None
+    logits = load_stack(name).memory.logit_bytes
+    fused = est.assumptions.with_values({"memory.logit_bytes": logits})
+    return estimate(est.model, est.system, est.plan, gbs=est.gbs, assumptions=fused)
 
 
 def accuracy_costs(locks: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIES
 from traincast.core.plan import Plan
 from traincast.core.system import Tier
-from traincast.core.units import count_of, gib, number_text, seconds, signed
+from traincast.core.units import count_of, gib, number_text, probability_text, seconds, signed
 from traincast.operations.operation import Axis
 from traincast.planner.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
@@ -128,28 +128,64 @@ def differences(plan: Plan, other: Plan) -> str:
     return ", ".join(values) or "another placement"
 
 
+def memory_verdict(est: Estimate) -> str:
+    """Say whether a plan fits, in how much memory and with which probability."""
+    capacity, odds = gib(float(est.system.accelerator.visible_bytes)), est.fits_probability
+    said = "may fit" if est.verdict == "uncertain" else est.verdict
+    return f"{said} in {capacity}" + ("" if odds is None else f" (probability {probability_text(odds)})")
+
+
+def what_decides(est: Estimate) -> str:
+    """Say what to do where it is uncertain whether a plan fits, and which phase decides; else nothing."""
+    if est.verdict != "uncertain":
+        return ""
+    return f"Uncertain: measure one step. Its peak is the {est.memory_phase}."
+
+
 def short_of(est: Estimate, advice: bool = False) -> str:
-    """Say by how much a plan exceeds memory, and with `advice` which single changes would make it fit."""
-    capacity = float(est.system.accelerator.hbm_bytes)
+    """Say by how much a plan exceeds memory, and with `advice` which single changes would make it fit.
+
+    Where it is uncertain whether it fits, say so, and which phase of a step decides.
+    """
+    capacity = float(est.system.accelerator.visible_bytes)
     missing = float(est.memory_bytes) - capacity
-    more = f"{gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
-    short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
+    short = f"needs {gib(capacity + missing)} of {gib(capacity)}"
+    if missing > 0:
+        short += f"; {gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
+    if est.fits_probability is not None:
+        short += f"\n    it fits with {probability_text(est.fits_probability)} probability"
+    if decides := what_decides(est):
+        short += f"\n    {decides}"
     largest, name = max((float(value), name) for name, value in est.memory.items())
     lever = f"; {_lever(name, est)} would cut it" if largest > missing else ""
     return f"{short}\n    largest part: {label(name)}, {gib(largest)}{lever}{_advice(est) if advice else ''}"
 
 
 def _advice(est: Estimate) -> str:
-    """Return lines on the changes that would make a plan fit, or that save most where none does."""
+    """Return lines on the changes that would make a plan fit, the cheapest first, with their probability.
+
+    Where none surely does, those that may; where none may, what saves most, unless the plan itself may fit.
+    """
     tried = leaner_plans(est)
-    listed = [change for change in tried if change[1].fits]
-    title = "would fit with" if listed else "no single change makes it fit; most is saved by"
-    listed = listed or sorted(tried, key=lambda change: float(change[1].memory_bytes))
+    surely, maybe = (
+        [change for change in tried if change[1].verdict == said] for said in ("fits", "uncertain")
+    )
+    likelier = [change for change in maybe if (change[1].fits_probability or 0) > (est.fits_probability or 0)]
+    title, listed = ("would fit with", surely) if surely else ("may fit with", likelier)
+    if not listed and est.verdict == "does not fit":
+        title = "no single change makes it fit; most is saved by"
+        listed = sorted(tried, key=lambda change: float(change[1].memory_bytes))
     lines = [
-        f"        {words}: {gib(float(changed.memory_bytes))}, {time_against_best(changed, est)}"
+        f"        {words}: {_memory_of(changed)}, {time_against_best(changed, est)}"
         for words, changed in listed[:MAX_CHANGES_LISTED]
     ]
     return "\n".join((f"\n    {title}", *lines)) if lines else ""
+
+
+def _memory_of(est: Estimate) -> str:
+    """Return the memory of a changed plan, and the probability that it fits where that is known."""
+    odds = "" if est.fits_probability is None else f", fits with {probability_text(est.fits_probability)}"
+    return gib(float(est.memory_bytes)) + odds
 
 
 def _lever(component: str, est: Estimate) -> str:
@@ -167,7 +203,7 @@ def whole_memory(est: Estimate) -> tuple[float, str]:
 
     It is what the accelerator has, or what the plan needs where that is more.
     """
-    capacity, needed = float(est.system.accelerator.hbm_bytes), float(est.memory_bytes)
+    capacity, needed = float(est.system.accelerator.visible_bytes), float(est.memory_bytes)
     if est.fits:
         return capacity, f"shares of the {gib(capacity)} there are"
     return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"

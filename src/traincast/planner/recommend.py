@@ -38,7 +38,8 @@ _run_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name != "zero"))
 layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
-Probability: TypeAlias = Callable[[float], float]  # that a plan of so much memory [byte] fits
+Probability: TypeAlias = Callable[["Candidate"], float]  # that a plan fits
+MOST_TIGHTENINGS: Final = 5  # of the memory that a plan may need, until it fits as probably as wanted
 
 
 class Candidate(NamedTuple):
@@ -177,6 +178,7 @@ def recommend(
     near: Callable[[float, float], list[Candidate]],
     limits: tuple[float, Callable[[], float]],
     probability: Probability | None,
+    fitting: Callable[["Candidate"], float],
     wanted: float,
     within: float,
 ) -> Recommendation:
@@ -191,7 +193,10 @@ def recommend(
         Memory with which a plan fits with the wanted probability, and a function that returns the least
         memory of all plans [byte].
     probability
-        Probability that a plan of so much memory [byte] fits; None where errors are not known.
+        Probability that a plan fits; None where errors are not known. It may be less than that of other
+        plans of as much memory, where the question leaves software open.
+    fitting
+        Returns the memory with which a plan would fit as wanted, others like it with it [byte].
     wanted : float
         Probability of fitting of the recommended plan, at least. Where no plan reaches it, the one that is
         likeliest to fit is recommended.
@@ -199,9 +204,15 @@ def recommend(
         Share of the fastest time within which plans count as equally fast.
     """
     fastest = distinct(near(0.0, math.inf))[0]
-    pool = distinct(near(within, limits[0]))
-    likely = choose(pool or distinct(near(within, limits[1]())))
-    chosen = likely.candidate
+    limit = limits[0]
+    for _ in range(MOST_TIGHTENINGS):
+        pool = distinct(near(within, limit))
+        likely = choose(pool or distinct(near(within, limits[1]())))
+        chosen = likely.candidate
+        if not pool or probability is None or probability(chosen) >= wanted:
+            break
+        limit = min(fitting(chosen), chosen.memory * (1 - 1e-9))
+        pool = []
     reason = [
         *_fit_sentences(chosen, probability, wanted, bool(pool)),
         *_equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
@@ -216,7 +227,7 @@ def _fit_sentences(
     """Say how likely the recommended plan fits."""
     if probability is None:
         return []
-    fits = probability_text(probability(chosen.memory))
+    fits = probability_text(probability(chosen))
     if found:
         return [f"It fits with a probability of {fits}."]
     return [
@@ -243,7 +254,7 @@ def _fastest_sentence(
         return "It is the fastest of all that fit."
     percent = 100 * (1 - fastest.seconds / chosen.seconds)
     gain = "takes as long" if percent < 0.005 else f"is {percent:.2g}% faster ({seconds(fastest.seconds)})"
-    fits = None if probability is None else probability(fastest.memory)
+    fits = None if probability is None else probability(fastest)
     risk = ""
     if fits is not None:
         under = "less than " if fits < wanted and probability_text(fits) == probability_text(wanted) else ""

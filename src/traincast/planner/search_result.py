@@ -190,22 +190,27 @@ class Found:
             return Recommendation(best, best, "")
         fits = self._fits_probability if self.assumptions.errors_known else None
         limits = self._memory_limit, lambda: min(self.layouts.least_memory(lambda _: 0.0).values())
-        return recommend(self.near, limits, fits, self.fit_probability, self.within)
+        return recommend(self.near, limits, fits, self._fitting_memory, self.fit_probability, self.within)
 
-    def _fits_probability(self, nbytes: float) -> float:
-        """Return the probability that a plan of so much memory fits."""
-        return float(fits_probability(nbytes, self._capacity, self.assumptions.name))
+    def _fits_probability(self, candidate: Candidate) -> float:
+        """Return the probability that a plan fits, which is that of its estimate."""
+        return float(self.answer(candidate.plan)[1].fits_probability or 0.0)
+
+    def _fitting_memory(self, candidate: Candidate) -> float:
+        """Return the memory with which a plan would fit as probably as wanted [byte]."""
+        return self.answer(candidate.plan)[1].memory_that_fits(self.fit_probability)
 
     @property
     def _capacity(self) -> float:
-        return float(self.system.accelerator.hbm_bytes)
+        return float(self.system.accelerator.visible_bytes)
 
     @property
     def _memory_limit(self) -> float:
         """Most memory of a plan that fits as probably as wanted [byte]."""
         if not self.assumptions.errors_known:
             return self._capacity
-        return memory_that_fits(self.fit_probability, self._capacity, self.assumptions.name)
+        share = self.assumptions.memory.allocator_share
+        return memory_that_fits(self.fit_probability, self._capacity, self.assumptions.name, share)
 
     def _ranked(self, top: int) -> list[Plan]:
         """Return the best plans of all batches: they are among the candidates of the best layouts."""

@@ -20,7 +20,6 @@ from traincast.core.columns import distinct_values, numbered
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
-from traincast.core.system import CAPACITY
 from traincast.operations.operation import total
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import (
@@ -356,7 +355,7 @@ class Evaluated:
     def __init__(self, bounds: Bounds, capacity: float | None = None, above: float = 0.0):
         self.bounds, self._above = bounds, above
         system = bounds.searched.system
-        self._system = system if capacity is None else system.with_figures({CAPACITY: capacity})
+        self._system = system if capacity is None else system.with_visible(capacity)
         self._rows: dict[int, Ints] = {}  # of each batch's outline that were evaluated, ascending
         self.times = LeastTimes.of(())
 

@@ -2,9 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar, overload
 
@@ -36,20 +38,23 @@ from traincast.operations.operation import Axis, PassCount, total
 from traincast.operations.transformer import parts
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.layer_cost import cost_part
-from traincast.step.memory import Footprint, devices_memory, memory
+from traincast.step.memory import PHASES, Footprint, Phase, devices_memory, memory, memory_phases
 from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import (
+    BISECTIONS,
     Alternative,
     Asked,
     ErrorCase,
+    Verdict,
     Width,
     errors,
     fits_probability,
     interval,
     mixture_interval,
     outside_measured_range,
+    verdict,
     widths,
 )
 from traincast.step.validity import require_valid
@@ -58,6 +63,7 @@ from traincast.times.process_groups import Placement, domains
 
 if TYPE_CHECKING:
     import polars as pl
+    from numpy.typing import NDArray
 
 Figure = TypeVar("Figure", bound=Column)
 GROUPS: Final[tuple[Axis, ...]] = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp")  # whose place is shown
@@ -178,8 +184,32 @@ class StepEstimate(Generic[Figure]):
                 est = self._with(load_stack(name))
             except InputError:  # a choice of the plan that this software lacks
                 continue
-            found.append(Alternative(weight, est.step.seconds, est.case))
+            found.append(est.as_alternative(weight))
         return tuple(found)
+
+    def as_alternative(self, weight: float) -> Alternative:
+        """Return this estimate as one of several, with its weight."""
+        memory = total(self.components.values())
+        return Alternative(
+            weight, self.step.seconds, self.case, memory, self.assumptions.memory.allocator_share
+        )
+
+    @cached_property
+    def memory_alternatives(self) -> tuple[Alternative, ...]:
+        """Software that the question leaves open, with its memory; this estimate alone where it is stated.
+
+        Where no software that it allows has measured runs, each counts as much.
+        """
+        assumed = self.assumptions
+        if self.alternatives:
+            return self.alternatives
+        if not assumed.unsaid or assumed.unsaid == ANY_SOFTWARE or is_fitted(self.system):
+            return (self.as_alternative(1.0),)
+        found = list[Alternative]()
+        for name in assumed.unsaid:
+            with suppress(InputError):  # a choice of the plan that this software lacks
+                found.append(self._with(load_stack(name)).as_alternative(1.0))
+        return tuple(found) or (self.as_alternative(1.0),)
 
     def _with(self, assumed: Assumptions) -> "Estimates":
         """Return the same step under other assumptions."""
@@ -223,11 +253,24 @@ class StepEstimate(Generic[Figure]):
 
     @property
     def fits_probability(self) -> Annotated[Figure | None, Doc(optional=True)]:
-        """Probability that it fits in the accelerator's memory; None where errors are not known."""
+        """Probability that it fits in the accelerator's memory; None where errors are not known.
+
+        It is that of all software that the question leaves open.
+        """
         if not self.assumptions.errors_known:
             return None
-        used, capacity = total(self.components.values()), self.system.accelerator.hbm_bytes
-        return self._figure(fits_probability(used, capacity, self.assumptions.name))
+        return self._figure(self._probability_with(1.0))
+
+    def _probability_with(self, share: float) -> Column:
+        """Return the probability that it fits if it needed a share of the memory."""
+        capacity, parts = self.system.accelerator.visible_bytes, self.memory_alternatives
+        of_all = sum(part.weight for part in parts)
+        fits: Column = 0.0
+        for part in parts:
+            stack, lost = part.case.stack, part.allocator_share
+            own = fits_probability(share * part.nbytes, capacity, stack, allocator_share=lost)
+            fits = fits + part.weight / of_all * own
+        return fits
 
     @property
     def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
@@ -278,6 +321,28 @@ class StepEstimate(Generic[Figure]):
         """Bytes by component; they add up to `memory_bytes`."""
         return {name: self._figure(value) for name, value in self.components.items()}
 
+    @cached_property
+    def memory_phases(self) -> dict[Phase, dict[str, Figure]]:
+        """Bytes by component in every phase of a step, in their order, of the fullest rank."""
+        phases = memory_phases(self._footprints, self.columns, self.stages, self.gbs, self.assumptions)
+        return {
+            phase: {name: self._figure(value) for name, value in components.items()}
+            for phase, components in phases.items()
+        }
+
+    @property
+    @abstractmethod
+    def memory_phase(self) -> Annotated[Any, KEY]:
+        """Phase of the step in which the memory of the fullest rank is largest."""
+
+    @property
+    def _footprints(self) -> dict[str, Footprint]:
+        """Footprint of every part of the model."""
+        return {
+            part: Footprint.of(tuple(op.operation for op in timed), self.columns)
+            for part, timed in self.timed.items()
+        }
+
     def uncertainty(self) -> dict[str, Figure]:
         """Return interval [s] and probability that it fits, by name; empty where errors are unknown."""
         ends, fits = self.interval, self.fits_probability
@@ -304,7 +369,7 @@ class Estimates(StepEstimate[Floats]):
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of every figure."""
-        columns = self.step.seconds, self.system.accelerator.hbm_bytes, *self.components.values()
+        columns = self.step.seconds, self.system.accelerator.visible_bytes, *self.components.values()
         return np.broadcast_shapes(*map(np.shape, columns))
 
     def _figure(self, value: Column) -> Floats:
@@ -314,9 +379,15 @@ class Estimates(StepEstimate[Floats]):
         return f"<Estimates of {np.size(self.step.seconds)} plans, assumptions {self.assumptions.name}>"
 
     @property
+    def memory_phase(self) -> "NDArray[np.str_]":
+        """Phase of the step in which the memory of the fullest rank is largest, of each plan."""
+        totals = [total(components.values()) for components in self.memory_phases.values()]
+        return np.asarray(PHASES)[np.argmax(totals, axis=0)]
+
+    @property
     def fits(self) -> Bools:
         """Whether each fits in the accelerator's memory."""
-        return self.memory_bytes <= self.system.accelerator.hbm_bytes
+        return self.memory_bytes <= self.system.accelerator.visible_bytes
 
 
 class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
@@ -332,9 +403,38 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         return f"<Estimate {self.plan}: {figures}, assumptions {self.assumptions.name}>"
 
     @property
+    def memory_phase(self) -> Annotated[Phase, KEY]:
+        """Phase of the step in which the memory of the fullest rank is largest."""
+        return max(self.memory_timeline(), key=attrgetter("memory_bytes")).phase
+
+    def memory_timeline(self) -> "list[PhaseRow]":
+        """Return the memory of the fullest rank by component in every phase, in the order of a step [byte].
+
+        The largest phase is the peak, whose components are those of `memory`.
+        """
+        return [
+            PhaseRow(phase, total(components.values()), components)
+            for phase, components in self.memory_phases.items()
+        ]
+
+    @property
     def fits(self) -> Annotated[bool, KEY]:
         """Whether it fits in the accelerator's memory."""
-        return bool(self.memory_bytes <= self.system.accelerator.hbm_bytes)
+        return bool(self.memory_bytes <= self.system.accelerator.visible_bytes)
+
+    def memory_that_fits(self, probability: float) -> float:
+        """Return the memory with which it would fit with a probability [byte]."""
+        below, above = 0.25, 4.0
+        for _ in range(BISECTIONS):
+            share = (below + above) / 2
+            fits = self._probability_with(share) >= probability
+            below, above = (share, above) if fits else (below, share)
+        return below * self.memory_bytes
+
+    @property
+    def verdict(self) -> Annotated[Verdict, KEY]:
+        """Whether it fits: uncertain where the probability lies between 20 and 80 %."""
+        return verdict(self.fits_probability, self.fits)
 
     @property
     def job(self) -> Job:
@@ -394,10 +494,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def device_rows(self) -> "list[DeviceRow]":
         """Return the rows of `devices`, with meaning and unit."""
         pipeline = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
-        operations = {part: tuple(op.operation for op in timed) for part, timed in self.timed.items()}
-        footprints = {part: Footprint.of(of_part, self.columns) for part, of_part in operations.items()}
         devices_used = devices_memory(
-            footprints, self.columns, every_device(pipeline), self.gbs, self.assumptions
+            self._footprints, self.columns, every_device(pipeline), self.gbs, self.assumptions
         )
         return [
             DeviceRow(
@@ -468,6 +566,17 @@ def _pass_figures(direction: str, work: PassCount, time: PassSeconds) -> dict[st
         "comm_seconds": time.comm + time.exchange,
     }
     return {f"{direction}_{name}": plain(figure) for name, figure in figures.items()}
+
+
+class PhaseRow(Result):
+    """Memory of the fullest rank in one phase of a step."""
+
+    phase: Annotated[Phase, Doc("part of the step")]
+    memory_bytes: Annotated[Column, Doc("memory of the rank", "byte")]
+    memory_by_component_bytes: Annotated[
+        dict[str, Column],
+        Doc("bytes by component; they add up to `memory_bytes`", keys=number_keys("memory")),
+    ]
 
 
 class DeviceRow(Result):

@@ -12,7 +12,6 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats
-from traincast.core.system import CAPACITY
 from traincast.planner.search import search_request
 from traincast.step.estimate import Estimates, estimate_columns
 from traincast.step.uncertainty import errors, memory_that_fits, plan_coordinates
@@ -86,9 +85,11 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     """
     collector = ErrorCollector("search")
     request = collector.require(search_request(collector, model, system, (gpus,), top=1, **options))
-    capacity, assumed = float(system.accelerator.hbm_bytes), request.assumptions
-    most = memory_that_fits(LEAST_FIT, capacity, assumed.name) if assumed.errors_known else capacity
-    roomy = system.with_figures({CAPACITY: most})  # no time depends on it
+    capacity, assumed = float(system.accelerator.visible_bytes), request.assumptions
+    most = capacity
+    if assumed.errors_known:
+        most = memory_that_fits(LEAST_FIT, capacity, assumed.name, assumed.memory.allocator_share)
+    roomy = system.with_visible(most)  # no time depends on it
     (found,) = replace(request, system=roomy).answer()
     times, rows = found.layouts.answer(lambda times: times.best(MOST_CANDIDATES, slowdown=MAX_SLOWDOWN))
     if not len(rows):
@@ -127,5 +128,5 @@ def of_runs(runs: Sequence[Run]) -> Candidates:
     kept = np.concatenate(place)
     order = np.argsort(kept)
     plans = [runs[i].plan for i in kept[order].tolist()]
-    capacity = float(runs[0].system.accelerator.hbm_bytes)
+    capacity = float(runs[0].system.accelerator.visible_bytes)
     return Candidates(blocks.prior(est, capacity, order), plans.__getitem__, blocks.numbers)

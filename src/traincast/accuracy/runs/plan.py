@@ -296,7 +296,7 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
     kinds = kinds or list(_recompute_kinds(cells, model, pipelined=arguments["pp"] > 1))
     # no recompute with large micro-batches first, then more recompute with the smallest
     choices = [(kinds[0], size) for size in sizes] + [(kind, sizes[-1]) for kind in kinds[1:]]
-    capacity = system.accelerator.hbm_bytes
+    capacity = system.accelerator.visible_bytes
     for kind, mbs in choices:
         # only full recompute may skip layers
         every = {} if kind["recompute"] == "full" else {"recompute_every": 1}

@@ -16,7 +16,6 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.result import Doc, Result
-from traincast.core.system import CAPACITY
 from traincast.core.units import count_of, large, number_text, rate
 from traincast.core.version import __version__
 from traincast.planner.design.machines import (
@@ -270,7 +269,7 @@ class Designs:
                     f"{name}: no plan of {work.model.name} divides it over {sizes} GPUs ({given}): give "
                     f"a number of GPUs whose factors divide these"
                 )
-            least = [part.found.least_bytes[place] / part.figure(CAPACITY)[:, None] for part in self.parts]
+            least = [part.found.least_bytes[place] / part.visible_bytes[:, None] for part in self.parts]
             number = int(np.argmin([ratios.min() for ratios in least]))
             machine, size = np.unravel_index(least[number].argmin(), least[number].shape)
             row = int(np.flatnonzero(self.part == number)[machine * self.parts[number].sizes + size])
@@ -591,7 +590,7 @@ class Designs:
         if not part.found.candidates[place, machine, size]:
             return f"no plan of {model} divides its batch and layers over {self.gpus[row]:,.0f} GPUs"
         least = part.found.least_bytes[place, machine, size]
-        capacity = part.figure(CAPACITY)[machine]
+        capacity = part.visible_bytes[machine]
         return f"no plan of {model} fits: it needs {least / 1e9:,.0f} GB of {capacity / 1e9:,.0f}"
 
     def results(self) -> "Results":

@@ -131,7 +131,7 @@ class Searches:
         chunk, count = self.chunk, len(self.chunk.points)
         shape = count, len(chunk.gpus)
         seconds, least, candidates = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape, int)
-        capacity = np.broadcast_to(chunk.system.accelerator.hbm_bytes, count)
+        capacity = np.broadcast_to(chunk.system.accelerator.visible_bytes, count)
         for evaluation in chunk.evaluations():
             space, fitting = evaluation.space, evaluation.fitting
             sizes = map(chunk.gpus.index, space.gpus)
@@ -304,6 +304,11 @@ class Machines:
         part, name = path.rsplit(".", 1)
         value = getattr(self.family.base.parts()[part], name)
         return np.full(self.count, np.nan if value is None else float(value))
+
+    @property
+    def visible_bytes(self) -> Floats:
+        """Memory of every machine's accelerators that a process can have [byte]."""
+        return self.figure("accelerator.hbm_bytes") - np.nan_to_num(self.figure("accelerator.driver_bytes"))
 
     def _price(self, prices: Prices) -> None:
         """Set the power of an accelerator [kW], its quantity of each part, and $/h per unit of each price."""

@@ -350,14 +350,15 @@ PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]
 
 
 def require_fit(est: "Estimate") -> None:
-    """End with exit code 1 if a plan does not fit."""
-    if not est.fits:
+    """End with exit code 1 if a plan does not fit; warn where that is uncertain."""
+    if est.verdict == "does not fit":
         raise NothingFits(_misfit_text(est))
+    warn_of_misfit(est)
 
 
 def warn_of_misfit(est: "Estimate") -> None:
-    """Warn that a plan does not fit, where the question was another."""
-    if not est.fits:
+    """Warn that a plan does not fit, or may not, where the question was another."""
+    if est.verdict != "fits":
         warn(_misfit_text(est))
 
 
@@ -365,4 +366,5 @@ def _misfit_text(est: "Estimate") -> str:
     """Return how much memory a plan is short of, and what would make it fit."""
     from traincast.planner.plan_sentences import short_of
 
-    return f"the plan does not fit: {short_of(est, advice=True)}"
+    said = "may not fit" if est.verdict == "uncertain" else "does not fit"
+    return f"the plan {said}: {short_of(est, advice=True)}"

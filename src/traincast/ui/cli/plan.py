@@ -396,5 +396,5 @@ def check(
         print_json(outputs.launches.CheckOutput(checked.est.job, checked))
     else:
         text.tables.show(text.launch.launch(checked))
-    if not checked.est.fits:
+    if checked.est.verdict == "does not fit":
         raise NothingFits(text.launch.misfit_advice(checked))

@@ -92,7 +92,8 @@ def system_summary(system: System) -> dict[str, Any]:
         "accelerator": system.accelerator.name,
         "fast_domain": system.fast_domain,
         "gpus": system.gpus,
-        "capacity_bytes": float(system.accelerator.hbm_bytes),
+        "capacity_bytes": float(system.accelerator.visible_bytes),
+        "driver_bytes": float(system.accelerator.driver_bytes or 0),
         "price": system.price,
     }
 

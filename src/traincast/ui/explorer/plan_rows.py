@@ -21,7 +21,7 @@ def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
     """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
     label = {"label": str(est.plan), "knobs": est.plan.knobs(placement=True)}
     row = est.to_dict() | label | {"metrics": case.metrics(est)}
-    return row if est.fits else row | {"short_of": short_of(est, advice=True)}
+    return row if est.verdict == "fits" else row | {"short_of": short_of(est, advice=True)}
 
 
 def sample(result: Found) -> dict[str, Any]:

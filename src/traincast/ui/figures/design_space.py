@@ -56,7 +56,7 @@ def design_space(
         components |= dict.fromkeys(_draw_placements(ax, place, est, limit))
     memory = [float(np.max(style.in_unit("memory_bytes", est.memory_bytes))) for est in columns]
     fits = [bool(np.all(est.fits)) for est in columns]  # the same for every placement
-    _draw_memory(bottom, memory, fits, float(style.in_unit("memory_bytes", system.accelerator.hbm_bytes)))
+    _draw_memory(bottom, memory, fits, float(style.in_unit("memory_bytes", system.accelerator.visible_bytes)))
     ax.set_ylim(0, limit)
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_ylabel(style.label("step_seconds"))

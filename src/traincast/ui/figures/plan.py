@@ -14,7 +14,7 @@ from traincast.core.columns import distinct_values
 from traincast.core.errors import InputError
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
-from traincast.core.system import CAPACITY, Accelerator, System
+from traincast.core.system import Accelerator, System
 from traincast.core.units import count_of, seconds
 from traincast.planner.evaluation import evaluate, rank_layouts
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
@@ -124,7 +124,7 @@ def _label_bar(ax: Axes, place: int, size: float, under: float, line: float) -> 
 
 def _draw_capacity(ax: Axes, est: Estimate) -> float:
     """Draw a line at the accelerator's memory capacity, fit the axis to it, and return where it is."""
-    capacity = float(style.in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
+    capacity = float(style.in_unit("memory_bytes", est.system.accelerator.visible_bytes))
     total = float(style.in_unit("memory_bytes", est.memory_bytes))
     unit = style.unit_of("memory_bytes")[0]
     shortfall = "" if est.fits else f": {total - capacity:,.1f} {unit} too little"
@@ -201,7 +201,7 @@ def pareto(result: Found) -> Figure:
     A point is a layout with its best placement; of large searches a sample is drawn.
     """
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.0, height=3.2)
-    capacity = float(style.in_unit("memory_bytes", result.system.accelerator.hbm_bytes))
+    capacity = float(style.in_unit("memory_bytes", result.system.accelerator.visible_bytes))
     times = result.sample
     memory = style.in_unit("memory_bytes", times.memory)
     ax.plot(memory, times.all(), **POINT, alpha=0.5, markeredgewidth=0, rasterized=True)
@@ -277,11 +277,11 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
     fixed = estimate(result.model, machines, plan, gbs=result.gbs, assumptions=result.assumptions)
     fixed_seconds = np.where(fixed.fits, fixed.step_seconds, np.inf)
     reoptimised = np.full(2 * len(paths), np.inf)
-    capacities = columns.get(CAPACITY, np.full(2 * len(paths), result.system.accelerator.hbm_bytes))
+    capacities = np.broadcast_to(machines.accelerator.visible_bytes, 2 * len(paths))
     for capacity in np.unique(capacities):
         machine = np.flatnonzero(capacities == capacity)
         changed = {path: values[machine] for path, values in columns.items()}
-        system = result.system.with_figures({CAPACITY: float(capacity)})
+        system = result.system.with_visible(float(capacity))
         reoptimised[machine] = _best_seconds(result.on(system), result.system.with_figures(changed))
     return np.stack((fixed_seconds, reoptimised)).reshape(2, len(paths), 2)
 

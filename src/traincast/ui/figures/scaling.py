@@ -109,7 +109,7 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
             memory = np.asarray(state_bytes(stage.zero, request.P, float(gpus))) + activations
             ax.plot(b, style.in_unit("memory_bytes", memory), dash, color=STAGE_COLOURS[stage.zero])
     ax.plot(b, style.in_unit("memory_bytes", activations), ":", color=style.BLACK)
-    capacity = float(style.in_unit("memory_bytes", request.system.accelerator.hbm_bytes))
+    capacity = float(style.in_unit("memory_bytes", request.system.accelerator.visible_bytes))
     ax.axhline(capacity, color=style.VERMILION, linewidth=0.9)
     style.log_axes(ax)
     style.plain_ticks(ax.xaxis, BATCHES, BATCHES)

@@ -19,7 +19,7 @@ from traincast.core.errors import InputError, raise_problems, require_known, unk
 from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
-from traincast.core.system import System
+from traincast.core.system import CAPACITY, System
 from traincast.ui.figures import style
 
 VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}
@@ -296,10 +296,12 @@ def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
     memory = style.in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
     ax.bar(range(len(rows)), memory, color=style.GREY, width=0.7)
     ax.set_ylabel(f"Memory [{style.unit_of('memory_bytes')[0]}]")
-    if capacity is None:
-        try:
-            capacity = float(load_system(rows["system"][0]).accelerator.hbm_bytes)
-        except InputError:  # a machine outside the catalogue
+    try:
+        system = load_system(rows["system"][0])
+        set_by_study = {} if capacity is None else {CAPACITY: capacity}
+        capacity = float(system.with_figures(set_by_study).accelerator.visible_bytes)
+    except InputError:  # a machine outside the catalogue
+        if capacity is None:
             return
     limit: Any = style.in_unit("memory_bytes", capacity)
     ax.axhline(limit, color=style.BLACK, linestyle="--", linewidth=0.8)

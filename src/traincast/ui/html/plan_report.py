@@ -31,7 +31,7 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     require_one_plan(est, "report")
     content = plan_content(est, metrics(est) if measures is None else measures)
     content |= sensitivity_content(sensitivity(est)) | _operations(est)
-    content["shortfall"] = [] if est.fits else shortfall(est)
+    content["shortfall"] = [] if est.verdict == "fits" else shortfall(est)
     lines = remarks_ or text.remarks(est)
     return Page("Estimate of a plan", text.title(est), lines, "plan.html.jinja", content, bool(est.fits))
 
@@ -88,7 +88,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
     yield "Time of a step", seconds(est.step_seconds), ends and f"90%: {ends}"
     all_gpus = f"{float(measures.tokens_per_second):,.0f} token/s in all"
     yield "Throughput of a GPU", f"{est.tokens_per_second_per_gpu:,.0f} token/s", all_gpus
-    capacity = f"of {gib(float(est.system.accelerator.hbm_bytes))}"
+    capacity = f"of {gib(float(est.system.accelerator.visible_bytes))}"
     if est.fits_probability is not None:
         capacity += f", {probability_text(est.fits_probability)} likely to fit"
     yield "Memory of a GPU", gib(est.memory_bytes), capacity
@@ -121,7 +121,7 @@ def memory_content(est: Estimate) -> dict[str, Any]:
     from traincast.ui.figures import memory_waterfall, stage_memory
 
     stages, (whole, words) = int(est.plan.pp), whole_memory(est)
-    memory, capacity = gib(est.memory_bytes), gib(float(est.system.accelerator.hbm_bytes))
+    memory, capacity = gib(est.memory_bytes), gib(float(est.system.accelerator.visible_bytes))
     subject = "every stage of the pipeline" if stages > 1 else "a rank, part on part"
     return {
         "figure": stage_memory(est) if stages > 1 else memory_waterfall(est),

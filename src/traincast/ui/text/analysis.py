@@ -350,7 +350,7 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
         f"{kept}; attention that is not fused, the source's, saves {gib(request.scores)} more"
     )
     yield from paragraphs(*_owner_sentences(request, stages))
-    capacity = system.accelerator.hbm_bytes
+    capacity = system.accelerator.visible_bytes
     if any(memory > capacity for stage in stages for memory in stage.memory):
         yield from paragraphs(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
     if request.target is not None:
@@ -371,7 +371,7 @@ def _owner_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> Iter
 
 
 def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
-    full = "!" if row.memory_bytes > request.system.accelerator.hbm_bytes else " "
+    full = "!" if row.memory_bytes > request.system.accelerator.visible_bytes else " "
     network = "" if row.network_efficiency is None else f"{row.network_efficiency:.3f}"
     cells = [str(row.zero), f"{row.gpus:,}", seconds(row.iteration_seconds), seconds(row.comm_seconds)]
     outer = "" if row.outer_efficiency is None else f"{row.outer_efficiency:.1%}"

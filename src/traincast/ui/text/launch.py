@@ -8,6 +8,7 @@ from traincast.core.units import gib, percent, probability_text, seconds, signed
 from traincast.launch.check import Checked
 from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
+from traincast.step.estimate import Answer
 from traincast.ui.text.plans import breakdowns, header
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
 
@@ -46,7 +47,13 @@ def _names(title: str, names: Sequence[str], limit: int = MAX_SETTINGS_LISTED) -
 def _best(checked: Checked) -> Parts:
     """Show how far the launch is from the best plan, and the settings of that plan that differ."""
     best, gap, recommended = checked.best, checked.gap, checked.found.recommended
-    yield heading(f"The best plan that {checked.reading.form.title} can run on these GPUs")
+    title = checked.reading.form.title
+    if checked.est.verdict == "uncertain":
+        if recommended is not None:
+            yield heading(f"What {title} can run on these GPUs, if this launch does not fit")
+            yield from paragraphs(_instead(recommended))
+        return
+    yield heading(f"The best plan that {title} can run on these GPUs")
     if best is None or gap is None:
         yield "none fits"
         return
@@ -63,11 +70,18 @@ def _best(checked: Checked) -> Parts:
         return
     if recommended is not None and recommended[0] == checked.est.plan:
         yield from paragraphs("none is recommended before it; the fastest:")
-    short = "" if checked.est.fits else ", and does not fit"
+    short = "" if checked.est.verdict == "fits" else ", and does not fit"
     time = seconds(best.step_seconds)
     yield from paragraphs(f"{time}, {best.plan}: this launch takes {signed(gap)}{short}")
     lines = _setting_lines(checked, checked.bench.differing(best.plan))
     yield from paragraphs(*(f"  {line}" for line in lines))
+
+
+def _instead(recommended: Answer) -> str:
+    """Return a plan to run in place of one that may not fit: its time, and how surely it fits."""
+    plan, est = recommended
+    odds = "" if est.fits_probability is None else f", fits with {probability_text(est.fits_probability)}"
+    return f"{seconds(est.step_seconds)}{odds}: {plan}"
 
 
 def _changes(checked: Checked) -> Parts:
@@ -78,14 +92,20 @@ def _changes(checked: Checked) -> Parts:
     rows = [
         (
             *(percent(change.gain), seconds(change.est.step_seconds), gib(change.est.memory_bytes)),
+            *([] if odds is None else [probability_text(odds)]),
             title + "\n".join(_setting_lines(checked, change.settings)),
         )
         for change, title in listed + together
+        for odds in (change.fits_probability,)
     ]
     if rows:
-        yield table(("gain", "step", "memory", "change"), rows, left=(3,), wrap=(3,))
-    elif checked.est.fits:
+        fits = [] if checked.est.fits_probability is None else ["fits"]
+        last = 3 + len(fits)
+        yield table(("gain", "step", "memory", *fits, "change"), rows, left=(last,), wrap=(last,))
+    elif checked.est.verdict == "fits":
         yield "no change of one, two or three settings is faster and fits"
+    elif checked.est.verdict == "uncertain":
+        yield "no change of one, two or three settings is likelier to fit"
     else:
         yield "no change makes it fit"
 
@@ -120,4 +140,7 @@ def misfit_advice(checked: Checked) -> str:
     settings = "; ".join(_setting_lines(checked, change.settings))
     memory, time = gib(change.est.memory_bytes), time_against_best(change.est, checked.est)
     settings = settings if settings.startswith("without ") else f"with {settings}"
-    return f"{short}\n    would fit {settings}: {memory}, {time}"
+    fits = "would fit" if change.est.verdict == "fits" else "may fit"
+    odds = change.fits_probability
+    sure = "" if odds is None else f" (probability {probability_text(odds)})"
+    return f"{short}\n    {fits} {settings}{sure}: {memory}, {time}"

@@ -28,7 +28,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
-from traincast.planner.plan_sentences import in_words, label, whole_memory
+from traincast.planner.plan_sentences import in_words, label, memory_verdict, what_decides, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, usual_assumptions
@@ -150,13 +150,14 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     yield from paragraphs(*(f"  {line}" for line in certainty(est)))
     odds = est.fits_probability
     fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
-    capacity = gib(float(est.system.accelerator.hbm_bytes))
+    capacity = gib(float(est.system.accelerator.visible_bytes))
     mfu = ""
     if measures.mfu is not None:
         peak = of_peak(plan)  # on a line of its own, as it is longer
         start = ";\n " if peak else ";"
         mfu = f"{start} MFU {float(measures.mfu['megatron']):.1%}{peak} (megatron)"
     yield f"  {est.memory_bytes / GIB:,.1f} of {capacity} a rank: {fits}{mfu}"
+    yield from paragraphs(*(f"  {line}" for line in filter(None, (what_decides(est),))))
 
 
 def rejected(result: "Found") -> Parts:
@@ -318,7 +319,7 @@ class Ranking:
     def legend(self) -> Iterator[str]:
         """Yield what the columns mean."""
         system = self.result.system
-        capacity = f"of {gib(float(system.accelerator.hbm_bytes))}"
+        capacity = f"of {gib(float(system.accelerator.visible_bytes))}"
         spread, fits = "", ""
         if self.is_uncertain:
             spread = _spread_text(self.answers[0][1])
@@ -480,10 +481,8 @@ def network_of(system: System, groups: Sequence[GroupRow]) -> str:
 
 def memory_breakdown(est: Estimate) -> Parts:
     """Show the memory of the fullest rank by component."""
-    fits = f"{'fits' if est.fits else 'does not fit'} in {gib(float(est.system.accelerator.hbm_bytes))}"
-    if est.fits_probability is not None:
-        fits += f" (probability {probability_text(est.fits_probability)})"
-    yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {fits}")
+    yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {memory_verdict(est)}")
+    yield from paragraphs(*filter(None, (what_decides(est),)))
     scale, sentence = whole_memory(est)
     if not est.fits:
         yield sentence
@@ -571,7 +570,7 @@ def stage_memory(est: Estimate) -> Parts:
         )
         for first, last in _equal_runs(memories)
     ]
-    capacity = float(est.system.accelerator.hbm_bytes)
+    capacity = float(est.system.accelerator.visible_bytes)
     yield heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:,.1f}")
     names = ("stage", *(SHORT_COMPONENTS.get(name, name) for name in used), "all")
     yield table(names, rows, left=(), gap=1)

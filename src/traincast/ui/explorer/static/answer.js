@@ -92,7 +92,7 @@ function nothing({ candidates, reasons, system }) {
 /** What is nearest to fitting, and what would make it fit; `apply(patch)` changes the question so. */
 export function nearest(explanation, answer, apply) {
   const { nearest_miss: miss, fits_from: from, possible_gpus: possible } = explanation;
-  if (miss) return missLines(miss, from, answer.system.capacity_bytes, apply);
+  if (miss) return missLines(miss, from, answer.system, apply);
   if (!answer.candidates && possible?.length) {
     const choice = (gpus) => button(whole(gpus), () => apply({ gpus }));
     const buttons = possible.flatMap((gpus, i) => [i ? ", " : "", choice(gpus)]);
@@ -101,10 +101,10 @@ export function nearest(explanation, answer, apply) {
   return [h("ul", explanation.text.slice(1, 6).map((line) => h("li", line.trim())))];
 }
 
-function missLines(miss, from, capacity, apply) {
+function missLines(miss, from, { capacity_bytes: capacity, driver_bytes: kept }, apply) {
   const short = miss.memory_bytes - capacity;
   const needs = ` needs ${gib(miss.memory_bytes)}, ${gib(short)} too much.`;
-  const bytes = quarterGibs(miss.memory_bytes);
+  const bytes = quarterGibs(miss.memory_bytes + kept);
   const more = `${gib(bytes)} of memory (+${percent(short / capacity)})`;
   const larger = from && button(`${whole(from.gpus)} GPUs`, () => apply({ gpus: from.gpus }));
   const least = from && `, where the leanest plan needs ${gib(from.memory_bytes)}`;

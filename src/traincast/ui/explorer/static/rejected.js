@@ -22,14 +22,14 @@ export function reasons({ rejected, candidates }) {
 }
 
 /** Show the faster plans that memory excludes, and the explanation line by line. */
-export function lost(explanation, { plans: [best] }, apply) {
+export function lost(explanation, { plans: [best], system }, apply) {
   const misses = [
     [explanation.nearest_faster_miss, "The nearest to fitting that would be faster"],
     [explanation.unlimited_memory, "The fastest if memory were unlimited"],
   ].filter(([plan]) => best && plan);
   const rows = misses.map(([{ step_seconds: time, memory_bytes: bytes, label }, words]) => {
     const times = `${seconds(time, 4)} (${change(time / best.step_seconds - 1)})`;
-    const give = () => apply({ figures: { "accelerator.hbm_bytes": quarterGibs(bytes) } });
+    const give = () => apply({ figures: { "accelerator.hbm_bytes": quarterGibs(bytes + system.driver_bytes) } });
     const giving = button("give the GPUs that much", give, { class: "link" });
     return h("li", `${words}: ${times}, needs ${gib(bytes)}. `, h("span.mono", label), " ", giving);
   });

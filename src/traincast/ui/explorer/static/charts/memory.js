@@ -21,12 +21,13 @@ const used = (devices, components) =>
   );
 
 export function says({ devices, capacity, plan }) {
-  const { memory_bytes: bytes, fits_probability: probability } = plan;
+  const { memory_bytes: bytes, fits_probability: probability, verdict, memory_phase: phase } = plan;
   const fullest = devices.reduce((a, b) => (b.memory_bytes > a.memory_bytes ? b : a));
   const stage = devices.length > 1 ? `, most on stage ${fullest.stage} of 0 to ${devices.length - 1}` : "";
   const fits = bytes <= capacity ? `${gib(capacity - bytes)} to spare` : `${gib(bytes - capacity)} too much`;
   const likely = Number.isFinite(probability) ? `; ${chance(probability)} likely to fit` : "";
-  return `${gib(bytes)} of ${gib(capacity)}${stage}: ${fits}${likely}.`;
+  const decides = verdict === "uncertain" ? ` Uncertain: measure one step; its peak is the ${phase}.` : "";
+  return `${gib(bytes)} of ${gib(capacity)}${stage}: ${fits}${likely}.${decides}`;
 }
 
 export function draw({ devices, capacity, components }, width) {
