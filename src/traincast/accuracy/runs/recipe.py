@@ -18,26 +18,31 @@ OF_SCALE: Final = ("gpus", "gbs")  # the launcher of recipes changes both alike
 SHAPE: Final = ("layers", "hidden", "heads")  # and experts: the width of a row is that of its MLP or of an expert
 
 
-def assume_recipe(
-    cells: Cells, sizes: Mapping[str, Any], system: System | None, precision: str, task: str
-) -> None:
+def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None, precision: str) -> None:
     """Fill facts that a row leaves open from the recipe of its release, and note them as assumed.
 
     The recipe is of the row's model (its shape), accelerator, precision and task, has its degrees (a run
-    with others is not of the recipe), and contradicts no fact that the row states. Where several are as near in GPUs
-    and batch, a fact is filled on which they agree. `sizes` are the arguments of the row's model.
+    with others is not of the recipe), and contradicts no fact that the row states. Where several are as near
+    in GPUs and batch, facts are filled on which they agree. `sizes` are the arguments of the row's model.
     """
     framework = cells.text("framework")
     month = release_at(framework, cells.text("released"))
     if not month or system is None:
         return
     gpu = _accelerators(framework).get(system.accelerator.name, "")
-    listed = recipes(framework).get((month, gpu, precision, task), ())
+    listed = recipes(framework).get((month, gpu, precision, _task(cells, sizes)), ())
     fitting = [recipe for recipe in listed if _is_of(cells, sizes, recipe)]
     found = nearest(fitting, _stated(cells, OF_SCALE))
     _fill(cells, found, (*OF_SOFTWARE, *OF_OVERLAP))
     if not cells.text("recompute"):
         _fill(cells, [_memory_saved(recipe, sizes["layers"]) for recipe in found], OF_MEMORY)
+
+
+def _task(cells: Cells, sizes: Mapping[str, Any]) -> str:
+    """Return the task of a row by its name in recipes; those of fine-tuning alone pack sequences."""
+    if sizes.get("adapters") is not None:
+        return "lora"
+    return "sft" if cells.truth("packed") else "pretrain"
 
 
 def _stated(cells: Cells, columns: Iterable[str]) -> dict[str, str]:
