@@ -15,6 +15,7 @@ OF_OVERLAP: Final = ("ep_overlap", "tp_overlap")
 OF_MEMORY: Final = ("recompute", "recompute_every", "offload", "offload_every")
 DEGREES: Final = ("tp", "pp", "cp", "vp", "ep", "mbs")
 OF_SCALE: Final = ("gpus", "gbs")  # the launcher of recipes changes both alike
+UNSCALED: Final = {"fp8": "fp8-current"}  # a row that says no more; no recipe has scales of earlier steps
 SHAPE: Final = ("layers", "hidden", "heads")  # and experts: the width of a row is that of its MLP or of an expert
 
 
@@ -30,7 +31,8 @@ def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None,
     if not month or system is None:
         return
     gpu = _accelerators(framework).get(system.accelerator.name, "")
-    listed = recipes(framework).get((month, gpu, precision, _task(cells, sizes)), ())
+    scaled = UNSCALED.get(precision, precision)
+    listed = recipes(framework).get((month, gpu, scaled, _task(cells, sizes)), ())
     fitting = [recipe for recipe in listed if _is_of(cells, sizes, recipe)]
     found = nearest(fitting, _stated(cells, OF_SCALE))
     _fill(cells, found, (*OF_SOFTWARE, *OF_OVERLAP))
