@@ -7,7 +7,7 @@ weight √n.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +18,7 @@ from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
 from traincast.step.uncertainty import (
+    ADDED,
     COMPONENTS,
     DISTANCES,
     NEAR_BEST_SLOWDOWN,
@@ -66,7 +67,9 @@ REACH_CANDIDATES: Final = (
 )  # correlation lengths between plans; the likeliest is taken
 HALVINGS: Final = 5  # bisections of the scale of differences
 # of which `software.with_software` makes an estimate
-NO_SOFTWARE: Final = SoftwareShares(configurations={}, releases={}, generations={}, prior=1.0, spread=0.0)
+NO_SOFTWARE: Final = SoftwareShares(
+    configurations={}, releases={}, generations={}, prior=1.0, **dict.fromkeys(ADDED, 0.0)
+)
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
 TAIL: Final = (1 + NOMINAL) / 2
 # deviations to each end, of runs faster and slower than predicted, by whether models have experts
@@ -108,7 +111,7 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     if start is not None:
         return known
     # of deviations that know neither a run nor its group, as those of the next run will not
-    size, _ = _held_deviations(data, known)
+    size = _held_deviations(data, _folds(data, known))
     ends: dict[str, Any] = _quantiles(data, size)
     return _calibrate_rankings(data, replace(known, **ends))
 
@@ -467,6 +470,8 @@ class Held:
     errors, faster, slower : array, shape (left,)
         Logarithm of predicted over measured time, over the lower end of the interval, and of the upper end
         over it.
+    folds : tuple of Fold
+        The error models that the intervals are of.
     """
 
     rows: Ints
@@ -474,6 +479,7 @@ class Held:
     errors: Floats
     faster: Floats
     slower: Floats
+    folds: tuple["Fold", ...] = ()
 
     @property
     def beyond(self) -> Floats:
@@ -486,31 +492,45 @@ class Held:
         return np.asarray(self.beyond == 0)
 
 
+class Fold(NamedTuple):
+    """Error model estimated without a tenth of the groups, and whether a run is in it, shape (runs,)."""
+
+    out: Bools
+    known: Errors
+
+
 def held(data: Residuals, known: Errors | None = None) -> Held:
     """Return the intervals of all runs left out, a tenth of the groups left out of the error model in turn.
 
     Neither the constants of the prediction nor the deviation of its error know the group of a run; the
     deviations to the ends of intervals, those of each kind of model, are of all such runs together.
     """
-    left, (size, _) = data.left, _held_deviations(data, known or estimate_errors(data))
-    faster, slower = _ends(data, _quantiles(data, size))
-    return Held(left.rows, left.columns, left.errors, faster * size, slower * size)
+    left, folds = data.left, _folds(data, known or estimate_errors(data))
+    size = _held_deviations(data, folds)
+    quantiles = _quantiles(data, size)
+    faster, slower = _ends(data, quantiles)
+    numbers: dict[str, Any] = dict(quantiles)
+    with_ends = tuple(Fold(out, replace(fitted, **numbers)) for out, fitted in folds)
+    return Held(left.rows, left.columns, left.errors, faster * size, slower * size, with_ends)
 
 
-def _held_deviations(data: Residuals, start: Errors) -> tuple[Floats, Ints]:
-    """Return the deviation of each error of `Left` without its tenth of the groups, and that tenth."""
-    left = data.left
+def _folds(data: Residuals, start: Errors) -> list[Fold]:
+    """Return the error models without each tenth of the groups."""
     groups = sorted(set(data.groups[data.weights > 0].tolist()))
-    size, folds = np.zeros(len(left.rows)), np.zeros(len(left.rows), np.int64)
-    for fold in range(FOLDS):
-        out = np.isin(data.groups, groups[fold::FOLDS])
-        fitted = estimate_errors(data, out, start)
+    tenths = [np.isin(data.groups, groups[fold::FOLDS]) for fold in range(FOLDS)]
+    return [Fold(out, estimate_errors(data, out, start)) for out in tenths]
+
+
+def _held_deviations(data: Residuals, folds: Sequence[Fold]) -> Floats:
+    """Return the deviation of each error of `Left` without its tenth of the groups."""
+    left, size = data.left, np.zeros(len(data.left.rows))
+    for out, fitted in folds:
         values = [getattr(fitted, name) for name in PARTS] + [fitted.drifts[name] for name in DISTANCES]
         factor = data.by_stack(fitted.stacks, fitted.other_stacks)[left.rows]
         factor = np.where(left.columns == "without_stack", fitted.other_stacks, factor)
         mine = out[left.rows]
-        size[mine], folds[mine] = deviations(data, factor, np.square(values))[mine], fold
-    return size, folds
+        size[mine] = deviations(data, factor, np.square(values))[mine]
+    return size
 
 
 @dataclass(frozen=True)

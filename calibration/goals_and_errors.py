@@ -20,6 +20,7 @@ import megatron_tests
 from collective_benchmarks import BANDS, Timing, check_collectives
 from error_model import (
     Coverage,
+    Held,
     coverage,
     estimate_errors,
     held,
@@ -30,9 +31,10 @@ from error_model import (
 from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
-from left_out import BLIND, LATER, SPLITS, TABLE
+from left_out import BLIND, HEADLINE, LATER, SPLITS, TABLE
 from left_out_residuals import Residuals, gather
 from made_once import made_once
+from software import left_open
 from traincast.accuracy.scores import (
     KINDS,
     ErrorSummary,
@@ -46,10 +48,10 @@ from traincast.accuracy.scores import (
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.documents import read
 from traincast.core.quantities import Floats
-from traincast.step.uncertainty import Errors
+from traincast.step.uncertainty import Errors, mixture_interval
+from traincast.step.uncertainty import errors as stated_errors
 
 LEFT_OUT: Final = "left_out"
-HEADLINE: Final = "blind"  # column of the headline
 PROTOCOLS: Final = {  # column → how runs are read and left out, the headline first
     HEADLINE: "**facts blind**: facts blank but framework and release; source × model × accelerator left out",
     "left_out": "with facts; source × model × accelerator left out",
@@ -255,7 +257,7 @@ class Calibration:
     families : mapping of str to Coverage
         The same by family, left out by source x model x accelerator.
     blind : mapping of (str, bool) to Coverage
-        The same of columns of `BLIND`: errors of runs read without facts, in the intervals of their runs.
+        The same of columns of `BLIND`, the intervals of what their rows then leave open.
     rankings, fits, tests_fit : tuple of arrays, shape (cases,)
         Stated probabilities that the first plan is near the best, that a run fits, and that one of
         Megatron-LM's own tests does; and what happened.
@@ -276,6 +278,29 @@ def error_model() -> tuple[Residuals, Errors]:
     return data, estimate_errors(data)
 
 
+def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
+    """Return the intervals of runs read with facts blind, in the way that a column of `BLIND` leaves them out.
+
+    Where that leaves software open they are those of the mixture, of an error model without the run's tenth
+    of the groups, and of what the runs have that are not of its group.
+    """
+    residuals, split = read_left_out(), BLIND[column]
+    errors = np.array([residuals.get(data.runs[i].id, {}).get(column, np.nan) for i in of.rows])
+    faster, slower = of.faster.copy(), of.slower.copy()
+    places = {int(of.rows[k]): k for k in np.flatnonzero(of.columns == split)}
+    opened, software_of = left_open(data, column), stated_errors().software
+    for i, parts, evidence in zip(opened.rows, opened.parts, opened.evidence, strict=True):
+        fold = next(fold for fold in of.folds if fold.out[i])
+        known = replace(fold.known, evidence=evidence)
+        is_open = len(parts) > 1
+        spread = software_of.left_open(data.cases[i].moe, [part.case.stack for part in parts] if is_open else ())
+        low, high, _ = mixture_interval(parts, known, spread)
+        k = places[i]
+        centre = errors[k] + np.log(data.runs[i].step_seconds or np.nan)
+        faster[k], slower[k] = centre - np.log(low), np.log(high) - centre
+    return replace(of, errors=errors, faster=faster, slower=slower)
+
+
 @made_once
 def calibration() -> Calibration:
     """Return how well the stated uncertainty of measured runs holds."""
@@ -293,16 +318,14 @@ def calibration() -> Calibration:
         str(family): coverage(data, of, (of.columns == LEFT_OUT) & (families == family))
         for family in sorted(set(families))
     }
-    residuals = read_left_out()
-    blind = {}
-    for column, split in BLIND.items():
-        if split not in SPLITS:
-            continue
-        errors = [residuals.get(data.runs[i].id, {}).get(column, np.nan) for i in of.rows]
-        without_facts = replace(of, errors=np.array(errors))
-        for kind in (False, True):
-            if (used := (of.columns == split) & (moe == kind) & ~np.isnan(errors)).any():
-                blind[column, kind] = coverage(data, without_facts, used)
+    blind = {
+        (column, kind): coverage(data, without_facts, used)
+        for column, split in BLIND.items()
+        if split in SPLITS
+        for without_facts in (blind_intervals(data, of, column),)
+        for kind in (False, True)
+        if (used := (of.columns == split) & (moe == kind) & ~np.isnan(without_facts.errors)).any()
+    }
     ranked = rankings(data, known)
     stated = odds_left_out(ranked, known)
     fits = memory_chances(data), memory_chances(data, tests=True)

@@ -187,16 +187,25 @@ class StepEstimate(Generic[Figure]):
         return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
 
     @property
-    def _spread(self) -> float:
-        """What software adds to the deviation that is none of the alternatives."""
-        return errors().software.spread if self.assumptions.unsaid == ANY_SOFTWARE else 0.0
+    def _left_open(self) -> float:
+        """What software that the question leaves open adds to the deviation, beside its alternatives."""
+        unsaid = self.assumptions.unsaid if self.alternatives else ()
+        return errors().software.left_open(self.model.experts is not None, unsaid)
+
+    @property
+    def _new_release(self) -> float:
+        """What a release without measured runs adds to the deviation."""
+        if not self.assumptions.new_release or self.assumptions.unsaid == ANY_SOFTWARE:
+            return 0.0
+        return errors().software.of_new_release(self.model.experts is not None)
 
     @cached_property
     def _ends(self) -> tuple[Column, Column, Column]:
         """Ends of the interval, and the median [s]."""
+        spread = float(np.hypot(self._left_open, self._new_release))
         if self.alternatives:
-            return mixture_interval(self.alternatives, spread=self._spread)
-        return (*interval(self.step.seconds, self.case), self.step.seconds)
+            return mixture_interval(self.alternatives, spread=spread)
+        return (*interval(self.step.seconds, self.case, spread=spread), self.step.seconds)
 
     @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:
@@ -358,7 +367,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             return []
         is_any = self.assumptions.unsaid == ANY_SOFTWARE
         what = "software not stated" if is_any else "release of the software not stated"
-        return widths(self.case, self.alternatives, what, self._spread)
+        return widths(self.case, self.alternatives, what, self._left_open, self._new_release)
 
     @cached_property
     def narrower(self) -> tuple[str, float] | None:
@@ -374,7 +383,9 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         if self.assumptions.unsaid == ANY_SOFTWARE:
             open_still = [part for part in self.alternatives if part.case.stack in releases(stack)]
             if len(open_still) > 1:
-                option, ends = f"--framework {stack_framework(stack)}", mixture_interval(open_still)[:2]
+                option = f"--framework {stack_framework(stack)}"
+                spread = errors().software.left_open(self.case.moe, releases(stack))
+                ends = mixture_interval(open_still, spread=spread)[:2]
         return option, float(np.log(ends[1] / ends[0])) / 2
 
     @property

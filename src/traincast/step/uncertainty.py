@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.software_stacks import fitted_stack, stack_year
+from traincast.catalog.software_stacks import ANY_SOFTWARE, fitted_stack, stack_year
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
@@ -140,7 +140,27 @@ class SoftwareShares:
     releases: Mapping[str, tuple[str, ...]]  # framework and release → stacks that its measured runs had
     generations: Mapping[str, str]  # accelerator → its generation, of those with several accelerators
     prior: float  # configurations that shares among runs alike in one respect less count as
-    spread: float  # what software adds to the deviation that none of them is
+    # what is added to the deviation where nothing is said of the software, which may be none of them,
+    spread: float
+    open: float  # where its framework or release is and the facts of it are not: with dense models
+    open_moe: float  # and with mixtures of experts
+    release: float  # and by a release without measured runs
+    release_moe: float
+
+    def left_open(self, moe: bool, unsaid: Collection[str]) -> float:
+        """Return what software that a question leaves open adds to the deviation, beside its alternatives.
+
+        `unsaid`: as in `Assumptions`.
+        """
+        if not unsaid:
+            return 0.0
+        if tuple(unsaid) == ANY_SOFTWARE:
+            return self.spread
+        return self.open_moe if moe else self.open
+
+    def of_new_release(self, moe: bool) -> float:
+        """Return what a release without measured runs adds to the deviation."""
+        return self.release_moe if moe else self.release
 
     def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
         """Return the share of each software among runs like a question, most of all those alike in most.
@@ -163,6 +183,9 @@ class SoftwareShares:
                 shares = (found + prior * shares) / (found.sum() + prior)
         least = LEAST_SHARE * shares.max(initial=0.0)
         return {name: n for name, n in zip(names, shares.tolist(), strict=True) if n >= least}
+
+
+ADDED: Final = ("spread", "open", "open_moe", "release", "release_moe")  # figures of `SoftwareShares`
 
 
 class Asked(NamedTuple):
@@ -258,7 +281,7 @@ def _software(part: Mapping[str, Any]) -> SoftwareShares:
         releases={name: tuple(stacks) for name, stacks in part["releases"].items()},
         generations={name: kind for kind, names in part["generations"].items() for name in names},
         prior=part["prior"],
-        spread=part["spread"],
+        **{name: part[name] for name in ADDED},
     )
 
 
@@ -468,12 +491,16 @@ class Width:
 
 
 def widths(
-    case: ErrorCase, alternatives: Sequence[Alternative] = (), software: str = "", spread: float = 0.0
+    case: ErrorCase,
+    alternatives: Sequence[Alternative] = (),
+    software: str = "",
+    spread: float = 0.0,
+    release: float = 0.0,
 ) -> list[Width]:
     """Return what the interval of one plan is made of, the largest first; less than 1 % is left out.
 
     `alternatives`: software that the question leaves open; `software`: what it does not state of it;
-    `spread`: what software adds to the deviation that is none of them.
+    `spread`: what it adds to the deviation beside them; `release`: what a new release adds.
     """
     known = errors()
     ends = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
@@ -484,6 +511,7 @@ def widths(
         variance = np.average((logs - np.average(logs, weights=weights)) ** 2, weights=weights)
         among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * spread))
         found.append(Width(software, among))
+    found.append(Width(f"{NEVER}this release of the software", scale * release))
     never = _respects(case)
     for name, distance in case.distances(known).items():
         if distance:
