@@ -361,6 +361,11 @@ class ErrorCase:
         """By how many factors of e the step is shorter than `SHORT_STEP`."""
         return np.maximum(np.log(SHORT_STEP / self.sizes["seconds"]), 0.0)
 
+    @property
+    def products_share(self) -> Column:
+        """Share of the step that is not spent on any of `COMPONENTS`."""
+        return 1.0 - sum(self.shares.values())
+
     def in_few(self, evidence: Evidence) -> Column:
         """Return 1 where fewer than `FEW` configurations of runs are in the cell, else 0."""
         found: Column = 0.0
@@ -384,7 +389,7 @@ class ErrorCase:
         return (
             float(new_stack),
             0.0 if new_stack else self.in_few(evidence),
-            float(runs is None),
+            float(runs is None) * self.products_share,
             float(runs is None and self.accelerator not in evidence.kin),
             float(runs is not None and self.precision not in runs),
             1.0 if self.layers - evidence.layers else self.tower_share,
