@@ -30,6 +30,7 @@ from traincast.step.uncertainty import (
     layouts_compared,
     ranking_features,
     ranking_probability,
+    student_below,
 )
 
 DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
@@ -80,6 +81,10 @@ QUANTILES: Final = {"faster": False, "slower": False, "faster_moe": True, "slowe
 REJECTED: Final = 0.05  # level of the test of it
 RESAMPLES: Final = 2000
 MIN_GROUPS: Final = 5  # for a bootstrap over groups
+LEVELS: Final = (0.5, 0.68, 0.8, 0.9, 0.95)  # of intervals whose reliability is shown
+BAND: Final = 0.9  # share of samples within the band of a bin
+MAX_BINS: Final = 10
+MIN_CASES: Final = 30  # of a bin
 CHANCES: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95)
 FOLDS: Final = 10  # of groups, each left out of the error model in turn
 ODDS_STEPS: Final = 50  # Newton steps of the line of log-odds
@@ -477,6 +482,8 @@ class Held:
     errors, faster, slower : array, shape (left,)
         Logarithm of predicted over measured time, over the lower end of the interval, and of the upper end
         over it.
+    levels : array, shape (left,)
+        Level of the interval that ends at the measured time: of 90 % intervals 0.9.
     folds : tuple of Fold
         The error models that the intervals are of.
     """
@@ -486,6 +493,7 @@ class Held:
     errors: Floats
     faster: Floats
     slower: Floats
+    levels: Floats
     folds: tuple["Fold", ...] = ()
 
     @property
@@ -518,7 +526,10 @@ def held(data: Residuals, known: Errors | None = None) -> Held:
     faster, slower = _ends(data, quantiles)
     numbers: dict[str, Any] = dict(quantiles)
     with_ends = tuple(Fold(out, replace(fitted, **numbers)) for out, fitted in folds)
-    return Held(left.rows, left.columns, left.errors, faster * size, slower * size, with_ends)
+    faster, slower = faster * size, slower * size
+    ends = np.where(left.errors > 0, left.errors / faster, -left.errors / slower)
+    levels = 2 * student_below(ends) - 1
+    return Held(left.rows, left.columns, left.errors, faster, slower, levels, with_ends)
 
 
 def _folds(data: Residuals, start: Errors) -> list[Fold]:
@@ -587,24 +598,90 @@ def _is_rejected(inside: Floats, total: Floats) -> bool:
 
     `inside, total`: weight of the runs of each group that lie inside, and of all, shape (groups,).
     """
-    n = len(total)
     if np.isclose(inside.sum(), total.sum()):
-        return bool(NOMINAL**n < REJECTED / 2)
-    drawn = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
-    low, high = np.quantile(
-        inside[drawn].sum(axis=1) / total[drawn].sum(axis=1), (REJECTED / 2, 1 - REJECTED / 2)
-    )
+        return bool(NOMINAL ** len(total) < REJECTED / 2)
+    low, high = _sampled(inside, total, 1 - REJECTED)
     return not low <= NOMINAL <= high
 
 
-def reliability(stated: Floats, happened: Floats, bins: int = 5) -> list[tuple[float, float, int]]:
-    """Return mean stated probability, share that happened and number of cases, in bins of equal numbers."""
-    order = np.argsort(stated, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    return [(float(stated[part].mean()), float(happened[part].mean()), len(part)) for part in parts]
+def _sampled(happened: Floats, total: Floats, share: float) -> tuple[float, float]:
+    """Return what a share of bootstraps over groups lies within.
+
+    `happened, total`: weight of the cases of each group that happened, and of all, shape (groups,).
+    """
+    n = len(total)
+    drawn = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
+    ends = ((1 - share) / 2, (1 + share) / 2)
+    low, high = np.quantile(happened[drawn].sum(axis=1) / total[drawn].sum(axis=1), ends)
+    return float(low), float(high)
 
 
-def memory_chances(data: Residuals, tests: bool = False) -> tuple[Floats, Floats]:
+@dataclass(frozen=True)
+class Reliability:
+    """What was stated of some cases, and how many of them happened.
+
+    Parameters
+    ----------
+    stated, happened : float
+        Mean stated probability, and share that happened.
+    low, high : float
+        Band of the share: 90 % of bootstraps over groups.
+    n, groups : int
+        Cases, and their groups (source x model x accelerator).
+    """
+
+    stated: float
+    happened: float
+    low: float
+    high: float
+    n: int
+    groups: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether what was stated lies in the band."""
+        return self.low <= self.stated <= self.high
+
+
+def reliability(chances: "Chances", most: int = MAX_BINS) -> list[Reliability]:
+    """Return how stated probabilities hold, in at most so many bins of equal numbers, of `MIN_CASES` or more."""
+    bins = min(max(len(chances.stated) // MIN_CASES, 1), most)
+    order = np.argsort(chances.stated, kind="stable")
+    ones = np.ones(len(order))
+    return [_reliability(chances, part, ones) for part in np.array_split(order, bins) if len(part)]
+
+
+def _reliability(chances: "Chances", part: Ints, weights: Floats) -> Reliability:
+    """Return how the stated probabilities of some cases hold."""
+    weights, happened = weights[part], chances.happened[part]
+    names, place = np.unique(chances.groups[part], return_inverse=True)
+    total, true = (np.bincount(place, each).astype(np.float64) for each in (weights, weights * happened))
+    low, high = _sampled(true, total, BAND)
+    stated = float(np.average(chances.stated[part], weights=weights))
+    return Reliability(stated, float(true.sum() / total.sum()), low, high, len(part), len(names))
+
+
+def levels_reliability(data: Residuals, of: Held, used: Bools) -> list[Reliability]:
+    """Return how intervals of each of `LEVELS` of some of the runs left out hold, shape (left,)."""
+    rows = of.rows[used]
+    groups, everything = data.groups[rows], np.arange(len(rows))
+    found = []
+    for level in LEVELS:
+        stated, inside = np.full(len(rows), level), (of.levels[used] <= level).astype(np.float64)
+        chances = Chances(stated, inside, groups)
+        found.append(_reliability(chances, everything, data.independent[rows]))
+    return found
+
+
+class Chances(NamedTuple):
+    """Stated probabilities, whether what they are of happened, and groups, each of shape (cases,)."""
+
+    stated: Floats
+    happened: Floats
+    groups: Ints
+
+
+def memory_chances(data: Residuals, tests: bool = False) -> Chances:
     """Return stated probabilities that measured runs fit in capacities around them, and whether they do.
 
     The capacities are those at which the stated probability is each of `CHANCES`; each run's group is left
@@ -612,7 +689,7 @@ def memory_chances(data: Residuals, tests: bool = False) -> tuple[Floats, Floats
     """
     judged = np.array([run.last_rank or not tests for run in data.runs])
     known = np.flatnonzero(~np.isnan(data.memory) & judged)
-    stated, fits = [], []
+    stated, fits, groups = [], [], []
     for group in sorted(set(data.groups[known].tolist())):
         others, stacks = memory_errors(data, data.groups != group)
         for i in known[data.groups[known] == group].tolist():
@@ -621,4 +698,5 @@ def memory_chances(data: Residuals, tests: bool = False) -> tuple[Floats, Floats
                 room = ninety / np.log(19) * np.log(chance / (1 - chance))  # as `fits_probability`
                 stated.append(chance)
                 fits.append(float(-data.memory[i] <= room))
-    return np.array(stated), np.array(fits)
+                groups.append(group)
+    return Chances(np.array(stated), np.array(fits), np.array(groups))

@@ -19,11 +19,14 @@ import numpy as np
 import megatron_tests
 from collective_benchmarks import BANDS, Timing, check_collectives
 from error_model import (
+    Chances,
     Coverage,
     Held,
+    Reliability,
     coverage,
     estimate_errors,
     held,
+    levels_reliability,
     memory_chances,
     odds_left_out,
     rankings,
@@ -48,7 +51,7 @@ from traincast.accuracy.scores import (
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.documents import read
 from traincast.core.quantities import Floats
-from traincast.step.uncertainty import Errors, mixture_interval
+from traincast.step.uncertainty import Errors, Mixture
 from traincast.step.uncertainty import errors as stated_errors
 
 LEFT_OUT: Final = "left_out"
@@ -258,7 +261,10 @@ class Calibration:
         The same by family, left out by source x model x accelerator.
     blind : mapping of (str, bool) to Coverage
         The same of columns of `BLIND`, the intervals of what their rows then leave open.
-    rankings, fits, tests_fit : tuple of arrays, shape (cases,)
+    levels : mapping of (str, bool) to list of Reliability
+        Column of runs left out by their group, with facts or blind, and whether models have experts → how
+        intervals of each of `LEVELS` hold.
+    rankings, fits, tests_fit : Chances
         Stated probabilities that the first plan is near the best, that a run fits, and that one of
         Megatron-LM's own tests does; and what happened.
     """
@@ -266,9 +272,10 @@ class Calibration:
     splits: Mapping[tuple[str, bool], Coverage]
     families: Mapping[str, Coverage]
     blind: Mapping[tuple[str, bool], Coverage]
-    rankings: tuple[Floats, Floats]
-    fits: tuple[Floats, Floats]
-    tests_fit: tuple[Floats, Floats]
+    levels: Mapping[tuple[str, bool], list[Reliability]]
+    rankings: Chances
+    fits: Chances
+    tests_fit: Chances
 
 
 @made_once
@@ -286,7 +293,7 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
     """
     residuals, split = read_left_out(), BLIND[column]
     errors = np.array([residuals.get(data.runs[i].id, {}).get(column, np.nan) for i in of.rows])
-    faster, slower = of.faster.copy(), of.slower.copy()
+    faster, slower, levels = of.faster.copy(), of.slower.copy(), of.levels.copy()
     places = {int(of.rows[k]): k for k in np.flatnonzero(of.columns == split)}
     opened, software_of = left_open(data, column), stated_errors().software
     for i, parts, evidence in zip(opened.rows, opened.parts, opened.evidence, strict=True):
@@ -294,11 +301,12 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
         known = replace(fold.known, evidence=evidence)
         is_open = len(parts) > 1
         spread = software_of.left_open(data.cases[i].moe, [part.case.stack for part in parts] if is_open else ())
-        low, high, _ = mixture_interval(parts, known, spread)
-        k = places[i]
-        centre = errors[k] + np.log(data.runs[i].step_seconds or np.nan)
-        faster[k], slower[k] = centre - np.log(low), np.log(high) - centre
-    return replace(of, errors=errors, faster=faster, slower=slower)
+        mixture, k = Mixture.of(parts, known, spread), places[i]
+        measured = np.log(data.runs[i].step_seconds or np.nan)
+        faster[k] = errors[k] + measured - np.log(mixture.quantile(0.05))
+        slower[k] = np.log(mixture.quantile(0.95)) - errors[k] - measured
+        levels[k] = abs(2 * float(mixture.share_below(measured)) - 1)
+    return replace(of, errors=errors, faster=faster, slower=slower, levels=levels)
 
 
 @made_once
@@ -318,18 +326,24 @@ def calibration() -> Calibration:
         str(family): coverage(data, of, (of.columns == LEFT_OUT) & (families == family))
         for family in sorted(set(families))
     }
-    blind = {
-        (column, kind): coverage(data, without_facts, used)
-        for column, split in BLIND.items()
-        if split in SPLITS
-        for without_facts in (blind_intervals(data, of, column),)
-        for kind in (False, True)
-        if (used := (of.columns == split) & (moe == kind) & ~np.isnan(without_facts.errors)).any()
-    }
+    blind, levels = {}, {}
+    for column, split in {LEFT_OUT: LEFT_OUT, **BLIND}.items():
+        if split not in SPLITS:
+            continue
+        judged = of if column == LEFT_OUT else blind_intervals(data, of, column)
+        for kind in (False, True):
+            used = (of.columns == split) & (moe == kind) & ~np.isnan(judged.errors)
+            if not used.any():
+                continue
+            if column != LEFT_OUT:
+                blind[column, kind] = coverage(data, judged, used)
+            if split == LEFT_OUT:
+                levels[column, kind] = levels_reliability(data, judged, used)
     ranked = rankings(data, known)
     stated = odds_left_out(ranked, known)
     fits = memory_chances(data), memory_chances(data, tests=True)
-    return Calibration(splits, by_family, blind, (stated, ranked.is_right), *fits)
+    chances = Chances(stated, ranked.is_right, ranked.group)
+    return Calibration(splits, by_family, blind, levels, chances, *fits)
 
 
 @dataclass(frozen=True)

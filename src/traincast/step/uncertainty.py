@@ -33,7 +33,7 @@ MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in 
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
-ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
+STUDENT_90_PERCENT: Final = 2.1318  # the same of Student's t with four degrees of freedom, as errors have
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
@@ -449,39 +449,71 @@ class Alternative(NamedTuple):
     case: ErrorCase
 
 
+def student_below(ends: Floats) -> Floats:
+    """Return the probability that an error is below so many ends of its 90 % interval.
+
+    Errors have Student's t distribution with four degrees of freedom, whose tails are those of left-out runs.
+    """
+    t = STUDENT_90_PERCENT * ends
+    s = t / (4 + t**2) ** 0.5
+    return np.asarray(0.5 + s * (3 - s**2) / 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Time that is one of several.
+
+    Parameters
+    ----------
+    weights : array, shape (parts, ...)
+        Share of each part.
+    middle, low, high : array, shape (parts, ...)
+        Logarithms of the predicted times and of the ends of their intervals [ln s].
+    """
+
+    weights: Floats
+    middle: Floats
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(
+        cls, parts: Sequence["Alternative"], known: Errors | None = None, spread: float = 0.0
+    ) -> "Mixture":
+        """Return the mixture of parts; `spread` widens the interval of each: software may be none of these."""
+        known = known or errors()
+        weights = np.array([part.weight for part in parts])
+        columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
+        rows = np.broadcast_shapes(*(np.shape(figure) for column in columns for figure in column))
+        logs = np.log([[np.broadcast_to(figure, rows) for figure in column] for column in columns])
+        return cls((weights / weights.sum()).reshape(-1, *(1,) * len(rows)), *logs.swapaxes(0, 1))
+
+    def share_below(self, x: Floats) -> Floats:
+        """Return the probability that the logarithm of the time is below x, shape of the columns."""
+        off = x - self.middle
+        end = np.maximum(np.where(off < 0, self.middle - self.low, self.high - self.middle), 1e-9)
+        return np.asarray((self.weights * student_below(off / end)).sum(axis=0))
+
+    def quantile(self, share: float) -> Column:
+        """Return the time that is above the true one with a probability [s]."""
+        below = np.min(2 * self.low - self.middle, axis=0)
+        above = np.max(2 * self.high - self.middle, axis=0)
+        for _ in range(BISECTIONS):
+            x = (below + above) / 2
+            is_below = self.share_below(x) < share
+            below, above = np.where(is_below, x, below), np.where(is_below, above, x)
+        return plain(np.exp((below + above) / 2))
+
+
 def mixture_interval(
     parts: Sequence["Alternative"], known: Errors | None = None, spread: float = 0.0
 ) -> tuple[Column, Column, Column]:
     """Return the ends of the 90 % interval of a time that is one of several, and its median [s].
 
-    The error of each part is logistic on either side of its prediction, with the ends of its own interval,
-    which `spread` widens: software may be none of these.
+    `spread`: deviation that is added to that of each part.
     """
-    known = known or errors()
-    weights = np.array([part.weight for part in parts])
-    weights /= weights.sum()
-    columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
-    rows = np.broadcast_shapes(*(np.shape(figure) for column in columns for figure in column))
-    middle, low, high = np.log(
-        [[np.broadcast_to(figure, rows) for figure in column] for column in columns]
-    ).swapaxes(0, 1)
-    by_part = weights.reshape(-1, *(1,) * len(rows))
-
-    def share_below(x: Floats) -> Floats:
-        """Return the probability that the logarithm of the time is below x, shape of the columns."""
-        off = x - middle
-        end = np.maximum(np.where(off < 0, middle - low, high - middle), 1e-9)
-        return np.asarray((by_part * (0.5 + 0.5 * np.tanh(ODDS_OF_END / 2 * off / end))).sum(axis=0))
-
-    def quantile(share: float) -> Column:
-        below, above = np.min(2 * low - middle, axis=0), np.max(2 * high - middle, axis=0)
-        for _ in range(BISECTIONS):
-            x = (below + above) / 2
-            is_below = share_below(x) < share
-            below, above = np.where(is_below, x, below), np.where(is_below, above, x)
-        return plain(np.exp((below + above) / 2))
-
-    return quantile(0.05), quantile(0.95), quantile(0.5)
+    mixture = Mixture.of(parts, known, spread)
+    return mixture.quantile(0.05), mixture.quantile(0.95), mixture.quantile(0.5)
 
 
 @dataclass(frozen=True)
