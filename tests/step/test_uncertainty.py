@@ -28,6 +28,7 @@ from traincast.step.uncertainty import (
     errors,
     fits_probability,
     interval,
+    layer_work,
     measured_deviation,
     mixture_interval,
     outside_measured_range,
@@ -422,6 +423,24 @@ def test_an_answer_says_what_its_width_is_made_of_the_largest_first():
     stated = tc.estimate("llama-3-70b", "mi325x-node", PLAN, gbs=512, assumptions="megatron-core-2025")
     assert stated.narrowed_by is None
     assert not any("not stated" in width.due_to for width in stated.widths)
+
+
+def test_less_work_a_micro_batch_than_in_any_run_is_said_and_widens():
+    """By hand: 12 h² weights of a layer, 2 FLOP each, and half of the scores, of 2,048 tokens of a rank."""
+    h, seq = 4096, 4096
+    model = tc.Model(name="gpt", layers=4, hidden=h, heads=32, ffn=4 * h, seq=seq, vocab=32000, causal=True)
+    plans = tc.Plan(tp=2, cp=2, cp_kind="ring", dp=2, mbs=2).columns()
+    weights, scores = 2 * 12 * h**2, 4 * h * (seq + 1) / 2
+    assert layer_work(model, plans) == pytest.approx((weights + scores) * 2 * seq / 4, rel=1e-3)
+    least = KNOWN.evidence.moe["work"].least
+    case = replace(USUAL, moe=True, sizes={n: s.most for n, s in KNOWN.evidence.moe.items()})
+    little = replace(case, sizes=case.sizes | {"work": least / math.e})
+    added = deviation(little, KNOWN) ** 2 - deviation(case, KNOWN) ** 2
+    assert added == pytest.approx(KNOWN.drifts["work"] ** 2)
+    tiny = tc.estimate("qwen3-30b-a3b", "dgx-h100", Plan(tp=4, dp=8, ep=8), gbs=1024)
+    assert tiny.case.sizes["work"] < least
+    assert any("less work a micro-batch than any mixture-of-experts run" in line for line in tiny.outside)
+    assert any("less work a micro-batch" in part for part in tiny.uncertain_of)
 
 
 def test_a_cell_with_few_configurations_is_said_and_widens():

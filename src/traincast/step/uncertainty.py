@@ -25,6 +25,7 @@ from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
+from traincast.core.units import rate
 from traincast.step.model_flops import forward_flops
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
@@ -57,9 +58,12 @@ class Size:
     fewer: str
     unit: str = ""
     linear: bool = False  # distances are differences, else logarithms of ratios
+    prefixed: str = ""  # unit that follows the number, with a decimal prefix
 
     def text(self, value: float) -> str:
         """Return a value in words."""
+        if self.prefixed:
+            return rate(value, self.prefixed)
         number = f"{value:g}" if self.linear else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
         return self.unit + number
 
@@ -72,6 +76,7 @@ SIZES: Final[Mapping[str, Size]] = {
     "pp": Size("a deeper pipeline", "a shallower pipeline", "pp "),
     "ep": Size("wider expert parallelism", "narrower expert parallelism", "ep "),
     "mbs": Size("a larger micro-batch", "a smaller micro-batch", "mbs "),
+    "work": Size("more work a micro-batch", "less work a micro-batch", prefixed="FLOP"),
     "seconds": Size("longer steps", "shorter steps", "seconds "),
     "year": Size("newer software", "older software", "year ", linear=True),
 }
@@ -301,6 +306,7 @@ class ErrorCase:
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
             **{name: getattr(model, name) for name in ("hidden", "layers", "seq")},
+            "work": layer_work(model, plans),
             "seconds": seconds,
         }
         stack = fitted_stack(stack)
@@ -378,6 +384,16 @@ class ErrorCase:
             **{f"new_{name}": d for name, d in zip(FIRSTS, self.firsts(known.evidence), strict=True)},
             **spans,
         }
+
+
+def layer_work(model: Model, plans: Plans) -> Column:
+    """Return the forward work of a rank in a layer and a micro-batch, of the mean layer [FLOP].
+
+    What issues kernels, and what they need beside their products, is a larger part where it is small.
+    """
+    forward = forward_flops(model)
+    tokens = plans.mbs * model.seq / (plans.tp * plans.tp2 * plans.cp)
+    return (forward.layers + forward.attention) / model.layers * tokens
 
 
 def measured_deviation(case: ErrorCase, known: Errors) -> Column:
