@@ -60,6 +60,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 Figure = TypeVar("Figure", bound=Column)
+LEAST_RANKED: Final = 0.05  # share of the software that counts in rankings of plans
+MOST_RANKED: Final = (
+    3  # such software; each takes the time of another estimate of the plans that can be first
+)
 GROUPS: Final[tuple[Axis, ...]] = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp")  # whose place is shown
 
 
@@ -161,25 +165,47 @@ class StepEstimate(Generic[Figure]):
         return ErrorCase.of(self.model, accelerator, *own)
 
     @cached_property
+    def open_software(self) -> dict[str, float]:
+        """Share of each software that the question leaves open; empty where it is stated."""
+        assumed, known = self.assumptions, errors()
+        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
+            return {}
+        asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.software.generations)
+        return known.software.of(asked, None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid)
+
+    @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Software that the question leaves open, with the times it would take; empty where it is stated.
 
         Times are of columns. Software that does not run the plan's precision is none.
         """
-        assumed, known = self.assumptions, errors()
-        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
-            return ()
-        asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.software.generations)
         found = list[Alternative]()
-        for name, weight in known.software.of(
-            asked, None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
-        ).items():
+        for name, weight in self.open_software.items():
             try:
                 est = self._with(load_stack(name))
             except InputError:  # a choice of the plan that this software lacks
                 continue
             found.append(Alternative(weight, est.step.seconds, est.case))
         return tuple(found)
+
+    @cached_property
+    def ranking_software(self) -> dict[str, float]:
+        """Share of the software that counts in rankings of plans, the likeliest; they add up to 1."""
+        least = LEAST_RANKED * sum(self.open_software.values())
+        likely = {name: share for name, share in self.open_software.items() if share >= least}
+        names = sorted(likely, key=lambda name: -likely[name])[:MOST_RANKED]
+        return {name: likely[name] / sum(map(likely.__getitem__, names)) for name in names}
+
+    def software_seconds(self, plans: Plans) -> dict[str, Column]:
+        """Return the times of plans of this question under each of `ranking_software` that runs them [s]."""
+        found = dict[str, Column]()
+        for name in self.ranking_software:
+            try:
+                est = estimate_columns(self.model, self.system, plans, self.gbs, load_stack(name))
+            except InputError:  # a choice of the plans that this software lacks
+                continue
+            found[name] = est.step.seconds
+        return found
 
     def _with(self, assumed: Assumptions) -> "Estimates":
         """Return the same step under other assumptions."""

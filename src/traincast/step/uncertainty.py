@@ -24,7 +24,7 @@ from traincast.catalog.software_stacks import fitted_stack, stack_year
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Bools, Column, Floats, plain
+from traincast.core.quantities import Bools, Column, Floats, Ints, plain
 from traincast.core.units import rate
 from traincast.step.model_flops import forward_flops
 
@@ -602,6 +602,62 @@ def plan_distance(first: Floats, second: Floats) -> Floats:
     return np.asarray(np.where(is_choice, difference > 0, difference).sum(axis=-1))
 
 
+@dataclass(frozen=True, eq=False)
+class RankedSoftware:
+    """Software that a question leaves open, with what it changes in the times of plans that are compared.
+
+    Parameters
+    ----------
+    weights : array, shape (software,)
+        Probability of each; they add up to 1.
+    ratios : array, shape (software, plans)
+        Logarithm of the time that a plan takes under it, over the predicted time, less the mean over the
+        plans, which they share and which changes no ranking.
+    factors : array, shape (software,)
+        How uncertain predictions of it are, relative to all.
+    """
+
+    weights: Floats
+    ratios: Floats
+    factors: Floats
+
+    @classmethod
+    def of(
+        cls, shares: Mapping[str, float], predicted: Floats, seconds: Mapping[str, Floats]
+    ) -> "RankedSoftware | None":
+        """Return it from times; None where the software is stated.
+
+        `shares`: probability of each software; `predicted`: times of the plans, shape (plans,) [s];
+        `seconds`: those under each software, nan where a plan was not timed. Such plans have the mean ratio
+        of the others.
+        """
+        if not shares:
+            return None
+        known, rows = errors(), list[Floats]()
+        for name in shares:
+            row = np.log(seconds.get(name, np.full(len(predicted), np.nan)) / predicted)
+            timed = ~np.isnan(row)
+            rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
+        factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
+        return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of the ratios over software, shape (plans,)."""
+        return np.asarray(self.weights @ self.ratios)
+
+    @property
+    def roots(self) -> Floats:
+        """Factor R of the covariance RᵀR that software adds to the plans' errors, shape (software, plans)."""
+        return np.asarray(self.weights[:, None] ** 0.5 * (self.ratios - self.mean))
+
+    @property
+    def drawn(self) -> Ints:
+        """Index of the software of each draw: of each as many as its weight, shape (draws,)."""
+        places = (np.arange(DRAWS) + 0.5) / DRAWS
+        return np.searchsorted(np.cumsum(self.weights)[:-1], places, side="right")
+
+
 def draw_near_best(
     seconds: Floats,
     shares: Mapping[str, Floats],
@@ -609,18 +665,21 @@ def draw_near_best(
     factor: float = 1.0,
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
+    software: RankedSoftware | None = None,
 ) -> Bools:
     """Draw which plans are within a share of the true best, with a fixed seed, shape (draws, plans).
 
-    Only what differs between the plans counts: errors of components of which their steps have different
-    shares, and errors of single plans.
+    Only what differs between the plans counts: what software changes that the question leaves open, errors of
+    components of which their steps have different shares, and errors of single plans.
 
     `seconds`: predicted times [s], shape (plans,); `shares`: share of each step spent on each of
     `COMPONENTS`, shape (plans,); `coordinates`: the plans as `plan_coordinates` gives them, shape (plans,
-    degrees and choices).
+    degrees and choices); `software`: what is left open, each with a `factor` of its own.
     """
     known = known or errors()
-    scale = factor * known.apart / NORMAL_90_PERCENT
+    scale: Column = factor * known.apart / NORMAL_90_PERCENT
+    if software is not None:
+        scale = software.factors[software.drawn][:, None] * known.apart / NORMAL_90_PERCENT
     rng = np.random.default_rng(0)
     log_error = np.zeros((DRAWS, len(seconds)))
     for name in COMPONENTS:
@@ -629,21 +688,34 @@ def draw_near_best(
     correlation = np.exp(-distance / known.reach) + 1e-9 * np.eye(len(coordinates))
     log_error += known.own * scale * rng.standard_normal(log_error.shape) @ np.linalg.cholesky(correlation).T
     log_true = np.log(seconds) - log_error
+    if software is not None:
+        log_true += software.ratios[software.drawn]
     return np.asarray(log_true <= log_true.min(axis=1, keepdims=True) + np.log1p(within))
 
 
-def difference_deviation(shares: Mapping[str, Floats], coordinates: Floats, factor: float = 1.0) -> Floats:
+def difference_deviation(
+    shares: Mapping[str, Floats],
+    coordinates: Floats,
+    factor: float = 1.0,
+    software: RankedSoftware | None = None,
+) -> Floats:
     """Return the standard deviation of the error of the logarithm of two plans' ratio, shape (plans, plans).
 
-    It is that of the errors that `draw_near_best` draws, whose arguments these are.
+    It is that of the errors that `draw_near_best` draws, whose arguments these are, about the predicted
+    ratio.
     """
     known = errors()
+    if software is not None:
+        factor = float(software.weights @ software.factors**2) ** 0.5
     scale = factor * known.apart / NORMAL_90_PERCENT
     distance = plan_distance(coordinates[:, None], coordinates[None])
     variance = 2 * (known.own * scale) ** 2 * (1 - np.exp(-distance / known.reach))
     for name in COMPONENTS:
         apart = shares[name][:, None] - shares[name][None]
         variance = variance + (getattr(known, name) * scale * apart) ** 2
+    if software is not None:
+        for weight, ratios in zip(software.weights, software.ratios, strict=True):
+            variance = variance + weight * (ratios[:, None] - ratios[None]) ** 2
     return np.asarray(variance**0.5)
 
 
