@@ -363,6 +363,7 @@ class Assumptions:
     # Stacks of the catalogue that the question leaves open, ("any",) for all: these assumptions are then
     # those of the usual one. Empty where the software is stated.
     unsaid: tuple[str, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()  # facts of the software that the question states besides
     kernels: Kernels = Kernels()
     attention: AttentionKernel = AttentionKernel()
     traffic: MemoryTraffic = MemoryTraffic()
@@ -404,9 +405,11 @@ def from_dict(saved: Mapping[str, Any]) -> Assumptions:
     for name, value in saved.items():
         if isinstance(value, Mapping):
             values |= {f"{name}.{figure}": number for figure, number in value.items()}
-        elif name not in ("name", "unsaid"):
+        elif name not in ("name", "unsaid", "given"):
             values[name] = value
-    return Assumptions(name=saved["name"], unsaid=tuple(saved.get("unsaid", ()))).with_values(values)
+    given = tuple((fact, value) for fact, value in saved.get("given", ()))
+    named = Assumptions(name=saved["name"], unsaid=tuple(saved.get("unsaid", ())), given=given)
+    return named.with_values(values)
 
 
 def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:
