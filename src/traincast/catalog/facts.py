@@ -58,15 +58,16 @@ class Fact:
         """Return a value in its own spelling; None where it is not allowed."""
         if self.pattern:
             return text if re.fullmatch(self.pattern, text) else None
-        words = [part.strip() for part in text.split("+")] if self.several else [text]
+        words = {part.strip().lower() for part in text.split("+")} if self.several else {text.lower()}
         names = {name.lower(): name for name in self.allowed}
-        found = [names.get(word.lower()) for word in words]
-        return None if None in found else "+".join(map(str, found))
+        return "+".join(names[name] for name in names if name in words) if words <= names.keys() else None
 
 
 FACTS: Final = {
     "framework": Fact(
-        "framework that trains; `MLPerf` is NVIDIA's code of its rounds, `MLPerf-ROCm` AMD's, `PyTorch` a plain loop", FRAMEWORKS
+        "framework that trains; `MLPerf` is NVIDIA's code of its rounds, `MLPerf-ROCm` AMD's, `PyTorch` a"
+        " plain loop",
+        FRAMEWORKS,
     ),
     "released": Fact(
         "date of the release or container, else of the round or paper",
@@ -95,7 +96,9 @@ FACTS: Final = {
     ),
     "update": Fact("when weights are updated: after backward, or in it", ("step", "backward")),
     "overlap": Fact("what data-parallel communication overlaps", ("none", "all")),
-    "etp": Fact("tensor-parallel degree of experts", pattern=r"[1-9]\d{0,5}", form="a whole number", of_plan=True),
+    "etp": Fact(
+        "tensor-parallel degree of experts", pattern=r"[1-9]\d{0,5}", form="a whole number", of_plan=True
+    ),
     "remat": Fact(
         "policy of rematerialisation in JAX by its name; `custom` is a choice of tensors that is not stated",
         pattern=r"[a-z0-9_]+",
@@ -131,9 +134,8 @@ def checked(name: str, value: Words) -> str:
     text, fact = word(value), OF_SOFTWARE[name]
     read = framework_called(text) if name == "framework" else fact.read(text)
     if read is None:
-        raise ValueError(
-            f"{name} = {text!r}: must be {fact.values if fact.form else f'one of {fact.values}'}"
-        )
+        one_of = "" if fact.form else "one of "
+        raise ValueError(f"{name} = {text!r}: must be {one_of}{fact.values}")
     return read
 
 

@@ -28,7 +28,7 @@ NOT_CONSTANTS: Final = ("when", "meaning")  # keys of an entry
 
 @dataclass(frozen=True)
 class Condition:
-    """What software must be for constants to apply: a release between dates, and facts of one of some values."""
+    """What software must be for constants to apply: released between dates, and facts of some values."""
 
     since: str
     until: str

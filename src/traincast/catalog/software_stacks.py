@@ -74,7 +74,7 @@ def load_stack(name: str) -> Assumptions:
 
 
 def stack_file(name: str) -> "StackFile":
-    """Return all that the catalogue has of a stack, and the sources; arguments and errors as for `load_stack`.
+    """Return all that the catalogue has of a stack, with sources; arguments and errors as for `load_stack`.
 
     Its values are those of its framework, release and facts, and its own.
     """

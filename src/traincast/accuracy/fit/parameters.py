@@ -109,7 +109,7 @@ def prior_precision(parameters: Sequence[Parameter], pooled: float) -> Floats:
     """Return the inverse of the correlations of priors, shape (parameters, parameters).
 
     Software constants of one field have the correlation `pooled`, whatever they are of: what is wrongly
-    believed of one framework is partly so of the others (Gelman and Hill, 2007, chapter 12). Others have none.
+    believed of one framework is partly so of others (Gelman and Hill, 2007, chapter 12). Others have none.
     """
     fields = np.array([item.field if item.of_software else f"{i}" for i, item in enumerate(parameters)])
     correlations: Floats = np.where(fields[:, None] == fields, pooled, 0.0) + (1 - pooled) * np.eye(

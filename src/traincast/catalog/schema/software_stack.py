@@ -26,9 +26,9 @@ class StackFile(AssumptionsFile):
     """Keys of the file of a software stack besides the paths of assumptions.
 
     Its constants are those of its framework, release and facts (software.py); values of its own are what none
-    of them explains. It is what rows of runs have by default that name one of the frameworks of `stands_for`,
-    from that release on; where they name none, of the frameworks `undated`. Where `trains` or `host` are given,
-    it is only where such models are trained, or accelerators have such hosts.
+    of them explains. It stands for the frameworks of `stands_for` from a release on, each from its own; where
+    no release is stated, for those of `undated`. Where `trains` or `host` are given, runs have it only if they
+    train such models, or on such hosts.
     """
 
     framework: Text

@@ -1,4 +1,4 @@
-"""Composition of software: constants of a framework, its release and its facts, and names of any combination."""
+"""Composition of software: constants of framework, release and facts, and names of any combination."""
 
 import pytest
 
@@ -31,6 +31,9 @@ CHANGES = {  # of each fact but framework and release
     "update": "backward",
     "overlap": "none",
 }
+
+DEEPEP_ALONE = "megatron-core-2025+dispatcher=deepep+overlap=none"
+BRIDGE = "megatron-bridge-2026"
 
 
 def of_entry(name, path):
@@ -79,7 +82,7 @@ def test_each_constant_is_that_of_the_last_entry_that_applies():
         ("megatron-core-2025", {"dispatcher": "deepep"}, "megatron-core-deepep"),
         ("megatron-core-deepep", {"dispatcher": "ALLTOALL"}, "megatron-core-2025"),
         ("megatron-core-plain", {"overlap": "all", "dispatcher": "deepep"}, "megatron-core-deepep"),
-        ("megatron-core-deepep", {"overlap": "none"}, "megatron-core-2025+dispatcher=deepep+overlap=none"),
+        ("megatron-core-deepep", {"overlap": "none"}, DEEPEP_ALONE),
         (
             "megatron-core-plain",
             {"dispatcher": "deepep"},
