@@ -1,4 +1,4 @@
-"""Facts of the software that a question states besides its name (`--given`), and the software that has them."""
+"""Facts of software that a question states besides a name (`--given`), and the software that has them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -57,7 +57,9 @@ def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
 def _checked(fact: str, value: Words) -> str:
     """Return a value in its own spelling; raise `ValueError` where fact or value are not allowed."""
     if fact in FACTS and fact not in OF_SOFTWARE:
-        raise ValueError(f"{fact} = {value}: a knob of the plan, no fact of software; {', '.join(OF_SOFTWARE)} are")
+        raise ValueError(
+            f"{fact} = {value}: a knob of the plan, no fact of software; {', '.join(OF_SOFTWARE)} are"
+        )
     if fact not in OF_SOFTWARE:
         raise ValueError(f"{fact} = {value}: no fact of software; {close_to(fact, tuple(OF_SOFTWARE))}")
     return checked(fact, value)
@@ -67,7 +69,9 @@ def check_experts(given: Mapping[str, str], has_experts: bool) -> None:
     """Refuse facts of a layer of experts where a model has none."""
     if not has_experts:
         of_none = "is of a layer of experts, and the model has none"
-        raise_problems(SUBJECT, [f"{name} = {given[name]}: {of_none}" for name in OF_EXPERTS if name in given])
+        raise_problems(
+            SUBJECT, [f"{name} = {given[name]}: {of_none}" for name in OF_EXPERTS if name in given]
+        )
 
 
 def has_fact(name: str, fact: str, value: str) -> bool:

@@ -6,7 +6,16 @@ from math import log2
 
 import numpy as np
 
-from traincast.catalog.software_stacks import ANY_SOFTWARE, names_stack, resolve
+from traincast.catalog.given_facts import of_framework, require_software
+from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
+    DEFAULT_STACK,
+    facts_of,
+    load_stack,
+    names_stack,
+    resolve,
+    stack_names,
+)
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.model import Model
@@ -47,7 +56,7 @@ def check_assumptions(
 
     Raises `InputError` if it is neither, no preset has that name, or it is no software whose facts are known.
     """
-    usual_stack = assumptions == CALIBRATED and usual in stack_names()
+    usual_stack = assumptions == CALIBRATED and names_stack(usual)
     if assumptions is None or usual_stack:
         assumed = resolve(usual)
         assumed = replace(assumed, unsaid=unsaid) if assumed.errors_known else assumed
@@ -61,10 +70,16 @@ def _with_given(assumed: Assumptions, given: Mapping[str, str]) -> Assumptions:
     stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
     if not names_stack(stack) or assumed.values() != load_stack(stack).values():
         facts = ", ".join(f"{fact} = {value}" for fact, value in given.items())
-        raise InputError("given", [f"{facts}: {assumed.name} is no software of the catalogue, whose facts are known"])
+        raise InputError(
+            "given", [f"{facts}: {assumed.name} is no software of the catalogue, whose facts are known"]
+        )
     unsaid = assumed.unsaid
-    if unsaid == ANY_SOFTWARE and "framework" in given:
-        unsaid = of_framework(stack_names(), given["framework"])
+    if unsaid and "framework" in given:
+        unsaid = of_framework(stack_names() if unsaid == ANY_SOFTWARE else unsaid, given["framework"])
+        if not unsaid:
+            of_it = ", ".join(dict.fromkeys(facts_of(name)["framework"] for name in assumed.unsaid))
+            problem = f"framework = {given['framework']}: the framework named besides runs {of_it}"
+            raise InputError("given", [problem])
     changed = load_stack(require_software(stack, given))
     return replace(changed, unsaid=unsaid, given=tuple(given.items()))
 

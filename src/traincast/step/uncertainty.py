@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.catalog.disk_cache import cached_on_disk
+from traincast.catalog.given_facts import contradicts, software_with
 from traincast.catalog.software_stacks import fitted_stack, stack_year
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
@@ -146,6 +147,30 @@ class SoftwareShares:
     generations: Mapping[str, str]  # accelerator → its generation, of those with several accelerators
     prior: float  # configurations that shares among runs alike in one respect less count as
     spread: float  # what software adds to the deviation that none of them is
+
+    @property
+    def stacks(self) -> list[str]:
+        """Every measured software, in alphabetical order."""
+        return sorted({name for by_stack in self.configurations.values() for name in by_stack})
+
+    def given(
+        self, asked: "Asked", unsaid: Collection[str] | None, facts: Mapping[str, str]
+    ) -> dict[str, float]:
+        """Return the share of each software that a question leaves open and that has the facts it states.
+
+        Software that states none of a fact is taken with it; where all state another value, so is all.
+
+        `unsaid`: software that the question leaves open, all if None; `facts`: as of `read_given`.
+        """
+        if not facts:
+            return self.of(asked, unsaid)
+        left = [name for name in (unsaid or self.stacks) if not contradicts(name, facts)]
+        found = self.of(asked, left) or self.of(asked, unsaid)
+        shares = dict[str, float]()
+        for name, share in found.items():
+            changed = software_with(name, facts)
+            shares[changed] = shares.get(changed, 0.0) + share
+        return shares
 
     def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
         """Return the share of each software among runs like a question, most of all those alike in most.
@@ -435,6 +460,7 @@ class Alternative(NamedTuple):
     weight: float
     seconds: Column  # predicted times [s]
     case: ErrorCase
+    name: str = ""  # of the stack, with facts that the question states
 
 
 def mixture_interval(
