@@ -1,10 +1,18 @@
 """Facts of software that a question states besides a name (`--given`), and the software that has them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from traincast.catalog.facts import FACTS, OF_SOFTWARE, Words, checked
-from traincast.catalog.software_stacks import facts_of, with_facts
+from traincast.catalog.software import search_spaces
+from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
+    facts_of,
+    stack_framework,
+    stack_names,
+    stack_of,
+    with_facts,
+)
 from traincast.core.errors import InputError, close_to, raise_problems, type_problems
 
 OF_EXPERTS: Final = ("dispatcher", "grouped")  # facts of a layer of experts
@@ -13,12 +21,12 @@ WIDER: Final = {"dispatcher": {"flex": ("deepep", "hybridep")}}
 SUBJECT: Final = "given"
 
 
-def read_given(given: Mapping[str, Words] | Sequence[str] | None) -> dict[str, str]:
+def read_given(given: Mapping[str, Words] | Sequence[str] | str | None) -> dict[str, str]:
     """Return facts in their own spelling, in the order of the table of facts.
 
     Parameters
     ----------
-    given : mapping of str to str, or sequence of str, optional
+    given : mapping of str to str, str or sequence of str, optional
         Values by fact, ``{"dispatcher": "deepep"}``, or texts such as ``"dispatcher=deepep,graphs=none"``.
 
     Raises
@@ -31,7 +39,8 @@ def read_given(given: Mapping[str, Words] | Sequence[str] | None) -> dict[str, s
     words = "a mapping of facts to values, or texts such as dispatcher=deepep"
     raise_problems(SUBJECT, type_problems(SUBJECT, given, words, Mapping, Sequence))
     stated, problems = dict[str, str](), list[str]()
-    for name, value in given.items() if isinstance(given, Mapping) else _pairs(given):
+    texts = [given] if isinstance(given, str) else given
+    for name, value in texts.items() if isinstance(texts, Mapping) else _pairs(texts):
         fact = str(name).strip().lower()
         try:
             read = _checked(fact, value)
@@ -94,7 +103,16 @@ def contradicts(name: str, given: Mapping[str, str]) -> bool:
 
 
 def software_with(name: str, given: Mapping[str, str]) -> str:
-    """Return the name of a software with facts; its own where it has them."""
+    """Return the name of a software with facts; its own where it has them.
+
+    Of another framework it is what stands for the release, or for the framework.
+    """
+    framework = given.get("framework")
+    if framework not in (None, facts_of(name)["framework"]):
+        of_it = stack_of(str(framework), given.get("released", ""))
+        if of_it is None:
+            raise InputError(SUBJECT, [f"framework = {framework}: the catalogue has no software of it"])
+        name = of_it
     lacking = {fact: value for fact, value in given.items() if not has_fact(name, fact, value)}
     return with_facts(name, lacking) if lacking else name
 
@@ -110,6 +128,16 @@ def require_software(name: str, given: Mapping[str, str]) -> str:
         raise InputError(SUBJECT, error.problems) from None
 
 
-def of_framework(names: Iterable[str], framework: str) -> tuple[str, ...]:
-    """Return the software of a framework among some."""
-    return tuple(name for name in names if facts_of(name)["framework"] == framework)
+def left_of_framework(unsaid: tuple[str, ...], framework: str) -> tuple[str, ...]:
+    """Return what a question that states a framework leaves open of the software that it otherwise does.
+
+    Raises `InputError` where the framework named besides runs other plans.
+    """
+    stacks = stack_names()
+    if unsaid != ANY_SOFTWARE:
+        spaces = search_spaces()
+        if spaces.get(framework) not in {stack_framework(name) for name in unsaid}:
+            runs = ", ".join(dict.fromkeys(facts_of(name)["framework"] for name in unsaid))
+            raise InputError(SUBJECT, [f"framework = {framework}: the framework named besides runs {runs}"])
+        stacks = tuple(name for name in unsaid if facts_of(name)["framework"] == framework) or stacks
+    return tuple(name for name in stacks if facts_of(name)["framework"] == framework)

@@ -6,15 +6,13 @@ from math import log2
 
 import numpy as np
 
-from traincast.catalog.given_facts import of_framework, require_software
+from traincast.catalog.given_facts import left_of_framework, require_software
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
     DEFAULT_STACK,
-    facts_of,
     load_stack,
     names_stack,
     resolve,
-    stack_names,
 )
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
@@ -75,11 +73,7 @@ def _with_given(assumed: Assumptions, given: Mapping[str, str]) -> Assumptions:
         )
     unsaid = assumed.unsaid
     if unsaid and "framework" in given:
-        unsaid = of_framework(stack_names() if unsaid == ANY_SOFTWARE else unsaid, given["framework"])
-        if not unsaid:
-            of_it = ", ".join(dict.fromkeys(facts_of(name)["framework"] for name in assumed.unsaid))
-            problem = f"framework = {given['framework']}: the framework named besides runs {of_it}"
-            raise InputError("given", [problem])
+        unsaid = left_of_framework(unsaid, given["framework"])
     changed = load_stack(require_software(stack, given))
     return replace(changed, unsaid=unsaid, given=tuple(given.items()))
 

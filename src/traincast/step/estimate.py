@@ -421,17 +421,23 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def narrower(self) -> Narrower | None:
         """Option of a command that narrows the interval most, as its own software would have it.
 
-        None where the software is stated. A framework and facts come before the name of a stack, which says
-        all of them.
+        None where the software is stated, or nothing narrows it. A framework and facts come before the name
+        of a stack, which says all of them.
         """
         if not self.alternatives:
             return None
-        halves = {option: self._half_width(assumed) for option, assumed in self._narrowing()}
+        most = (1 - LEAST_NARROWING) * self._half_width(self.assumptions)
+        halves = {
+            option: self._half_width(assumed)
+            for option, assumed in self._narrowing()
+            if len(self._left_open(assumed)) < len(self.open_software)
+        }
         option = min(halves, key=lambda option: halves[option], default="")
-        if not option or halves[option] > (1 - LEAST_NARROWING) * self._half_width(self.assumptions):
-            stated = replace(self.assumptions, unsaid=())
-            return Narrower(f"--assumptions {_stack(stated)}", self._half_width(stated), ())
-        return Narrower(option, halves[option], self._other_values(option))
+        if option and halves[option] <= most:
+            return Narrower(option, halves[option], self._other_values(option))
+        stated = replace(self.assumptions, unsaid=())
+        half = self._half_width(stated)
+        return Narrower(f"--assumptions {_stack(stated)}", half, ()) if half <= most else None
 
     def _half_width(self, assumed: Assumptions) -> float:
         """Return half the width of the interval as assumptions leave software open, of the logarithm."""
