@@ -255,7 +255,7 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
     added = {"spread": _least(held_unsaid)}
     blind, first = left_open(data, HEADLINE), left_open(data, FIRST)
     for moe, kind in ((False, ""), (True, "_moe")):
-        of_blind, of_first = of_kind(data, blind, moe), of_kind(data, first, moe)
+        of_blind, of_first = of_kind(data, still_open(blind), moe), of_kind(data, first, moe)
         weights = data.independent[of_blind.rows]
         added[f"open{kind}"] = _least(partial(_held_by, data, of_blind, known, weights, 0.0))
         beside = np.array([len(parts) > 1 for parts in of_first.parts]) * added[f"open{kind}"]
@@ -268,7 +268,16 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
 
 def of_kind(data: Residuals, found: Unsaid, moe: bool) -> Unsaid:
     """Return those of some runs whose models have experts, or have none."""
-    places = [k for k, i in enumerate(found.rows) if data.cases[i].moe == moe]
+    return _chosen(found, [k for k, i in enumerate(found.rows) if data.cases[i].moe == moe])
+
+
+def still_open(found: Unsaid) -> Unsaid:
+    """Return those of some runs that leave more than one software open."""
+    return _chosen(found, [k for k, parts in enumerate(found.parts) if len(parts) > 1])
+
+
+def _chosen(found: Unsaid, places: Sequence[int]) -> Unsaid:
+    """Return the runs of some places among `rows`."""
     rows, parts = [found.rows[k] for k in places], [found.parts[k] for k in places]
     return Unsaid(rows, parts, [found.evidence[k] for k in places])
 

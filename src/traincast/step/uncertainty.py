@@ -20,11 +20,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.catalog.disk_cache import cached_on_disk
+from traincast.catalog.given_facts import contradicts, software_with
 from traincast.catalog.software_stacks import ANY_SOFTWARE, fitted_stack, stack_year
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Bools, Column, Floats, plain
+from traincast.core.quantities import Bools, Column, Floats, Ints, plain
+from traincast.core.units import rate
 from traincast.step.model_flops import forward_flops
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
@@ -57,9 +59,12 @@ class Size:
     fewer: str
     unit: str = ""
     linear: bool = False  # distances are differences, else logarithms of ratios
+    prefixed: str = ""  # unit that follows the number, with a decimal prefix
 
     def text(self, value: float) -> str:
         """Return a value in words."""
+        if self.prefixed:
+            return rate(value, self.prefixed)
         number = f"{value:g}" if self.linear else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
         return self.unit + number
 
@@ -72,6 +77,7 @@ SIZES: Final[Mapping[str, Size]] = {
     "pp": Size("a deeper pipeline", "a shallower pipeline", "pp "),
     "ep": Size("wider expert parallelism", "narrower expert parallelism", "ep "),
     "mbs": Size("a larger micro-batch", "a smaller micro-batch", "mbs "),
+    "work": Size("more work a micro-batch", "less work a micro-batch", prefixed="FLOP"),
     "seconds": Size("longer steps", "shorter steps", "seconds "),
     "year": Size("newer software", "older software", "year ", linear=True),
 }
@@ -161,6 +167,30 @@ class SoftwareShares:
     def of_new_release(self, moe: bool) -> float:
         """Return what a release without measured runs adds to the deviation."""
         return self.release_moe if moe else self.release
+
+    @property
+    def stacks(self) -> list[str]:
+        """Every measured software, in alphabetical order."""
+        return sorted({name for by_stack in self.configurations.values() for name in by_stack})
+
+    def given(
+        self, asked: "Asked", unsaid: Collection[str] | None, facts: Mapping[str, str]
+    ) -> dict[str, float]:
+        """Return the share of each software that a question leaves open and that has the facts it states.
+
+        Software that states none of a fact is taken with it; where all state another value, so is all.
+
+        `unsaid`: software that the question leaves open, all if None; `facts`: as of `read_given`.
+        """
+        if not facts:
+            return self.of(asked, unsaid)
+        left = [name for name in (unsaid or self.stacks) if not contradicts(name, facts)]
+        found = self.of(asked, left) or self.of(asked, unsaid)
+        shares = dict[str, float]()
+        for name, share in found.items():
+            changed = software_with(name, facts)
+            shares[changed] = shares.get(changed, 0.0) + share
+        return shares
 
     def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
         """Return the share of each software among runs like a question, most of all those alike in most.
@@ -324,6 +354,7 @@ class ErrorCase:
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
             **{name: getattr(model, name) for name in ("hidden", "layers", "seq")},
+            "work": layer_work(model, plans),
             "seconds": seconds,
         }
         stack = fitted_stack(stack)
@@ -408,6 +439,16 @@ class ErrorCase:
         }
 
 
+def layer_work(model: Model, plans: Plans) -> Column:
+    """Return the forward work of a rank in a layer and a micro-batch, of the mean layer [FLOP].
+
+    What issues kernels, and what they need beside their products, is a larger part where it is small.
+    """
+    forward = forward_flops(model)
+    tokens = plans.mbs * model.seq / (plans.tp * plans.tp2 * plans.cp)
+    return (forward.layers + forward.attention) / model.layers * tokens
+
+
 def measured_deviation(case: ErrorCase, known: Errors) -> Column:
     """Return the deviation of `deviation` as if the case lay inside of measured runs."""
     variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
@@ -447,6 +488,7 @@ class Alternative(NamedTuple):
     weight: float
     seconds: Column  # predicted times [s]
     case: ErrorCase
+    name: str = ""  # of the stack, with facts that the question states
 
 
 def student_below(ends: Floats) -> Floats:
@@ -651,6 +693,62 @@ def plan_distance(first: Floats, second: Floats) -> Floats:
     return np.asarray(np.where(is_choice, difference > 0, difference).sum(axis=-1))
 
 
+@dataclass(frozen=True, eq=False)
+class RankedSoftware:
+    """Software that a question leaves open, with what it changes in the times of plans that are compared.
+
+    Parameters
+    ----------
+    weights : array, shape (software,)
+        Probability of each; they add up to 1.
+    ratios : array, shape (software, plans)
+        Logarithm of the time that a plan takes under it, over the predicted time, less the mean over the
+        plans, which they share and which changes no ranking.
+    factors : array, shape (software,)
+        How uncertain predictions of it are, relative to all.
+    """
+
+    weights: Floats
+    ratios: Floats
+    factors: Floats
+
+    @classmethod
+    def of(
+        cls, shares: Mapping[str, float], predicted: Floats, seconds: Mapping[str, Floats]
+    ) -> "RankedSoftware | None":
+        """Return it from times; None where the software is stated.
+
+        `shares`: probability of each software; `predicted`: times of the plans, shape (plans,) [s];
+        `seconds`: those under each software, nan where a plan was not timed. Such plans have the mean ratio
+        of the others.
+        """
+        if not shares:
+            return None
+        known, rows = errors(), list[Floats]()
+        for name in shares:
+            row = np.log(seconds.get(name, np.full(len(predicted), np.nan)) / predicted)
+            timed = ~np.isnan(row)
+            rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
+        factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
+        return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of the ratios over software, shape (plans,)."""
+        return np.asarray(self.weights @ self.ratios)
+
+    @property
+    def roots(self) -> Floats:
+        """Factor R of the covariance RᵀR that software adds to the plans' errors, shape (software, plans)."""
+        return np.asarray(self.weights[:, None] ** 0.5 * (self.ratios - self.mean))
+
+    @property
+    def drawn(self) -> Ints:
+        """Index of the software of each draw: of each as many as its weight, shape (draws,)."""
+        places = (np.arange(DRAWS) + 0.5) / DRAWS
+        return np.searchsorted(np.cumsum(self.weights)[:-1], places, side="right")
+
+
 def draw_near_best(
     seconds: Floats,
     shares: Mapping[str, Floats],
@@ -658,18 +756,21 @@ def draw_near_best(
     factor: float = 1.0,
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
+    software: RankedSoftware | None = None,
 ) -> Bools:
     """Draw which plans are within a share of the true best, with a fixed seed, shape (draws, plans).
 
-    Only what differs between the plans counts: errors of components of which their steps have different
-    shares, and errors of single plans.
+    Only what differs between the plans counts: what software changes that the question leaves open, errors of
+    components of which their steps have different shares, and errors of single plans.
 
     `seconds`: predicted times [s], shape (plans,); `shares`: share of each step spent on each of
     `COMPONENTS`, shape (plans,); `coordinates`: the plans as `plan_coordinates` gives them, shape (plans,
-    degrees and choices).
+    degrees and choices); `software`: what is left open, each with a `factor` of its own.
     """
     known = known or errors()
-    scale = factor * known.apart / NORMAL_90_PERCENT
+    scale: Column = factor * known.apart / NORMAL_90_PERCENT
+    if software is not None:
+        scale = software.factors[software.drawn][:, None] * known.apart / NORMAL_90_PERCENT
     rng = np.random.default_rng(0)
     log_error = np.zeros((DRAWS, len(seconds)))
     for name in COMPONENTS:
@@ -678,21 +779,34 @@ def draw_near_best(
     correlation = np.exp(-distance / known.reach) + 1e-9 * np.eye(len(coordinates))
     log_error += known.own * scale * rng.standard_normal(log_error.shape) @ np.linalg.cholesky(correlation).T
     log_true = np.log(seconds) - log_error
+    if software is not None:
+        log_true += software.ratios[software.drawn]
     return np.asarray(log_true <= log_true.min(axis=1, keepdims=True) + np.log1p(within))
 
 
-def difference_deviation(shares: Mapping[str, Floats], coordinates: Floats, factor: float = 1.0) -> Floats:
+def difference_deviation(
+    shares: Mapping[str, Floats],
+    coordinates: Floats,
+    factor: float = 1.0,
+    software: RankedSoftware | None = None,
+) -> Floats:
     """Return the standard deviation of the error of the logarithm of two plans' ratio, shape (plans, plans).
 
-    It is that of the errors that `draw_near_best` draws, whose arguments these are.
+    It is that of the errors that `draw_near_best` draws, whose arguments these are, about the predicted
+    ratio.
     """
     known = errors()
+    if software is not None:
+        factor = float(software.weights @ software.factors**2) ** 0.5
     scale = factor * known.apart / NORMAL_90_PERCENT
     distance = plan_distance(coordinates[:, None], coordinates[None])
     variance = 2 * (known.own * scale) ** 2 * (1 - np.exp(-distance / known.reach))
     for name in COMPONENTS:
         apart = shares[name][:, None] - shares[name][None]
         variance = variance + (getattr(known, name) * scale * apart) ** 2
+    if software is not None:
+        for weight, ratios in zip(software.weights, software.ratios, strict=True):
+            variance = variance + weight * (ratios[:, None] - ratios[None]) ** 2
     return np.asarray(variance**0.5)
 
 

@@ -24,7 +24,7 @@ from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model
 from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
-from traincast.catalog.software_stacks import ANY_SOFTWARE, stack_names
+from traincast.catalog.software_stacks import ANY_SOFTWARE, names_stack, with_facts
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError, TraincastError, raise_problems
 from traincast.core.model import Model
@@ -66,9 +66,7 @@ def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
     if stack == CALIBRATED:
         return ANY_SOFTWARE
     facts = [name for name in FACTS if name not in ALWAYS_GIVEN]
-    if cells.text("stack").lower() in stack_names() or (
-        cells.text("released") and any(map(cells.text, facts))
-    ):
+    if names_stack(cells.text("stack")) or (cells.text("released") and any(map(cells.text, facts))):
         return ()
     found = cells.choices("software")
     measured = errors().software.releases.get(release_of(cells.text("framework"), cells.text("released")), ())
@@ -84,8 +82,8 @@ def release_of(framework: str, released: str) -> str:
 def software(cells: Cells) -> str:
     """Return the stack that a row names, or the one that has its facts; "calibrated" without."""
     name = cells.text("stack")
-    if name.lower() in stack_names():
-        return name.lower()
+    if names_stack(name):
+        return with_facts(name, {})
     if stack := cells.choose("software"):
         return str(stack)
     cells.assume("stack")
