@@ -52,6 +52,7 @@ DRIFTS: Final = {
     "pp": "without_pipelined_experts",
     "ep": "without_wide_ep",
     "seconds": "without_short_steps",
+    "work": "without_light_work",
 }
 MAX_DRIFT: Final = 0.3
 # What 90 % of the rates of products that were assumed were off when they were fitted later: the interval that
@@ -644,7 +645,10 @@ class Reliability:
 
 
 def reliability(chances: "Chances", most: int = MAX_BINS) -> list[Reliability]:
-    """Return how stated probabilities hold, in at most so many bins of equal numbers, of `MIN_CASES` or more."""
+    """Return how stated probabilities hold, in bins of equal numbers.
+
+    There are at most so many bins, each of at least `MIN_CASES`.
+    """
     bins = min(max(len(chances.stated) // MIN_CASES, 1), most)
     order = np.argsort(chances.stated, kind="stable")
     ones = np.ones(len(order))

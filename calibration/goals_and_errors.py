@@ -30,6 +30,7 @@ from error_model import (
     memory_chances,
     odds_left_out,
     rankings,
+    reliability,
 )
 from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
@@ -50,7 +51,6 @@ from traincast.accuracy.scores import (
 )
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.documents import read
-from traincast.core.quantities import Floats
 from traincast.step.uncertainty import Errors, Mixture
 from traincast.step.uncertainty import errors as stated_errors
 
@@ -286,7 +286,7 @@ def error_model() -> tuple[Residuals, Errors]:
 
 
 def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
-    """Return the intervals of runs read with facts blind, in the way that a column of `BLIND` leaves them out.
+    """Return the intervals of runs read with facts blind, left out as a column of `BLIND` says.
 
     Where that leaves software open they are those of the mixture, of an error model without the run's tenth
     of the groups, and of what the runs have that are not of its group.
@@ -300,7 +300,9 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
         fold = next(fold for fold in of.folds if fold.out[i])
         known = replace(fold.known, evidence=evidence)
         is_open = len(parts) > 1
-        spread = software_of.left_open(data.cases[i].moe, [part.case.stack for part in parts] if is_open else ())
+        spread = software_of.left_open(
+            data.cases[i].moe, [part.case.stack for part in parts] if is_open else ()
+        )
         mixture, k = Mixture.of(parts, known, spread), places[i]
         measured = np.log(data.runs[i].step_seconds or np.nan)
         faster[k] = errors[k] + measured - np.log(mixture.quantile(0.05))
@@ -407,6 +409,12 @@ def verdicts() -> list[Verdict]:
                     OTHERS["coverage"].get("why", ""),
                 )
             )
+    bins = [item for of_kind in calibration().levels.values() for item in of_kind]
+    bins += reliability(calibration().rankings)
+    outside, most = sum(not item.holds for item in bins), OTHERS["reliability"]["most"]
+    why = OTHERS["reliability"].get("why", "")
+    rows = f"Of {len(bins)} bins of intervals and of the first plan, outside their band (count)"
+    found.append(Verdict(rows, f"{most}", f"{outside}", outside <= most, why))
     return found
 
 

@@ -23,6 +23,7 @@ from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Bools, Floats
+from traincast.step.uncertainty import layer_work
 
 TABLE: Final = Path(__file__).with_name("measured") / "left_out.csv"
 OPEN: Final = TABLE.with_name("left_open.csv")  # the same of all software that rows read with less leave open
@@ -30,6 +31,9 @@ LATER: Final = TABLE.with_name("later_runs.csv")  # runs collected later, which 
 DIGITS: Final = 5
 SHORT_STEP: Final = 0.3  # [s]
 MANY_GPUS: Final = 1000
+# By whether models have experts: forward work of a rank in a layer and a micro-batch below which runs are
+# light, some tenth of the groups of either kind [FLOP]
+LIGHT_WORK: Final = {False: 2e11, True: 2e12}
 WIDE_EP: Final = 32  # ranks of a group of experts that Megatron-Core and DeepSeek call wide
 
 
@@ -55,6 +59,12 @@ def _size(run: Run) -> Hashable:
 def _strategy(run: Run) -> Hashable:
     """Return the tensor-parallel degree, and whether states are sharded in groups, of InternEvo runs."""
     return (run.plan.tp, run.plan.replicas > 1) if run.id.startswith("internevo") else None
+
+
+def is_light(run: Run) -> bool:
+    """Return whether a rank has little work in a layer and a micro-batch (`LIGHT_WORK`)."""
+    work = float(layer_work(run.model, run.plan.columns()))
+    return work < LIGHT_WORK[run.model.experts is not None]
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,10 @@ SPLITS: Final = {  # column of the table → how runs are left out, the kindest 
     "without_many_gpus": Split(
         f"all runs above {MANY_GPUS:,} GPUs", _where(lambda run: run.plan.gpus > MANY_GPUS)
     ),
+    "without_light_work": Split(
+        f"all runs with less than {LIGHT_WORK[False]:.0e} (experts {LIGHT_WORK[True]:.0e}) FLOP a layer",
+        lambda run: run.model.experts is not None if is_light(run) else None,
+    ),
 }
 WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {
     **{column: split.group for column, split in SPLITS.items()},
@@ -116,7 +130,7 @@ def blind_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def releases_before(runs: Iterable[Run]) -> dict[str, str]:
-    """Return, by framework and release that runs have, the release of the framework that runs had before it."""
+    """Return, by framework and release of runs, the release of the framework before it that runs had."""
     found: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         if set(ALWAYS_GIVEN) <= run.facts.keys():
@@ -203,12 +217,14 @@ class Opened:
 
     @classmethod
     def of(cls, everything: MeasuredRuns, runs: Sequence[Run | None]) -> "Opened":
-        """Return the runs as read with less; those that leave nothing open but their own software are none."""
+        """Return runs as read with less, where that leaves other software open than their own."""
         pairs: list[tuple[int, Run]] = []
         for i, (run, own) in enumerate(zip(runs, everything.runs, strict=True)):
             if run is None or run.unsaid == ANY_SOFTWARE:
                 continue
-            names = run.unsaid or (() if run.stack == own.stack and run.released == own.released else (run.stack,))
+            names = run.unsaid or (
+                () if run.stack == own.stack and run.released == own.released else (run.stack,)
+            )
             pairs += [(i, replace(run, stack=name)) for name in names]
         with_software = MeasuredRuns([run for _, run in pairs], everything.parameters)
         return cls([i for i, _ in pairs], with_software)
@@ -216,7 +232,7 @@ class Opened:
     def residuals(
         self, groups: Sequence[Hashable], fits: Mapping[Hashable, Sequence[float]]
     ) -> dict[tuple[int, str], float]:
-        """Return the residuals with the constants of the fit without the group of the run, by run and software.
+        """Return the residuals with constants fitted without the group of the run, by run and software.
 
         `groups` are those of the runs of the fit; None of those that are not left out.
         """
@@ -226,7 +242,9 @@ class Opened:
             where = [k for k, other in enumerate(names) if other == name]
             y = np.log(self.measured.predict(fits[name], where)[where] / self.measured.measured[where])
             pairs = [(self.rows[k], self.measured.runs[k].stack) for k in where]
-            found |= {pair: error for pair, error in zip(pairs, y.tolist(), strict=True) if np.isfinite(error)}
+            found |= {
+                pair: error for pair, error in zip(pairs, y.tolist(), strict=True) if np.isfinite(error)
+            }
         return found
 
 
@@ -306,7 +324,7 @@ def write_open(runs: Sequence[Run], found: LeftOut, path: Path = OPEN) -> None:
 
 @cache
 def read_open(path: Path = OPEN) -> dict[str, dict[str, dict[str, float]]]:
-    """Read the table of software left open: column → run → software → logarithm of predicted over measured."""
+    """Read the table of software left open: column → run → software → residual."""
     found: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -173,7 +173,9 @@ def left_open(data: Residuals, column: str) -> Unsaid:
             est = batch.estimate(batch.system, load_stack(name))
             for n, place in enumerate(batch.rows.tolist()):
                 i = timed[chosen[place]]
-                seconds = (data.runs[i].step_seconds or np.nan) * float(np.exp(residuals[data.runs[i].id][name]))
+                seconds = (data.runs[i].step_seconds or np.nan) * float(
+                    np.exp(residuals[data.runs[i].id][name])
+                )
                 case = _of_row(est.case, n, len(batch.rows))
                 found[i].append(Alternative(weights[i][name], seconds, case))
     return Unsaid(timed, [found[i] for i in timed], [known[place][1] for place in others])
@@ -242,7 +244,7 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
 
     Each of `ADDED` is the least with which 90 % of the runs that tell it lie within their intervals: of
     `spread` the runs of which nothing is said, of both kinds alike; of `open` those of facts blind that leave
-    software open; of `release` those at first contact, beside what software adds that they leave open, where a
+    software open; of `release` those at first contact, beside what software adds that they leave open. A
     release of n runs counts as √n.
     """
     blank = unsaid(data) if found is None else found
@@ -250,7 +252,9 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
 
     def held_unsaid(spread: float) -> float:
         held = inside(data, blank, intervals(blank, known, spread))
-        return float(np.mean([np.average(held[kinds == moe]) for moe in (False, True) if (kinds == moe).any()]))
+        return float(
+            np.mean([np.average(held[kinds == moe]) for moe in (False, True) if (kinds == moe).any()])
+        )
 
     added = {"spread": _least(held_unsaid)}
     blind, first = left_open(data, HEADLINE), left_open(data, FIRST)

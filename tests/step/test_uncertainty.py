@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.accuracy.runs.run import readable, rows
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE, calibrated, load_stack, releases, resolve
-from traincast.core.assumptions import PAPER
+from traincast.core.assumptions import PAPER, from_dict
 from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
     COMPONENTS,
@@ -37,12 +38,14 @@ from traincast.step.uncertainty import (
     outside_measured_range,
     plan_coordinates,
     plan_distance,
+    student_below,
 )
 from traincast.ui.cli.main import main
 
 CALIBRATED = calibrated()
 
 RUNS = Path(__file__).parents[1] / "data" / "my_runs.csv"
+PUBLISHED = Path(__file__).parents[2] / "calibration" / "measured" / "published_runs.csv"
 KNOWN = errors()
 USUAL = ErrorCase(
     "megatron-core-2024",
@@ -437,6 +440,10 @@ SHARES = SoftwareShares(
     generations={"H100 SXM5 80 GB": "hopper"},
     prior=2.0,
     spread=0.1,
+    open=0.05,
+    open_moe=0.08,
+    release=0.06,
+    release_moe=0.03,
 )
 
 
@@ -474,15 +481,43 @@ def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
 
 
 def test_90_percent_of_draws_from_a_mixture_lie_in_its_interval():
-    """Seed 7: software by its weight, and its error logistic with the ends of its own interval."""
+    """Seed 7: software by its weight, and Student's t of four degrees of freedom with its own ends."""
     rng, parts = np.random.default_rng(7), [Alternative(0.7, 5.0, USUAL), Alternative(0.3, 7.0, USUAL)]
     low, high, _ = mixture_interval(parts, KNOWN)
     seconds = rng.choice([5.0, 7.0], 100_000, p=[0.7, 0.3])
     ends = [np.log(end / 5.0) for end in interval(5.0, USUAL, KNOWN)]
-    off = rng.logistic(size=100_000) / np.log(19)
+    off = rng.standard_t(4, 100_000) / 2.1318  # 90 % of t are within, in tables
     drawn = seconds * np.exp(np.where(off < 0, -off * ends[0], off * ends[1]))
     assert np.mean((low <= drawn) & (drawn <= high)) == pytest.approx(0.9, abs=0.005)
     assert np.mean(drawn < low) == pytest.approx(0.05, abs=0.005)
+
+
+def test_the_distribution_of_errors_is_that_of_tables():
+    """Student's t with four degrees of freedom: 75, 90, 95, 97.5 % below 0.741, 1.533, 2.132, 2.776."""
+    ends = np.array([0.0, 0.741, 1.533, 2.132, 2.776, -2.132]) / 2.1318
+    assert student_below(ends) == pytest.approx([0.5, 0.75, 0.9, 0.95, 0.975, 0.05], abs=2e-4)
+
+
+def test_a_release_without_measured_runs_widens_an_interval_and_is_said():
+    """A row of Megatron-Bridge, once of a release that has runs and once of the next, all else alike."""
+    table = [row for row in rows(PUBLISHED) if row["framework"] == "Megatron-Bridge" and row["released"]]
+    of_experts = [row for row in table if row["experts"] and row["dispatcher"]]
+    row = next(row for row, run in readable(of_experts) if not isinstance(run, str))
+    measured, new = (
+        tc.validate([{**row, "released": date}]).predictions[0] for date in (row["released"], "2031-05")
+    )
+    half = [np.log(item.high / item.low) / 2 for item in (measured, new)]
+    ends = (KNOWN.faster_moe + KNOWN.slower_moe) / 2
+    assert new.predicted_step_seconds == pytest.approx(measured.predicted_step_seconds)
+    assert half[1] ** 2 == pytest.approx(half[0] ** 2 + (ends * KNOWN.software.release_moe) ** 2, rel=0.01)
+    read_row = next(run for _, run in readable([{**row, "released": "2031-05"}]))
+    assert read_row.new_release
+    assert not next(run for _, run in readable([row])).new_release
+    assert not next(run for _, run in readable([{**row, "released": ""}])).new_release
+    stack = replace(load_stack(read_row.stack), new_release=True)
+    est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=stack)
+    assert any(said.startswith("never measured: this release of the software") for said in est.uncertain_of)
+    assert from_dict(asdict(stack)) == stack
 
 
 def test_a_question_that_states_nothing_of_software_has_the_widest_interval():

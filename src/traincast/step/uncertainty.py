@@ -35,7 +35,7 @@ MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in 
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
-STUDENT_90_PERCENT: Final = 2.1318  # the same of Student's t with four degrees of freedom, as errors have
+STUDENT_90_PERCENT: Final = 2.1318468  # the same of Student's t with four degrees of freedom, as errors have
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
@@ -522,7 +522,10 @@ class Mixture:
     def of(
         cls, parts: Sequence["Alternative"], known: Errors | None = None, spread: float = 0.0
     ) -> "Mixture":
-        """Return the mixture of parts; `spread` widens the interval of each: software may be none of these."""
+        """Return the mixture of parts.
+
+        `spread`: deviation that is added to that of each part, as software may be none of these.
+        """
         known = known or errors()
         weights = np.array([part.weight for part in parts])
         columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
