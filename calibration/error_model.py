@@ -83,6 +83,7 @@ REJECTED: Final = 0.05  # level of the test of it
 RESAMPLES: Final = 2000
 MIN_GROUPS: Final = 5  # for a bootstrap over groups
 LEVELS: Final = (0.5, 0.68, 0.8, 0.9, 0.95)  # of intervals whose reliability is shown
+ROUNDING: Final = 1e-6  # of a level: intervals hold the run that they end at
 BAND: Final = 0.9  # share of samples within the band of a bin
 MAX_BINS: Final = 10
 MIN_CASES: Final = 30  # of a bin
@@ -671,7 +672,7 @@ def levels_reliability(data: Residuals, of: Held, used: Bools) -> list[Reliabili
     groups, everything = data.groups[rows], np.arange(len(rows))
     found = []
     for level in LEVELS:
-        stated, inside = np.full(len(rows), level), (of.levels[used] <= level).astype(np.float64)
+        stated, inside = np.full(len(rows), level), (of.levels[used] <= level + ROUNDING).astype(np.float64)
         chances = Chances(stated, inside, groups)
         found.append(_reliability(chances, everything, data.independent[rows]))
     return found
