@@ -63,6 +63,7 @@ class RunBatch:
     stack: str
     unsaid: tuple[str, ...]  # stacks that they leave open
     released: bool  # whether they state a release, whose usual stack is likelier right than the median
+    new_release: bool  # and whether no measured run had it
     plans: Plans
     gbs: Any  # a column of ints, broadcast by the engine
     rows: Ints
@@ -87,7 +88,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     plans = [_placed(run) for run in runs]
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
-        software = run.stack, run.unsaid, bool(run.released)
+        software = run.stack, run.unsaid, bool(run.released), run.new_release
         group = replace(run.model, name=""), run.system.name, software, tuple(plan.choices().items())
         groups[group].append(i)
     run_batches: list[RunBatch] = []
@@ -108,6 +109,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
                 first.stack,
                 first.unsaid,
                 bool(first.released),
+                first.new_release,
                 columns.take(~broken),
                 gbs[~broken],
                 rows[~broken],
@@ -305,7 +307,7 @@ def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: boo
     for batch in run_batches:
         assumed = resolve(batch.stack if assumptions == CALIBRATED else assumptions)
         if assumptions == CALIBRATED:
-            assumed = replace(assumed, unsaid=batch.unsaid)
+            assumed = replace(assumed, unsaid=batch.unsaid, new_release=batch.new_release)
         yield from _batch_predictions(batch, [runs[i] for i in batch.rows], assumed, parts)
 
 

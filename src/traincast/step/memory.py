@@ -272,9 +272,7 @@ def working(
     return Working(saved, first, temporary, beside)
 
 
-def keeps_frozen_layers(
-    footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions
-) -> bool:
+def keeps_frozen_layers(footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions) -> bool:
     """Return whether inputs of recomputed layers are in memory until the end of backward."""
     frozen = any(nonzero(footprint.frozen) for footprint in footprints.values())
     return frozen and assumed.memory.keeps_frozen_layers and plan.zero >= 2 and "full" in plan.recomputed

@@ -16,7 +16,11 @@ OF_MEMORY: Final = ("recompute", "recompute_every", "offload", "offload_every")
 DEGREES: Final = ("tp", "pp", "cp", "vp", "ep", "mbs")
 OF_SCALE: Final = ("gpus", "gbs")  # the launcher of recipes changes both alike
 UNSCALED: Final = {"fp8": "fp8-current"}  # a row that says no more; no recipe has scales of earlier steps
-SHAPE: Final = ("layers", "hidden", "heads")  # and experts: the width of a row is that of its MLP or of an expert
+SHAPE: Final = (
+    "layers",
+    "hidden",
+    "heads",
+)  # and experts: the width of a row is that of its MLP or of an expert
 
 
 def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None, precision: str) -> None:
