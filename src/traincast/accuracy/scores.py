@@ -77,6 +77,7 @@ class Subject:
     accelerator: str = ""
     unjudged: str = ""  # why it has no verdict of fit
     assumed_out: bool = False  # whether it is taken to have run out of memory, having no measurement
+    unsaid: bool = False  # whether several software may have run it
 
 
 class ErrorSummary(Result):
