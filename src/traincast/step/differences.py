@@ -34,6 +34,7 @@ from traincast.step.uncertainty import (
 OF_MODEL: Final = ("new_layers", "hidden", "layers", "seq")  # distances that one model has everywhere
 OF_ACCELERATOR: Final = ("new_accelerator", "new_generation", "new_precision")  # all others are of software
 
+VARIED: Final = ", varied"  # after the name of an accelerator some of whose figures are changed
 LEAST_HALF: Final = 1e-9  # of an error: a step and itself
 MAX_ODDS: Final = 40.0  # logarithm of odds beyond which a probability is 0 or 1
 
@@ -172,7 +173,7 @@ def _half_width(steps: Sequence[Estimate], software: Sequence[Alternative], know
     """Return half of the 90 % width of the error of the logarithm of a ratio of two steps."""
     cases = [part.case for part in software]
     is_same_model = steps[0].model == steps[1].model
-    is_same_accelerator = cases[0].accelerator == cases[1].accelerator
+    is_same_accelerator = len({case.accelerator.removesuffix(VARIED) for case in cases}) == 1
     is_same_software = cases[0].stack == cases[1].stack
     scales = [_scale(case, known) for case in cases]
     apart = float(np.hypot(*(s * measured_deviation(c, known) for s, c in zip(scales, cases, strict=True))))

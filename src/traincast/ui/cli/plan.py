@@ -102,8 +102,7 @@ def plan(
 ) -> None:
     """Recommend the plan to run: likely to fit, and as fast as any.
 
-    Any knob can be locked to one value, such as --tp 8 or --zero 3. Several models, systems or frameworks,
-    with commas, are compared as `traincast compare` does.
+    Any knob can be locked, such as --tp 8. Systems with commas are compared.
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """

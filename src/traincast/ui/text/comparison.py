@@ -6,26 +6,33 @@ from typing import Any, Final
 from traincast.core.units import GIB, count_of, large, number_text, percent, probability_text, seconds
 from traincast.planner.compare import Compared, Comparison
 from traincast.ui.text.plans import days
-from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
+from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 NOT_KNOWN: Final = "-"
 NAME: Final = 1  # column that is broken over lines
+NAME_COLUMNS: Final = 26  # that it gets, if need be in place of these columns
+SPARED: Final = ("days", "MFU")
 
 
-def comparison(compared: Comparison) -> Parts:
-    """Show alternatives side by side, what each spends its step on, and whether differences exceed errors."""
+def comparison(compared: Comparison, plans: bool = True) -> Parts:
+    """Show alternatives side by side, whether differences exceed errors, and what each spends its step on.
+
+    Without `plans`, the last is left out.
+    """
     rows = compared.alternatives
     yield title_line(title(compared))
     for line in asked(rows):
         yield from paragraphs(line)
     yield ""
-    names, cells = figures(rows)
+    names, cells = narrowed(*figures(rows))
     yield table(names, cells, left=(0, NAME), wrap=(NAME,), gap=1)
     for line in legend(rows):
         yield note(line)
     if sentences := compared.sentences():
         yield ""
         yield from paragraphs(*sentences)
+    if not plans:
+        return
     yield heading("Plans, and what binds them")
     for row in rows:
         yield from paragraphs(f"{row.label}: {row.in_words}")
@@ -37,10 +44,10 @@ def title(compared: Comparison) -> str:
     """Return what all alternatives have in common, as the title of their table."""
     jobs = [row.job for row in compared.alternatives]
     models = list(dict.fromkeys(job.model for job in jobs))
-    sizes = list(dict.fromkeys(job.gpus for job in jobs))
+    sizes = sorted({job.gpus for job in jobs})
     systems = list(dict.fromkeys(job.system for job in jobs))
     model = models[0] if len(models) == 1 else count_of(len(models), "model")
-    gpus = count_of(sizes[0], "GPU") if len(sizes) == 1 else f"{' and '.join(map(str, sizes[:3]))} GPUs"
+    gpus = count_of(sizes[0], "GPU") if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} GPUs"
     system = f" of {systems[0]}" if len(systems) == 1 else ""
     return f"{model} on {gpus}{system}: {count_of(len(jobs), 'alternative')}"
 
@@ -81,6 +88,18 @@ def figures(rows: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
         if name in ("", "alternative", "step") or any(cell(row) not in ("", NOT_KNOWN) for row in rows)
     ]
     return [name for name, _ in used], [[cell(row) for _, cell in used] for row in rows]
+
+
+def narrowed(names: list[str], cells: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return a table without the columns of `SPARED` that leave no room for the names of alternatives."""
+    kept = list(range(len(names)))
+    wanted = min(max(len(row[NAME]) for row in cells), NAME_COLUMNS)
+    for spared in SPARED:
+        taken = sum(1 + max(len(row[i]) for row in (names, *cells)) for i in kept if i != NAME)
+        if width() - taken >= wanted:
+            break
+        kept = [i for i in kept if names[i] != spared]
+    return [names[i] for i in kept], [[row[i] for i in kept] for row in cells]
 
 
 def _text(value: float | None, form: Callable[[float], str]) -> str:
