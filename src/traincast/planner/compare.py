@@ -259,7 +259,7 @@ def parse_plan(text: str) -> dict[str, Any]:
 
 def _value(name: str, text: str) -> Any:
     """Return the value of a knob: a number, yes or no, or a word."""
-    if True in ALLOWED.get(name, ()):
+    if any(value is True for value in ALLOWED.get(name, ())):
         return {"true": True, "on": True, "false": False, "off": False}.get(text.lower(), text)
     return int(text) if text.isdecimal() else text
 

@@ -1,20 +1,21 @@
 """Whether one predicted time is shorter than another: the ratio of two steps and its error.
 
-What two predictions share cancels in their ratio. Which errors that are was looked up in pairs of published
-runs, each predicted with constants fitted without its group (calibration/pairs.py): between runs of one
-model, accelerator and software the errors of two plans are correlated, as `difference_deviation` has it;
-between two accelerators, two stacks or two models they differ as much as independent errors do. What nobody
-measured of a model, an accelerator or software is the same unknown in both steps that have it, and software
-that a question leaves open is the same in both where both may have it.
+What two predictions share cancels in their ratio. What that is, was looked up in pairs of published runs,
+each predicted with constants fitted without its group (calibration/pairs.py): errors of one model,
+accelerator and software are correlated, as `difference_deviation` has it; those of two accelerators, two
+stacks or two models differ as much as independent errors do. What nobody measured of a model, an accelerator
+or software is the same unknown in both steps that have it, and software that both leave open is one and the
+same.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 
 from traincast.catalog.software_stacks import ANY_SOFTWARE, load_stack
 from traincast.core.errors import InputError
+from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.step.estimate import Estimate, estimate_columns
 from traincast.step.uncertainty import (
@@ -35,6 +36,9 @@ OF_MODEL: Final = ("new_layers", "hidden", "layers", "seq")  # distances that on
 OF_ACCELERATOR: Final = ("new_accelerator", "new_generation", "new_precision")  # all others are of software
 
 VARIED: Final = ", varied"  # after the name of an accelerator some of whose figures are changed
+# Differences have heavier tails than errors: so much wider, 88 to 96 % of the pairs of published runs that
+# differ in one respect lie inside (calibration/pairs.py, 2026-11-27)
+TAILS: Final = 1.15
 LEAST_HALF: Final = 1e-9  # of an error: a step and itself
 MAX_ODDS: Final = 40.0  # logarithm of odds beyond which a probability is 0 or 1
 
@@ -56,6 +60,16 @@ class Ratio(Result, kw_only=True):
     def exceeds_error(self) -> Annotated[bool, Doc()]:
         """Whether the two differ by more than the error."""
         return not self.low <= 1 <= self.high
+
+
+class Predicted(NamedTuple):
+    """A step of one software, and what the error of its ratio to another depends on."""
+
+    case: ErrorCase
+    plan: Plan
+    model: Hashable
+    system: Hashable
+    spread: float = 0.0  # deviation of software that is none of those known
 
 
 class _Case(NamedTuple):
@@ -82,14 +96,13 @@ def ratio(second: Estimate, first: Estimate, work: float = 1.0) -> Ratio | None:
     if not (first.assumptions.errors_known and second.assumptions.errors_known):
         return None
     known = errors()
-    cases = [
-        _Case(
-            weight,
-            float(np.log(b.seconds / a.seconds / work)),
-            _half_width((second, first), (b, a), known),
+    cases = []
+    for weight, *software in _software(second, first):
+        steps = [_predicted(est, part, known) for est, part in zip((second, first), software, strict=True)]
+        logs = [np.log(float(part.seconds)) for part in software]
+        cases.append(
+            _Case(weight, float(logs[0] - logs[1] - np.log(work)), half_width(steps[0], steps[1], known))
         )
-        for weight, b, a in _software(second, first)
-    ]
     return _mixture(second.step_seconds / first.step_seconds / work, cases)
 
 
@@ -169,18 +182,26 @@ def _quantile(below: Callable[[float], float], share: float, ends: tuple[float, 
     return (low + high) / 2
 
 
-def _half_width(steps: Sequence[Estimate], software: Sequence[Alternative], known: Errors) -> float:
-    """Return half of the 90 % width of the error of the logarithm of a ratio of two steps."""
-    cases = [part.case for part in software]
-    is_same_model = steps[0].model == steps[1].model
-    is_same_accelerator = len({case.accelerator.removesuffix(VARIED) for case in cases}) == 1
-    is_same_software = cases[0].stack == cases[1].stack
-    scales = [_scale(case, known) for case in cases]
-    apart = float(np.hypot(*(s * measured_deviation(c, known) for s, c in zip(scales, cases, strict=True))))
+def _predicted(est: Estimate, software: Alternative, known: Errors) -> Predicted:
+    is_any = bool(est.alternatives) and est.assumptions.unsaid == ANY_SOFTWARE
+    spread = known.software.spread if is_any else 0.0
+    return Predicted(software.case, est.plan, est.model, est.system, spread)
+
+
+def half_width(second: Predicted, first: Predicted, known: Errors | None = None) -> float:
+    """Return half of the 90 % width of the error of the logarithm of the ratio of two steps."""
+    known = known or errors()
+    steps = second, first
+    is_same_model = second.model == first.model
+    is_same_accelerator = len({step.case.accelerator.removesuffix(VARIED) for step in steps}) == 1
+    is_same_software = second.case.stack == first.case.stack
+    scales = [_scale(step.case, known) for step in steps]
+    measured = [float(measured_deviation(step.case, known)) for step in steps]
+    apart = float(np.hypot(*(scale * size for scale, size in zip(scales, measured, strict=True))))
     if is_same_model and is_same_accelerator and is_same_software:
-        apart = min(apart, _apart_in_plan(steps, cases, known))  # sharing makes no ratio less sure
-    variance = apart**2
-    distances = [case.distances(known) for case in cases]
+        apart = min(apart, _apart_in_plan(second, first, known))  # sharing makes no ratio less sure
+    variance = (TAILS * apart) ** 2
+    distances = [step.case.distances(known) for step in steps]
     for name, drift in known.drifts.items():
         if name in OF_MODEL:
             is_shared = is_same_model
@@ -192,9 +213,7 @@ def _half_width(steps: Sequence[Estimate], software: Sequence[Alternative], know
         )
         variance += (a - b) ** 2 if is_shared else a**2 + b**2
     if not is_same_software:  # else the software that none of them is, is the same in both
-        for scale, est in zip(scales, steps, strict=True):
-            is_any = bool(est.alternatives) and est.assumptions.unsaid == ANY_SOFTWARE
-            variance += (scale * known.software.spread * is_any) ** 2
+        variance += sum((scale * step.spread) ** 2 for scale, step in zip(scales, steps, strict=True))
     return float(variance**0.5)
 
 
@@ -204,13 +223,14 @@ def _scale(case: ErrorCase, known: Errors) -> float:
     return sum(ends) / 2
 
 
-def _apart_in_plan(steps: Sequence[Estimate], cases: Sequence[ErrorCase], known: Errors) -> float:
+def _apart_in_plan(second: Predicted, first: Predicted, known: Errors) -> float:
     """Return the half width for two plans of one model, accelerator and software."""
-    shares = {name: np.array([float(case.shares[name]) for case in cases]) for name in COMPONENTS}
-    factor = cases[0].factor(known)
-    coordinates = plan_coordinates([est.plan for est in steps])
+    steps = second, first
+    shares = {name: np.array([float(step.case.shares[name]) for step in steps]) for name in COMPONENTS}
+    factor = first.case.factor(known)
+    coordinates = plan_coordinates([step.plan for step in steps])
     variance = float(difference_deviation(shares, coordinates, factor)[0, 1]) ** 2
-    if steps[0].system != steps[1].system:  # whose networks differ: their errors do not cancel
+    if second.system != first.system:  # whose networks differ: their errors do not cancel
         scale = factor * known.apart / NORMAL_90_PERCENT
         variance += 2 * float(np.prod(shares["communication"])) * (known.communication * scale) ** 2
     return NORMAL_90_PERCENT * float(variance**0.5)
