@@ -300,7 +300,12 @@ def _of_several(progress: Progress | None, place: int, number: int) -> Progress 
     """Return the progress of one of several searches, each of which counts as 1."""
     if progress is None:
         return None
-    return lambda done, total, decided=0: progress(place + done / max(total, 1), number, decided)
+    parts = 1000  # progress counts whole steps
+
+    def report(done: float, total: float, decided: int) -> None:
+        progress(round(parts * (place + done / max(total, 1))), parts * number, decided)
+
+    return report
 
 
 def compare_saved(files: Sequence[Path]) -> Comparison:

@@ -115,7 +115,7 @@ def ratio_of_intervals(
     """
     halves = [float(np.log(high / low)) / 2 for _, low, high in (second, first)]
     middles = [float(np.log(high * low)) / 2 for _, low, high in (second, first)]
-    case = _Case(1.0, middles[0] - middles[1] - float(np.log(work)), float(np.hypot(*halves)))
+    case = _Case(1.0, middles[0] - middles[1] - float(np.log(work)), float(np.hypot(halves[0], halves[1])))
     return _mixture(second[0] / first[0] / work, [case])
 
 
@@ -136,28 +136,25 @@ def _mixture(value: float, cases: Sequence[_Case]) -> Ratio:
 
 def _software(second: Estimate, first: Estimate) -> Iterator[tuple[float, Alternative, Alternative]]:
     """Yield the software of two steps with its probability; probabilities sum to 1."""
-    parts, shares = zip(_parts(second), _parts(first), strict=True)
+    of_second, of_first = _parts(second), _parts(first)
     if second.alternatives and first.alternatives and second.assumptions.unsaid == first.assumptions.unsaid:
-        weights = {name: sum(share.get(name, 0.0) for share in shares) for name in {**parts[0], **parts[1]}}
-        of_second, of_first = (
-            _under(est, weights, of_step) for est, of_step in zip((second, first), parts, strict=True)
-        )
-        both = {name: weight for name, weight in weights.items() if name in of_second and name in of_first}
+        names = [*of_second, *(name for name in of_first if name not in of_second)]
+        b, a = _under(second, names, of_second), _under(first, names, of_first)
+        both = {name: b[name].weight + a[name].weight for name in names if name in b and name in a}
         if both:
             for name, weight in both.items():
-                yield weight / sum(both.values()), of_second[name], of_first[name]
+                yield weight / sum(both.values()), b[name], a[name]
             return
-    for name, weight in shares[0].items():
-        for other, its in shares[1].items():
-            yield weight * its, parts[0][name], parts[1][other]
+    for part in of_second.values():
+        for other in of_first.values():
+            yield part.weight * other.weight, part, other
 
 
-def _parts(est: Estimate) -> tuple[dict[str, Alternative], dict[str, float]]:
-    """Return the software that a step may be of, and its shares."""
-    parts = {part.case.stack: part for part in est.alternatives}
-    parts = parts or {est.case.stack: Alternative(1.0, est.step_seconds, est.case)}
-    whole = sum(part.weight for part in parts.values())
-    return parts, {name: part.weight / whole for name, part in parts.items()}
+def _parts(est: Estimate) -> dict[str, Alternative]:
+    """Return the software that a step may be of; weights sum to 1."""
+    alternatives = est.alternatives or (Alternative(1.0, est.step_seconds, est.case),)
+    whole = sum(part.weight for part in alternatives)
+    return {part.case.stack: part._replace(weight=part.weight / whole) for part in alternatives}
 
 
 def _under(est: Estimate, names: Iterable[str], known: Mapping[str, Alternative]) -> dict[str, Alternative]:
@@ -196,8 +193,10 @@ def half_width(second: Predicted, first: Predicted, known: Errors | None = None)
     is_same_accelerator = len({step.case.accelerator.removesuffix(VARIED) for step in steps}) == 1
     is_same_software = second.case.stack == first.case.stack
     scales = [_scale(step.case, known) for step in steps]
-    measured = [float(measured_deviation(step.case, known)) for step in steps]
-    apart = float(np.hypot(*(scale * size for scale, size in zip(scales, measured, strict=True))))
+    halves = [
+        scale * float(measured_deviation(step.case, known)) for scale, step in zip(scales, steps, strict=True)
+    ]
+    apart = float(np.hypot(halves[0], halves[1]))
     if is_same_model and is_same_accelerator and is_same_software:
         apart = min(apart, _apart_in_plan(second, first, known))  # sharing makes no ratio less sure
     variance = (TAILS * apart) ** 2

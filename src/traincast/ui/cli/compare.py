@@ -115,7 +115,7 @@ def alternatives(model: str, system: str, framework: str | None) -> Alternatives
     found = Alternatives(
         separated(model), separated(system), [None] if framework is None else [*separated(framework)]
     )
-    return found if max(map(len, found)) > 1 else None
+    return found if max(len(found.models), len(found.systems), len(found.frameworks)) > 1 else None
 
 
 def compare_plans(
@@ -132,7 +132,9 @@ def compare_plans(
     errors = ErrorCollector("plan")
     one = "of one model on one system; compare takes several"
     errors.add([f"{name}: {one}" for name, is_given in not_there.items() if is_given])
-    shares = {name: _share(errors, word) if name != "strategy" else word for name, word in search.items()}
+    shares: dict[str, Any] = {
+        name: _share(errors, word) if name != "strategy" else word for name, word in search.items()
+    }
     found = searched(
         errors, options, *several[:2], [gpus], several.frameworks, [assumptions], [], locks, **shares
     )
