@@ -234,7 +234,7 @@ def reference_layer(c):
 NO_SECONDS = dict.fromkeys(
     ("ep_comm", "optimizer_step", "offload_comm", "host", "stragglers", "data_loading"), 0
 )  # of which the paper knows nothing
-NO_BYTES = dict.fromkeys(("logits", "gathered", "buffers", "workspace", "reserved"), 0)
+NO_BYTES = dict.fromkeys(("logits", "gathered", "buffers", "workspace", "copies", "reserved"), 0)
 
 
 def reference_step(c, ops):

@@ -280,6 +280,16 @@ class MemoryUse:
         False,
         "sharded gradients are reduced from memory that the allocator keeps for their own stream (FSDP2)",
     )
+    reduce_bucket: float = _is(
+        0,
+        "parameters whose sharded gradients are reduced from a buffer of their own (DeepSpeed, "
+        "reduce_bucket_size)",
+    )
+    stepped_parameters: float = _is(
+        0,
+        "parameters of a rank whose 16-bit gradients the optimizer's step casts to fp32 at once (DeepSpeed): "
+        "sub_group_size with ZeRO-3, with ZeRO-1 and 2 all",
+    )
     vocab_multiple: int = _is(128, "the vocabulary shard of a rank is padded to a multiple of this")
     logit_bytes: float = _is(4, "peak memory of the loss per logit", "byte")
     vocabulary_gradient_bytes: float = _is(
@@ -291,6 +301,19 @@ class MemoryUse:
         0,
         "per parameter: 16-bit gradients kept beside unsharded accumulated ones of more than 16 bits",
         "byte",
+    )
+    counts_gradients_at_work: bool = _is(
+        False, "the gradients of input and result of a product are there while backward is at work on it"
+    )
+    keeps_frozen_layers: bool = _is(
+        False,
+        "the inputs of frozen layers that are recomputed, and their gradients, are kept to the end of "
+        "backward, where FSDP shards them (its first version with reentrant checkpoints)",
+    )
+    foreach_step: bool = _is(
+        False,
+        "the optimizer steps lists of tensors (foreach in PyTorch), which takes the roots of all second "
+        "moments at once; fused kernels take none",
     )
     library_bytes: float = _is(0, "workspaces of libraries that the framework's allocator holds", "byte")
     context_bytes: float = _is(0, "device context and libraries", "byte")

@@ -88,6 +88,7 @@ _RESULTS: Final[dict[Kind, tuple[tuple[str, str, str], ...]]] = {  # name, unit,
         ("gathered", "byte", "weights gathered for the layers at work (FSDP)"),
         ("buffers", "byte", "outside the allocator: device context, libraries, buffers of communicators"),
         ("workspace", "byte", "activations of the layer at work, and temporary buffers"),
+        ("copies", "byte", "what the optimizer's step takes beside its states"),
         ("reserved", "byte", "what the allocator holds and cannot use"),
     ),
 }

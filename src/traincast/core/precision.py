@@ -48,6 +48,7 @@ class Optimizer:
     about: str
     accuracy: str = ""  # as for a precision; empty for the usual Adam
     iterations: float = 0.0  # of Newton-Schulz on a weight matrix (Muon's orthogonalisation)
+    roots: float = 0.0  # of second moments, in the moments' own precision, of a parameter [byte]
     precision_aware: bool = False  # whether Megatron-Core needs its precision-aware optimizer for it
 
 
@@ -159,11 +160,12 @@ _RECIPES = (
     ),
 )
 _OPTIMIZERS = (
-    Optimizer("adam", 8.0, "Adam or AdamW, two fp32 moments (arXiv 1412.6980)"),
+    Optimizer("adam", 8.0, "Adam or AdamW, two fp32 moments (arXiv 1412.6980)", roots=4.0),
     Optimizer(
         "adam-bf16",
         4.0,
         "AdamW, two bf16 moments",
+        roots=2.0,
         precision_aware=True,
         accuracy="DeepSeek-V3 saw no loss of accuracy (arXiv 2412.19437, section 3.3.3)",
     ),

@@ -112,6 +112,22 @@ def read_overlap(settings: Settings) -> Facts:
     return {"dp_overlap": settings.is_on(name) if is_stated else settings.count(f"{ZERO}stage") == 3}
 
 
+def figures(settings: Settings) -> Values:
+    """Return figures of memory that settings state: buckets, and what the optimizer steps at once.
+
+    The defaults are those of DeepSpeed 0.19.8, runtime/zero/config.py. What another program fills in
+    (``"auto"``) is the square of the width: negligible.
+    """
+    stated = {"reduce_bucket": f"{ZERO}reduce_bucket_size", "stepped_parameters": f"{ZERO}sub_group_size"}
+    figures: dict[str, float] = {}
+    for figure, name in stated.items():
+        if settings.get(name) == "auto":
+            figures[f"memory.{figure}"] = 0.0
+        elif settings.get(name) is not None:
+            figures[f"memory.{figure}"] = float(settings.number(name, least=0))
+    return figures
+
+
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed of a precision that another program fills in (``"auto"``)."""
     automatic = [name for name in ("bf16.enabled", "fp16.enabled") if settings.get(name) == "auto"]

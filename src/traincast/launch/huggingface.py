@@ -67,6 +67,13 @@ FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuratio
     **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
     **{f"fp8_{name}": f"{accelerate.FP8}{name}" for name in accelerate.FP8_NAMES},
 }
+# Steps of PyTorch over lists of tensors: AdamW that is not fused (torch/optim/adamw.py, foreach).
+FOREACH: Final = ("adamw_torch", "adamw_hf")
+# Reentrant checkpoints, of transformers and of LLaMA-Factory; transformers has none by default since 5.0.
+REENTRANT: Final = (*(f"{name}{KWARGS}use_reentrant" for name in CHECKPOINTING), "use_reentrant_gc")
+# TRL 1.16, trl/kernels/chunked_logprob.py: logits of 4,096 tokens and 32,768 words in 16 bits, and the
+# gradient of the head in fp32, cast in the end [byte]
+TRL_LOSS: Final = {"memory.library_bytes": 2.0 * 4096 * 32768, "memory.vocabulary_gradient_bytes": 6.0}
 OF_RECOMPUTATION: Final = (
     *("gradient_checkpointing", "activation_checkpointing", "disable_gradient_checkpointing"),
     f"{FSDP}activation_checkpointing",
@@ -585,9 +592,30 @@ class Program:
         depends on the engine that shards it: FSDP or DeepSpeed.
         """
         fused = settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins"))
-        fused = fused and self.objective(settings) not in PAIRS
+        fused = (fused or self._has_trl_loss(settings)) and self.objective(settings) not in PAIRS
         name = "huggingface-fused-loss" if fused else "huggingface-eager"
         return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
+
+    def _has_trl_loss(self, settings: Settings) -> bool:
+        """Return whether the loss is TRL's own, which makes logits tile by tile (1.16, SFTTrainer)."""
+        return self.name == "trl" and self.objective(settings) == "sft"
+
+    def figures(self, settings: Settings) -> Values:
+        """Return figures of memory that settings state: of the optimizer's step, of FSDP and of the loss."""
+        engine, optim = self.engine(settings), str(settings.get("optim") or "adamw_torch_fused")
+        figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
+        usual = self.usual.get("use_reentrant_gc", False)
+        stated = [settings.is_on(name) for name in REENTRANT if settings.get(name) is not None]
+        first_version = str(self.derived(settings).get(accelerate.VERSION, 1)) == "1"
+        is_kept = engine == "FSDP" and first_version and any(stated or [usual])
+        figures["memory.keeps_frozen_layers"] = is_kept
+        if self._has_trl_loss(settings):
+            figures |= TRL_LOSS
+        if engine == "DEEPSPEED":
+            native = accelerate.native_deepspeed(self.derived(settings))
+            figures |= deepspeed.figures(native)
+            figures["memory.foreach_step"] = optim in FOREACH and not native.is_on("optimizer.type")
+        return figures
 
 
 def _with_parts(settings: Settings) -> Settings:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.catalog.load import load_model
+from traincast.catalog.software_stacks import load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.canonical import Facts, model_facts
@@ -47,6 +48,10 @@ PP, CP, TP, EP = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("pp", "cp", "
 EXPERT_TP: Final = f"{PARALLELISM}expert_tensor_parallel_degree"  # in the TOML of 2025
 RESHARD: Final = f"{PARALLELISM}fsdp_reshard_after_forward"
 MICROBATCH: Final = f"{PARALLELISM}pipeline_parallel_microbatch_size"
+LOSS_CHUNKS: Final = "loss.num_chunks"  # of the wrapper of the loss, where a configuration has it
+# components/loss.py, GradAccumulator: the gradient of the last hidden state in fp32, 4 hidden / vocabulary
+# for each logit: 0.13 (Llama 3 8B) to 0.22 (DeepSeek-V3) [byte]
+GRADIENT_BUFFER: Final = 0.15
 LOCAL_BATCH, GLOBAL_BATCH, SEQ = (
     f"training.{name}" for name in ("local_batch_size", "global_batch_size", "seq_len")
 )
@@ -367,6 +372,14 @@ def stack(settings: Settings) -> str:
     compiled = settings.is_on("training.compile" if old_name else "compile.enable")
     compiled = compiled and "model" in str(settings.get("compile.components", "model"))
     return "torchtitan-2025" if compiled else EAGER
+
+
+def figures(settings: Settings) -> Values:
+    """Return figures of memory that settings state: of a loss that makes the logits chunk by chunk."""
+    if not settings.is_on(LOSS_CHUNKS):
+        return {}
+    logit_bytes = load_stack(stack(settings)).memory.logit_bytes
+    return {"memory.logit_bytes": logit_bytes / settings.number(LOSS_CHUNKS) + GRADIENT_BUFFER}
 
 
 def default_settings(facts: Facts) -> Values:

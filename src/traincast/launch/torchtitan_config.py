@@ -12,7 +12,7 @@ from traincast.launch.python_source import MAX_CALLS, called, constant, function
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
 from traincast.launch.text_formats import comments
-from traincast.launch.torchtitan import FLAVOURS, default_settings, in_sequences
+from traincast.launch.torchtitan import FLAVOURS, LOSS_CHUNKS, default_settings, in_sequences
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",
@@ -23,6 +23,8 @@ CLASSES: Final = {section: title for title, section in SECTIONS.items()}
 # By mode until 2026.
 RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "none": "None"}
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
+# torchtitan 0.3.0, components/loss.py
+CHUNKED_LOSS, DEFAULT_CHUNKS = "ChunkedLossWrapper", 8
 OTHER_CONVERTERS: Final = r"(?!LMHeadCast|ModelConfig|\w*GroupedExperts)\w+Converter"
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 
@@ -168,6 +170,8 @@ def _of_call(node: ast.Call) -> Values:
     if title != "Config" or not isinstance(node.func, ast.Attribute):
         return {}
     owner = last_name(node.func.value)
+    if owner == CHUNKED_LOSS:
+        return {LOSS_CHUNKS: given.get("num_chunks", DEFAULT_CHUNKS)}
     settings = {"model.converters": owner} if owner in CONVERTERS else {}
     more = {"fqns": "model.converted_layers", "emulate": "float8.emulate"}
     settings |= {more[name]: str(given[name]) for name in more if settings and given.get(name)}

@@ -39,7 +39,7 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
     scale, recipe = sharding.assumptions.memory.element_bytes / 2, sharding.plan.recipe
     base = adapters.base if packs else "16-bit"
     for op in operations:
-        held = _frozen(op, sharding.E * op.weights)
+        held = _activation_gradients(_frozen(op, sharding.E * op.weights), op, sharding)
         if op.weight is not None and base in PACKED:
             held = replace(held, frozen_bytes=PACKED[base] * scale * op.weights)
             yield _with_reference(_dequantisation(op, sharding, held.frozen_bytes), sharding)
@@ -112,6 +112,18 @@ def _frozen(op: Operation, nbytes: Column) -> Operation:
     needed = tuple(call for call in op.backward.collectives if call.kind != "all-gather")
     backward = replace(op.backward, collectives=needed)
     return replace(op, backward=backward, weight=None, saved_bytes=0 * op.saved_bytes)
+
+
+def _activation_gradients(held: Operation, op: Operation, sharding: Sharding) -> Operation:
+    """Return the frozen down projection `held` with the gradients of the activation before it.
+
+    Where `op` is trained, these take the place of the input that it saves.
+    """
+    ranks = sharding.model.adapter_ranks(op.experts)
+    if op.role != "down projection" or "fc2" in ranks:
+        return held
+    gradients = op.gradient_bytes + sharding.model.up_projections * op.saved_bytes / sharding.sizes.saved_operand
+    return replace(held, gradient_bytes=gradients)
 
 
 def _in_fp32(held: Operation, op: Operation, sharding: Sharding) -> Operation:

@@ -131,6 +131,7 @@ def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
         return
     local = vocabulary(sharding)
     projection = replace(sharding.projection("head.projection", local, inputs), role="head")
+    projection = replace(projection, gradient_bytes=0 * projection.gradient_bytes)  # of logits: in the loss
     yield replace(projection, weights=0 * projection.weights) if shared or model.tied else projection
     if model.head_bias:
         bias = elementwise.bias("head.bias", sharding.E, sharding.tokens, local)

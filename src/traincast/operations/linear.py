@@ -78,6 +78,7 @@ def linear(
         PassCount(product(i, rows, o), E.read(x + y) + dw_bytes, written=dw_bytes),  # dw = x' dy
         weights=w,
         saved_bytes=E.saved_operand * E.E * (T if saved_tokens is None else saved_tokens) * i,
+        gradient_bytes=E.E * (x + y),
     )
 
 

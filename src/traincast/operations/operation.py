@@ -153,11 +153,14 @@ class Operation:
     recompute: float = 0.0  # share of the forward pass that is recomputed before backward
     output_unused: bool = False  # whether recomputation leaves it out, as backward does not read its result
     saves_layer_input: bool = False  # which a pipeline stage sends to the next
+    # of the saved activations, what is not that input: copies in fp32, and statistics [byte]
+    copied_bytes: Column = 0.0
     passed_bytes: Column = 0.0  # what a pipeline stage sends to the next besides [byte]
     module: str = ""  # that it is recomputed with
     recomputed_with: str = ""  # module whose recomputation also restores the activations it saves
     recomputed_bytes: Column = 0.0  # activations that are recomputed instead of saved [byte]
     peak_bytes: Column = 0.0  # temporary memory while it runs [byte]
+    gradient_bytes: Column = 0.0  # gradients of its input and result, both there in backward [byte]
     synchronises: bool = False  # whether the host waits for its result before it launches the next operation
     role: Role = ""
     only_makes_output: bool = False  # whether backward reads its operands, not its result
@@ -170,6 +173,16 @@ class Operation:
     def whole_backward(self) -> PassCount:
         """Gradients of input and weights as one pass."""
         return self.backward if self.weight is None else self.backward + self.weight
+
+    @property
+    def layer_input_bytes(self) -> Column:
+        """Return the saved input of the layer, which a fully recomputed one keeps [byte]."""
+        return self.saved_bytes - self.copied_bytes if self.saves_layer_input else 0.0
+
+    @property
+    def saved_bytes_within_layer(self) -> Column:
+        """Return what it saves besides the input of the layer [byte]."""
+        return self.copied_bytes if self.saves_layer_input else self.saved_bytes
 
     @property
     def passes(self) -> dict[Direction, PassCount]:

@@ -227,6 +227,9 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
     # no such layer.
     returned = (gather or ends_layer) and not shares_end
     block_norm = sharding.norm(f"{block}.norm", gather, returned)
+    if sharding.assumptions.memory.norms_in_fp32 and ends_layer:
+        copied = block_norm.saved_bytes - sharding.E * rows * width
+        block_norm = replace(block_norm, copied_bytes=copied)
     if shares_end and not sharding.copies_norm_inputs:  # both norms of parallel blocks save one input
         block_norm = replace(block_norm, saved_bytes=block_norm.saved_bytes - sharding.E * rows * width)
     saves_input = ends_layer and model.streams == 1

@@ -24,11 +24,11 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
-from traincast.operations.operation import Operation, total
+from traincast.operations.operation import Operation
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.search_space import Shards, Space, distinct_rows, stacked
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
-from traincast.step.memory import Footprint, devices_memory
+from traincast.step.memory import Footprint, devices_phases, peak_bytes
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.step_time import step, step_seconds_bound
@@ -40,7 +40,7 @@ CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in 
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
 KEPT: Final = 1 << 17  # layouts up to which the columns that bounds read are cached as well
-# Choices that `step` and `devices_memory` do not read: they see them in the costs and footprints of a layer.
+# Choices that `step` and `devices_phases` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
 # Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.
 AROUND_LAYERS: Final = (
@@ -237,9 +237,8 @@ def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Float
         return layer_rows[index][rows], spaces[index].layouts.take(rows), np.arange(len(rows))
 
     def fullest(of_parts: Mapping[str, Footprint], plans: Plans, devices: Stages) -> Column:
-        components = devices_memory(of_parts, plans, devices, spaces[0].gbs, assumed)
-        totals: list[Column] = [total(device.values()) for device in components]
-        return reduce(maximum, totals)
+        of_devices = devices_phases(of_parts, plans, devices, spaces[0].gbs, assumed, all_phases=False)
+        return reduce(maximum, map(peak_bytes, of_devices))
 
     layouts = [np.arange(len(space.layer_row)) for space in spaces]
     blocks = gathered(spaces, layouts, portion, list(map(np.ones_like, layouts)))

@@ -20,10 +20,10 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, minimum, numbered, take_rows
+from traincast.core.columns import distinct_values, numbered, take_rows
 from traincast.core.knobs import DEFAULTS, words
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column, Floats, Ints, nonzero
+from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import System
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import AROUND_LAYERS, layouts_memory
@@ -40,8 +40,10 @@ from traincast.planner.search_space import (
 from traincast.step.memory import (
     BesideActivations,
     Footprint,
+    GrowingMemory,
     Left,
     Stored,
+    Taken,
     beside_activations,
     held,
     largest_microbatch,
@@ -64,7 +66,7 @@ AROUND_BESIDE: Final = (*AROUND_WORKING, *EVERY, "recompute", "offload")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
 AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
-Held = list[tuple[Column, Column]]  # `taken_by_states` of each device
+Held = list[Taken]  # of each device
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +326,10 @@ class Census:
             outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
             for i in indices
         ]
-        of_batches = list(map(_BatchLayouts.of, given))
+        around_working = AROUND_WORKING
+        if self._assumed.memory.keeps_frozen_layers and outline.space.model.adapters is not None:
+            around_working = tuple(set(AROUND_WORKING) - {"zero"})
+        of_batches = [_BatchLayouts.of(plans, around_working) for plans in given]
         number = len(outline.size)
         for low in range(0, number, LADDERS_PER_BLOCK):
             ladders = slice(low, min(low + LADDERS_PER_BLOCK, number))
@@ -354,7 +359,7 @@ class Census:
         mbs = space.layouts.take(every).mbs
         taken: dict[Any, Held] = {}
         stored: dict[Any, list[Stored]] = {}
-        left: dict[Any, list[Left]] = {}
+        left: dict[Any, list[list[Left]]] = {}
         found: dict[Any, Largest] = {}
         beside: dict[Any, list[BesideActivations]] = {}
         for one in of_batches:
@@ -369,24 +374,30 @@ class Census:
             yield found[key]
 
     def _fitting(
-        self, taken: Held, left: Sequence[Left], mbs: Column, gbs: int, ladder: Ints | None
+        self, taken: Held, left: Sequence[Sequence[Left]], mbs: Column, gbs: int, ladder: Ints | None
     ) -> Largest:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
         every = slice(None) if ladder is None else ladder
-        room, of_devices = np.full(np.shape(mbs), np.inf), list[Column]()
-        for (states, gradients), of_device in zip(taken, left, strict=True):
-            free = take_rows(of_device.most, every) - states
-            if nonzero(of_device.shared):
-                free = free + minimum(gradients, take_rows(of_device.shared, every))
-            of_devices.append(free)
-            room = np.minimum(room, free)
+        room, of_phases = np.full(np.shape(mbs), np.inf), list[tuple[Column, Column, GrowingMemory]]()
+        for of_states, of_device in zip(taken, left, strict=True):
+            for some in of_device:
+                states = some.taken(of_states, every)
+                if states is not None:
+                    room = np.minimum(room, take_rows(some.most, every) - states)
+                    of_phases += [(most, states, growing) for most, growing in some.phases]
         # the smallest micro-batch of most ladders does not fit
         rows = np.flatnonzero(room >= -self._rounding)
-        around = np.array([[-self._rounding], [self._rounding]])
-        ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
-        for free, of_device in zip(of_devices, left, strict=True):
-            growing = of_device.growing.take(rows if ladder is None else ladder[rows])
-            ratios = np.minimum(ratios, largest_microbatch(take_rows(free, rows) + around, growing))
+        # however sums are rounded, and in some order of them
+        surely, maybe = np.full((2, len(rows)), np.inf)
+        of_ladders = rows if ladder is None else ladder[rows]
+        for most, states, growing in of_phases if len(rows) else ():
+            free = take_rows(most, of_ladders) - take_rows(states, rows)
+            of_phase = growing.take(of_ladders)
+            least = largest_microbatch(free - self._rounding, of_phase)
+            if (least < maybe).any():
+                surely = np.minimum(surely, least)
+                maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_phase))
+        ratios = np.stack((surely, maybe))
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
         return Largest(fitting[0], fitting[1], room)
@@ -416,7 +427,7 @@ class Census:
         ladders: slice,
         devices: Stages,
         beside: dict[Any, list[BesideActivations]],
-    ) -> list[Left]:
+    ) -> list[list[Left]]:
         """Return `left_for_states` of ladders on each device; `beside` keeps what batches share."""
         gbs, assumed = self._outlines[shape].space.gbs, self._assumed
         plans = batch.plans.take(ladders)
@@ -424,7 +435,7 @@ class Census:
         if batch.by_beside not in beside:
             beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
-            left_for_states(working(footprints, plans, devices, i, one), nm, self.capacity, assumed)
+            left_for_states(working(footprints, plans, devices, i, one, assumed), nm, self.capacity, assumed)
             for i, one in enumerate(beside[batch.by_beside])
         ]
 
@@ -467,9 +478,9 @@ class _BatchLayouts(NamedTuple):
     by_beside: Any
 
     @classmethod
-    def of(cls, plans: Plans) -> "_BatchLayouts":
+    def of(cls, plans: Plans, around_working: Sequence[str]) -> "_BatchLayouts":
         """Return layouts with their keys."""
-        return cls(plans, *(_key(plans, omitted) for omitted in (AROUND_HELD, AROUND_WORKING, AROUND_BESIDE)))
+        return cls(plans, *(_key(plans, omitted) for omitted in (AROUND_HELD, around_working, AROUND_BESIDE)))
 
 
 class _Block(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar, overload
 
@@ -36,7 +37,7 @@ from traincast.operations.operation import Axis, PassCount, total
 from traincast.operations.transformer import parts
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.layer_cost import cost_part
-from traincast.step.memory import Footprint, devices_memory, memory
+from traincast.step.memory import PHASES, Footprint, Phase, devices_memory, memory, memory_phases
 from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
@@ -58,6 +59,7 @@ from traincast.times.process_groups import Placement, domains
 
 if TYPE_CHECKING:
     import polars as pl
+    from numpy.typing import NDArray
 
 Figure = TypeVar("Figure", bound=Column)
 GROUPS: Final[tuple[Axis, ...]] = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp")  # whose place is shown
@@ -278,6 +280,28 @@ class StepEstimate(Generic[Figure]):
         """Bytes by component; they add up to `memory_bytes`."""
         return {name: self._figure(value) for name, value in self.components.items()}
 
+    @cached_property
+    def memory_phases(self) -> dict[Phase, dict[str, Figure]]:
+        """Bytes by component in every phase of a step, in their order, of the fullest rank."""
+        phases = memory_phases(self._footprints, self.columns, self.stages, self.gbs, self.assumptions)
+        return {
+            phase: {name: self._figure(value) for name, value in components.items()}
+            for phase, components in phases.items()
+        }
+
+    @property
+    @abstractmethod
+    def memory_phase(self) -> Annotated[Any, KEY]:
+        """Phase of the step in which the memory of the fullest rank is largest."""
+
+    @property
+    def _footprints(self) -> dict[str, Footprint]:
+        """Footprint of every part of the model."""
+        return {
+            part: Footprint.of(tuple(op.operation for op in timed), self.columns)
+            for part, timed in self.timed.items()
+        }
+
     def uncertainty(self) -> dict[str, Figure]:
         """Return interval [s] and probability that it fits, by name; empty where errors are unknown."""
         ends, fits = self.interval, self.fits_probability
@@ -314,6 +338,12 @@ class Estimates(StepEstimate[Floats]):
         return f"<Estimates of {np.size(self.step.seconds)} plans, assumptions {self.assumptions.name}>"
 
     @property
+    def memory_phase(self) -> "NDArray[np.str_]":
+        """Phase of the step in which the memory of the fullest rank is largest, of each plan."""
+        totals = [total(components.values()) for components in self.memory_phases.values()]
+        return np.asarray(PHASES)[np.argmax(totals, axis=0)]
+
+    @property
     def fits(self) -> Bools:
         """Whether each fits in the accelerator's memory."""
         return self.memory_bytes <= self.system.accelerator.hbm_bytes
@@ -330,6 +360,21 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def __repr__(self) -> str:
         figures = f"{self.step_seconds:.4g} s, {self.memory_bytes / GIB:.4g} GiB"
         return f"<Estimate {self.plan}: {figures}, assumptions {self.assumptions.name}>"
+
+    @property
+    def memory_phase(self) -> Annotated[Phase, KEY]:
+        """Phase of the step in which the memory of the fullest rank is largest."""
+        return max(self.memory_timeline(), key=attrgetter("memory_bytes")).phase
+
+    def memory_timeline(self) -> "list[PhaseRow]":
+        """Return the memory of the fullest rank by component in every phase, in the order of a step [byte].
+
+        The largest phase is the peak, whose components are those of `memory`.
+        """
+        return [
+            PhaseRow(phase, total(components.values()), components)
+            for phase, components in self.memory_phases.items()
+        ]
 
     @property
     def fits(self) -> Annotated[bool, KEY]:
@@ -394,10 +439,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def device_rows(self) -> "list[DeviceRow]":
         """Return the rows of `devices`, with meaning and unit."""
         pipeline = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
-        operations = {part: tuple(op.operation for op in timed) for part, timed in self.timed.items()}
-        footprints = {part: Footprint.of(of_part, self.columns) for part, of_part in operations.items()}
         devices_used = devices_memory(
-            footprints, self.columns, every_device(pipeline), self.gbs, self.assumptions
+            self._footprints, self.columns, every_device(pipeline), self.gbs, self.assumptions
         )
         return [
             DeviceRow(
@@ -468,6 +511,17 @@ def _pass_figures(direction: str, work: PassCount, time: PassSeconds) -> dict[st
         "comm_seconds": time.comm + time.exchange,
     }
     return {f"{direction}_{name}": plain(figure) for name, figure in figures.items()}
+
+
+class PhaseRow(Result):
+    """Memory of the fullest rank in one phase of a step."""
+
+    phase: Annotated[Phase, Doc("part of the step")]
+    memory_bytes: Annotated[Column, Doc("memory of the rank", "byte")]
+    memory_by_component_bytes: Annotated[
+        dict[str, Column],
+        Doc("bytes by component; they add up to `memory_bytes`", keys=number_keys("memory")),
+    ]
 
 
 class DeviceRow(Result):

@@ -64,7 +64,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         weight=total(t.weight for t in timed),
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
-        message=total(t.operation.saved_bytes for t in timed if t.operation.saves_layer_input)
+        message=total(t.operation.layer_input_bytes for t in timed if t.operation.saves_layer_input)
         + total(t.operation.passed_bytes for t in timed),
         saved=_offloaded([t.operation for t in timed], plan) if "activations" in words(plan.offload) else 0.0,
         frozen=total(t.operation.frozen_bytes for t in timed if not t.operation.experts),
@@ -84,7 +84,7 @@ def _offloaded(operations: list[Operation], plan: Plans) -> Column:
         return saved
     return (
         saved
-        - total(op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input)
+        - total(op.saved_bytes_within_layer for op in operations if op.recompute)
         / plan.recompute_every
     )
 

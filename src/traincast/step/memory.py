@@ -1,18 +1,19 @@
-"""Memory of one rank on each device of the pipeline, and of the fullest rank.
+"""Memory of one rank on each device of the pipeline over the phases of a step, and of the fullest rank.
 
-The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
+What is in memory together counts together: the peak is the largest phase, not the sum of all that a step ever
+needs. The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
 activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and
 offload, the loss, and what a framework takes for itself. What is assumed of each stands in `Assumptions` and
 in the precision recipe.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import TakesRows, maximum, minimum, where
+from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
@@ -24,6 +25,18 @@ from traincast.times.process_groups import is_group
 # parts that hold a matrix of the vocabulary
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
 NOTHING: Final = 1e-6  # bytes that count as none
+FP32: Final = 4.0  # where an element of 16 bits has two bytes [byte]
+Phase: TypeAlias = Literal[
+    "forward",
+    "loss",
+    "backward of the last layer",
+    "backward of the first layer",
+    "reduction of gradients",
+    "optimizer step",
+]
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)  # in the order of a step
+Components: TypeAlias = dict[str, Column]  # component -> memory [byte]
+Phases: TypeAlias = dict[Phase, Components]
 Reported = Literal["allocated", "paged", "reserved", "device"]
 LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
@@ -43,58 +56,104 @@ class Footprint(TakesRows):
     # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
     live: Column
     peak: Column  # temporary memory of its largest operation [byte]
+    # gradients of input and result of its largest product, in backward [byte]
+    gradients: Column = 0.0
     frozen: Column = 0.0  # frozen weights, those of experts apart [byte]
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
     expert_frozen_fp32: Column = 0.0
 
+    @property
+    def at_work(self) -> Column:
+        """What backward needs of the part while it is at work on it, beside what is saved [byte]."""
+        return self.live + self.gradients
+
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
         """Return the footprint of a part's operations, as the plan recomputes them."""
         saved = total(op.saved_bytes for op in operations)
-        peak: Column = 0.0
-        for op in operations:
-            peak = maximum(peak, op.peak_bytes) if nonzero(op.peak_bytes) else peak
+        peak = _largest_of(op.peak_bytes for op in operations)
+        gradients = _largest_of(op.gradient_bytes for op in operations)
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
         # every n-th layer saves only its input (arXiv 2205.05198, section 4.3); embedding and head save all
         if "full" in plan.recomputed:
-            recomputed = total(
-                op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input
-            )
+            recomputed = total(op.saved_bytes_within_layer for op in operations if op.recompute)
             saved, live = saved - recomputed / plan.recompute_every, live + recomputed
         weights, expert_weights, *frozen = (
             total(getattr(op, figure) for op in operations if op.experts == of_experts)
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        return cls(weights, expert_weights, saved, live, peak, *frozen)
+        return cls(weights, expert_weights, saved, live, peak, gradients, *frozen)
 
 
 def memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
-) -> dict[str, Column]:
-    """Return the memory of the fullest rank by component [byte]."""
-    devices = devices_memory(footprints, plan, stages, gbs, assumed)
-    fullest = devices[0]
-    for other in devices[1:]:
-        fuller = total(other.values()) > total(fullest.values())
-        fullest = {name: where(fuller, other[name], fullest[name]) for name in fullest}
+) -> Components:
+    """Return the memory of the fullest rank at its peak by component [byte]."""
+    return _fullest(devices_memory(footprints, plan, stages, gbs, assumed))
+
+
+def memory_phases(
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+) -> Phases:
+    """Return the memory of the fullest rank in every phase of a step, in the order of `PHASES` [byte]."""
+    fullest, *others = devices_phases(footprints, plan, stages, gbs, assumed)
+    for other in others:
+        fuller = peak_bytes(other) > peak_bytes(fullest)
+        fullest = {phase: _chosen(fuller, other[phase], fullest[phase]) for phase in PHASES}
     return fullest
+
+
+def peak_bytes(phases: Phases) -> Column:
+    """Return the memory of the largest phase [byte]."""
+    return reduce(maximum, [total(components.values()) for components in phases.values()])
 
 
 def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
-) -> list[dict[str, Column]]:
-    """Return the memory by component of each device in `stages` [byte]."""
+) -> list[Components]:
+    """Return the memory by component of each device in `stages` at its peak [byte]."""
+    devices = devices_phases(footprints, plan, stages, gbs, assumed, all_phases=False)
+    return [_fullest(list(phases.values())) for phases in devices]
+
+
+def devices_phases(
+    footprints: Mapping[str, Footprint],
+    plan: Plans,
+    stages: Stages,
+    gbs: int,
+    assumed: Assumptions,
+    all_phases: bool = True,
+) -> list[Phases]:
+    """Return the memory by component of each device in `stages` in every phase of a step [byte].
+
+    Without `all_phases` only those that can be the peak.
+    """
+    nm = plan.microbatches(gbs)
     return [
-        _on_device(
+        _phases(
             held(footprints, plan, Stored.on(stages.stored_parts[i], footprints), assumed),
-            working(footprints, plan, stages, i, on_device),
-            plan.microbatches(gbs),
+            working(footprints, plan, stages, i, on_device, assumed),
+            nm,
             assumed,
+            all_phases,
         )
         for i, on_device in enumerate(beside_activations(footprints, plan, stages, gbs, assumed))
     ]
+
+
+def _fullest(candidates: Sequence[Components]) -> Components:
+    """Return the components that add up to the most."""
+    fullest = candidates[0]
+    for other in candidates[1:]:
+        fullest = _chosen(total(other.values()) > total(fullest.values()), other, fullest)
+    return fullest
+
+
+def _chosen(condition: Any, one: Components, other: Components) -> Components:
+    """Return the components of one where a condition holds, else of the other."""
+    return {name: where(condition, one[name], other[name]) for name in one}
 
 
 class Stored(NamedTuple):
@@ -119,10 +178,15 @@ def held(
 ) -> dict[str, Column]:
     """Return the memory of weights and what belongs to them, whatever the micro-batch and recomputation."""
     parts = states(footprints, plan, stored, assumed)
+    parts["copies"] = _step_copies(plan, stored, assumed)
     if assumed.memory.gradients_last == "layer":
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
     parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
+    if plan.zero >= 2 and assumed.memory.reduce_bucket:
+        bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
+        reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
+        parts["gradients"] = parts["gradients"] + reduced * is_group(plan.dp * plan.cp)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
         reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
@@ -134,9 +198,11 @@ class BesideActivations(NamedTuple):
     """What micro-batches need on a device beside their activations, and how many of them are in flight."""
 
     in_flight: Column  # micro-batches
+    others: Column  # share of these that stay when backward of one is at the first layer, at the least
     logits: Column  # [byte]
     buffers: Column  # context and communicators [byte]
-    matrix: Column  # gradient of the vocabulary's matrix [byte]
+    head_matrix: Column  # gradient of the head's matrix, or of one tied to it [byte]
+    matrix: Column  # gradient of the embedding's matrix [byte]
 
 
 def beside_activations(
@@ -151,14 +217,21 @@ def beside_activations(
     gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
     beside = []
     for position, present in zip(stages.position, stages.present_parts, strict=True):
-        in_flight = schedule.in_flight(plan.pp, position, nm, plan.vp)
+        most = schedule.in_flight(plan.pp, position, nm, plan.vp)
         if plan.schedule == "gpipe":  # without a pipeline gradients are accumulated, as by the others
-            in_flight = where(plan.pp > 1, in_flight, 1.0)
-        in_flight = minimum(in_flight + ahead, nm)
+            most = where(plan.pp > 1, most, 1.0)
+        most = most + ahead
         heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
-        ends = {part: n for part, n in present.items() if part in VOCABULARY}
-        matrix = _largest(footprints, ends, "weights") * gradient * element
-        beside.append(BesideActivations(in_flight, _largest(footprints, heads, "peak"), buffers, matrix))
+        tied = {part: n for part, n in present.items() if part in ("head", "tied")}
+        embeddings = {part: n for part, n in present.items() if part in ("embedding", "decoder embedding")}
+        head_matrix, matrix = (
+            _largest(footprints, ends, "weights") * gradient * element for ends in (tied, embeddings)
+        )
+        if beside and nonzero(matrix):  # shorter pipelines are padded with their first device
+            matrix = where(position > 0, matrix, 0 * matrix)
+        logits = _largest(footprints, heads, "peak")
+        in_flight = minimum(most, nm)
+        beside.append(BesideActivations(in_flight, 1 - 1 / most, logits, buffers, head_matrix, matrix))
     return beside
 
 
@@ -166,12 +239,18 @@ class Working(NamedTuple):
     """What micro-batches need on a device [byte]."""
 
     activations: Column
-    temporary: Column  # what a layer at work needs beside them and the logits
+    first: Column  # of these when backward is at the first layer
+    temporary: Column  # what a layer at work needs beside them in backward
     beside: BesideActivations
 
 
 def working(
-    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, i: int, beside: BesideActivations
+    footprints: Mapping[str, Footprint],
+    plan: Plans,
+    stages: Stages,
+    i: int,
+    beside: BesideActivations,
+    assumed: Assumptions,
 ) -> Working:
     """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
     saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
@@ -180,12 +259,25 @@ def working(
     if "activations" in words(plan.offload):
         staying = saved * (1 - 1 / plan.offload_every)
         saved = minimum(saved, staying + 2 * _largest(footprints, present, "saved"))
-    # in backward, when the logits are gone: the larger of the two counts
-    live = _largest(footprints, present, "live")
+    at_work = "at_work" if assumed.memory.counts_gradients_at_work else "live"
+    temporary = _largest(footprints, present, at_work)
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
         inside = {part: n for part, n in present.items() if part not in ENDS}
-        live = live + _largest(footprints, inside, "peak")
-    return Working(saved, maximum(live - beside.logits, 0 * live), beside)
+        temporary = temporary + _largest(footprints, inside, "peak")
+    if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
+        layers = _layers_of(stages.executed_parts[i])
+        first = saved * beside.others + 2 * _sum(footprints, layers, "saved")
+    else:
+        first = saved * beside.others + _largest(footprints, present, "saved")
+    return Working(saved, first, temporary, beside)
+
+
+def keeps_frozen_layers(
+    footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions
+) -> bool:
+    """Return whether inputs of recomputed layers are in memory until the end of backward."""
+    frozen = any(nonzero(footprint.frozen) for footprint in footprints.values())
+    return frozen and assumed.memory.keeps_frozen_layers and plan.zero >= 2 and "full" in plan.recomputed
 
 
 def _buffers(plan: Plans, assumed: Assumptions) -> Column:
@@ -195,32 +287,74 @@ def _buffers(plan: Plans, assumed: Assumptions) -> Column:
     return assumed.memory.context_bytes + (each * total(is_group(n) for n in groups) if each else 0.0)
 
 
-def _on_device(
-    held: Mapping[str, Column], working: Working, nm: Column, assumed: Assumptions
-) -> dict[str, Column]:
-    """Return the memory by component of a device from what it holds and works with [byte]."""
-    parts = {name: held[name] for name in ("weights", "gradients", "optimizer")}
-    beside, gathered = working.beside, held["gathered"]
-    parts |= {"activations": working.activations, "logits": beside.logits, "gathered": gathered}
-    workspace = working.temporary + beside.matrix + assumed.memory.library_bytes
-    parts |= {"buffers": beside.buffers, "workspace": workspace}
+def _phases(
+    held: Mapping[str, Column], working: Working, nm: Column, assumed: Assumptions, all_phases: bool
+) -> Phases:
+    """Return the memory by component of a device in each phase, from what it holds and works with [byte].
+
+    Gradients that are made anew in each step come as activations go: none are there at the loss of the first
+    micro-batch, all when its backward pass is at the first layer.
+    """
+    beside, gradients, none = working.beside, held["gradients"], 0 * working.activations
+    early = gradients
     if assumed.memory.gradients_last == "backward":
-        freed = minimum(parts["gradients"], parts["activations"] + parts["logits"])
-        parts["gradients"] = where(nm > 1, parts["gradients"], parts["gradients"] - freed)
-    parts["reserved"] = assumed.memory.allocator_share * total(
-        column for name, column in parts.items() if name != "buffers"
-    )
-    if "reserved" in held:
-        parts["reserved"] = parts["reserved"] + held["reserved"]
-    return parts
+        early = where(nm > 1, gradients, 0 * gradients)
+    library = assumed.memory.library_bytes
+
+    def together(
+        gradients: Column,
+        activations: Column,
+        workspace: Column,
+        logits: Column = 0.0,
+        gathered: Column = held["gathered"],
+        copies: Column = 0.0,
+    ) -> Components:
+        parts = {"weights": held["weights"], "gradients": gradients, "optimizer": held["optimizer"]}
+        parts |= {"activations": activations, "logits": logits, "gathered": gathered}
+        parts |= {"buffers": beside.buffers, "workspace": workspace, "copies": copies}
+        parts["reserved"] = assumed.memory.allocator_share * total(
+            column for name, column in parts.items() if name != "buffers"
+        )
+        if "reserved" in held:
+            parts["reserved"] = parts["reserved"] + held["reserved"]
+        return parts
+
+    phases: Phases = {}
+    if all_phases:
+        phases["forward"] = together(early, working.activations, library)
+    if all_phases or nonzero(beside.logits):
+        workspace = beside.head_matrix + library
+        phases["loss"] = together(early, working.activations, workspace, beside.logits)
+    workspace = working.temporary + beside.head_matrix + library  # which is added up meanwhile
+    phases["backward of the last layer"] = together(early, working.activations, workspace)
+    if all_phases or early is not gradients or nonzero(beside.matrix):
+        workspace = maximum(working.temporary, beside.matrix) + library
+        phases["backward of the first layer"] = together(gradients, working.first, workspace)
+    if all_phases:
+        phases["reduction of gradients"] = together(gradients, none, library)
+    if all_phases or nonzero(held["copies"]):
+        step = together(gradients, none, library, gathered=0.0, copies=held["copies"])
+        phases["optimizer step"] = step
+    return phases
 
 
-def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> tuple[Column, Column]:
-    """Return the memory that `held` takes of what is left for it, and of gradients freed early [byte]."""
-    freed = held["gradients"] if assumed.memory.gradients_last == "backward" else 0.0
+class Taken(NamedTuple):
+    """What a device holds of the memory that is left for it [byte]."""
+
+    states: Column  # while layers are at work, gradients apart
+    gradients: Column
+    at_work: Column  # both
+    step: Column | None  # in the optimizer's step; None where that can be no peak
+
+
+def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
+    """Return the memory that `held` takes of what is left for it [byte]."""
     apart = held.get("reserved", 0.0)  # of which the allocator has no share
-    inside = total(column for name, column in held.items() if name != "reserved")
-    return inside + apart / (1 + assumed.memory.allocator_share), freed
+    stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
+    copies = held["copies"]
+    step = stored + held["gradients"] + copies if nonzero(copies) else None
+    states = stored + held["gathered"]
+    return Taken(states, held["gradients"], states + held["gradients"], step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,26 +367,53 @@ class GrowingMemory(TakesRows):
 
 
 class Left(NamedTuple):
-    """Memory that micro-batches leave for what a device holds, and what larger ones take of it [byte]."""
+    """Memory that micro-batches leave for what a device holds, in phases with as many gradients [byte]."""
 
-    most: Column
-    shared: Column  # of what they need themselves, what gradients do not need
-    growing: GrowingMemory
+    gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
+    most: Column  # in the phase that leaves the least
+    phases: tuple[tuple[Column, GrowingMemory], ...]  # what each leaves, and what larger ones take of it
+
+    @classmethod
+    def of(cls, gradients: Column | None, *phases: tuple[Column, GrowingMemory]) -> "Left":
+        """Return what some phases leave."""
+        return cls(gradients, reduce(minimum, [most for most, _ in phases]), phases)
+
+    def taken(self, taken: Taken, rows: Any) -> Column | None:
+        """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
+        if self.gradients is None:
+            return taken.step
+        if isinstance(self.gradients, float):
+            return taken.at_work
+        return taken.states + take_rows(self.gradients, rows) * taken.gradients
 
 
-def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> Left:
-    """Return the memory that `working` leaves for `held` [byte].
+def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> list[Left]:
+    """Return the memory that `working` leaves for `held` [byte], in all phases that can be the peak.
 
-    A device is full where `taken_by_states` is what is left, as `devices_memory` adds both up.
+    A device is full where `taken_by_states` is what is left, as `devices_phases` adds both up.
     """
-    activations, temporary, beside = working
-    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
-    shared: Column = 0.0
+    activations, first, temporary, beside = working
+    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share) - assumed.memory.library_bytes
+    in_step = activations / beside.in_flight * nm
+
+    def leaves(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
+        growing = GrowingMemory(activations, in_step, passing)
+        return usable - activations - passing - constant, growing
+
+    def leaves_first(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
+        staying = beside.others * activations
+        growing = GrowingMemory(staying, beside.others * in_step, first - staying + passing)
+        return usable - first - passing - constant, growing
+
+    passes = leaves(maximum(beside.logits, temporary), beside.head_matrix)
+    firsts = [leaves_first(0 * temporary, beside.matrix)] if nonzero(beside.matrix) else []
+    left = []
     if assumed.memory.gradients_last == "backward":
-        shared = where(nm > 1, 0.0, activations + beside.logits)
-    passing = beside.logits + temporary
-    most = usable - activations - passing - beside.matrix - assumed.memory.library_bytes
-    return Left(most, shared, GrowingMemory(activations, activations / beside.in_flight * nm, passing))
+        early = where(nm > 1, 1.0, 0.0)
+        left = [Left.of(early, passes), Left.of(1.0, leaves_first(temporary, 0.0), *firsts)]
+    else:
+        left = [Left.of(1.0, passes, *firsts)]
+    return [*left, Left.of(None, (usable, GrowingMemory(0.0, 0.0, 0.0)))]
 
 
 def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
@@ -293,9 +454,9 @@ def states(
     def size(each: float, sharded: bool) -> Column:
         return each * element_scale * (shard if sharded else whole)
 
-    weights = size(
-        2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
-    )
+    # without a master copy the shard is all there is of the weights
+    stored_in_width = plan.zero < 3 or assumed.memory.stores_sharded_copy or not plan.master_bytes(assumed)
+    weights = size(2 * recipe.width if stored_in_width else 0.0, plan.zero >= 3)
     if nonzero(stored.frozen) or nonzero(stored.expert_frozen):
         weights = weights + on_rank(stored.frozen, stored.expert_frozen, plan.zero >= 3)
         weights = weights + on_rank(stored.frozen_fp32, stored.expert_frozen_fp32, plan.zero >= 2)
@@ -321,6 +482,27 @@ def states(
         "gradients": gradients,
         "optimizer": 0 * optimizer if "optimizer" in offloaded else optimizer,
     }
+
+
+def _step_copies(plan: Plans, stored: Stored, assumed: Assumptions) -> Column:
+    """Return what the optimizer's step takes beside its states [byte].
+
+    AdamW over lists of tensors (`foreach`) has the roots of all second moments at once (PyTorch 2.13,
+    torch/optim/adam.py, _multi_tensor_adam); fused kernels have them in registers. DeepSpeed flattens
+    gradients in 16 bits and casts them to fp32 (0.19.8, runtime/zero/stage3.py,
+    _prepare_fp32_grad_for_sub_group; stage_1_and_2.py, step).
+    """
+    if "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
+        return 0.0
+    n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
+    stepped = stored.weights / n + stored.expert_weights / n_experts
+    copies: Column = 0.0
+    if assumed.memory.foreach_step and plan.optimizer.roots:
+        copies = plan.optimizer.roots * assumed.memory.element_bytes / 2 * stepped
+    if assumed.memory.stepped_parameters and plan.zero and plan.gradient_bytes < FP32:
+        at_once = minimum(stepped, assumed.memory.stepped_parameters) if plan.zero == 3 else stepped
+        copies = copies + (plan.gradient_bytes + FP32) * assumed.memory.element_bytes / 2 * at_once
+    return copies
 
 
 def _gathered(
@@ -351,6 +533,14 @@ def _units(
 def _layers_of(counts: Counts) -> Counts:
     """Return the parts of a device that are layers, and how many of each."""
     return {part: n for part, n in counts.items() if part not in VOCABULARY}
+
+
+def _largest_of(figures: Iterable[Column]) -> Column:
+    """Return the largest of figures of operations, of which most have none."""
+    largest: Column = 0.0
+    for figure in figures:
+        largest = maximum(largest, figure) if nonzero(figure) else largest
+    return largest
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:

@@ -47,7 +47,8 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "data_loading": (TEAL, "+++"),
     "weights": (BLUE, ""), "gradients": (SKY, "///"), "optimizer": (ORANGE, ""),
     "activations": (GREEN, "\\\\\\"), "logits": (PURPLE, "..."), "gathered": (VERMILION, "---"),
-    "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"), "reserved": (GREY, "xxx"),
+    "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"), "copies": (ROSE, "///"),
+    "reserved": (GREY, "xxx"),
 }  # fmt: skip
 INFEASIBLE: Final[dict[str, Any]] = {
     "facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0,
