@@ -34,6 +34,8 @@ from .launch.check import Checked as Checked
 from .launch.check import check as check
 from .launch.export import Launch as Launch
 from .launch.export import export as export
+from .planner.compare import Comparison as Comparison
+from .planner.compare import compare as compare
 from .planner.design.design_file import design as design
 from .planner.design.designs import Designs as Designs
 from .planner.search import search as search

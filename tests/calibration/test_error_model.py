@@ -24,6 +24,7 @@ from error_model import (
 from errors_yaml import document
 from goals_and_errors import error_model
 from left_out_residuals import evidence, table
+from pairs import SHARED, pair_coverage
 from published import assumed_over_fitted
 from traincast.core.errors import InputError
 from traincast.step.uncertainty import NORMAL_90_PERCENT, errors, ranking_probability, student_below
@@ -47,6 +48,17 @@ def test_coverage_of_runs_whose_group_nothing_was_fitted_to(data):
     of_groups = [of.inside[left_out & (groups == group)].mean() for group in set(groups[left_out].tolist())]
     assert 0.85 <= of.inside[left_out].mean() <= 0.95
     assert 0.85 <= np.mean(of_groups) <= 0.95
+
+
+def test_differences_of_two_runs_lie_within_what_compare_states(data):
+    """Of pairs of published runs that differ in one respect, about 90 % lie in 90 % intervals of their ratio;
+    of those in the accelerator, the software or the model, fewer did where errors counted as shared."""
+    found = pair_coverage(data)
+    assert {row.differ for row in found} == set(SHARED)
+    assert all(0.86 <= row.inside <= 1 for row in found), found
+    assert 0.88 <= np.average([row.inside for row in found if not row.moe]) <= 0.94
+    independent = [row for row in found if row.differ == "accelerator"]
+    assert all(row.error > 0.15 for row in independent)  # nothing to cancel: as wide as two intervals
 
 
 def test_a_bootstrap_over_groups_finds_intervals_that_do_not_hold(data):

@@ -266,7 +266,7 @@ def test_suggestions_are_of_the_same_gpu_or_family_on_one_line(
     [
         ("4xH100", "unknown system '4xH100': give h100, and 4 as the number of GPUs"),
         ("a100:2", "unknown system 'a100:2': give a100, and 2 as the number of GPUs"),
-        ("h100,dgx-b200", "system 'h100,dgx-b200': must be one system; ask for each"),
+        ("h100,dgx-b200", "system 'h100,dgx-b200': must be one system; `traincast compare` takes several"),
     ],
 )
 def test_a_part_of_a_node_or_two_systems_are_answered_with_what_to_give(name: str, words: str) -> None:

@@ -253,7 +253,7 @@ def names_of_accelerator(accelerator: str) -> tuple[str, ...]:
 def unknown_system(name: str) -> InputError:
     """Return the error of a system that the catalogue does not have; it names those of the same GPU."""
     if "," in name and all(map(system_called, name.split(","))):
-        return InputError(f"system {name!r}", ["must be one system; ask for each"])
+        return InputError(f"system {name!r}", ["must be one system; `traincast compare` takes several"])
     match = COUNTED.fullmatch(name.lower())
     machine = match["gpu"] or match["named"] if match else ""
     if match and not COUNTED.fullmatch(machine) and system_called(machine):

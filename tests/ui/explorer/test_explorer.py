@@ -22,7 +22,9 @@ from uvicorn.server import ServerState
 
 import traincast as tc
 from bounded_memory import bounded_memory
+from traincast.core.units import seconds
 from traincast.planner.study.sweep import varied
+from traincast.step.differences import ratio
 from traincast.ui.cli.main import main
 from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application
 from traincast.ui.explorer.question import State, normal_text
@@ -294,6 +296,27 @@ def test_pasted_model_is_that_of_its_file(client, tmp_path):
     assert answer["pasted"]
     wrong = refused(client, "search", model=config | {"num_attention_heads": 31, "model_type": "nothing"})
     assert "model_type" in wrong["message"]
+
+
+def test_pins_are_the_table_of_compare(client):
+    plans = [tc.Plan(dp=4, tp=2, pp=2), tc.Plan(dp=4, tp=4)]
+    answer = asked(client, "compare", **SMALL, plans=[plan.knobs(placement=True) for plan in plans])
+    assumed = tc.search("llama-3-8b", "dgx-h100", gpus=16, gbs=32).assumptions
+    case = {"gbs": 32, "assumptions": assumed}
+    first, second = (tc.estimate("llama-3-8b", "dgx-h100", plan, **case) for plan in plans)
+    assert answer["columns"][:4] == ["step", "90%", "GiB", "fits"]
+    assert [row[0] for row in answer["rows"]] == [seconds(est.step_seconds) for est in (first, second)]
+    slower = max(first, second, key=lambda est: est.step_seconds)
+    faster = min(first, second, key=lambda est: est.step_seconds)
+    (sentence,) = answer["sentences"]
+    letters = "BA" if slower is second else "AB"
+    error = ratio(slower, faster)
+    assert sentence.startswith(
+        f"{letters[0]} takes {100 * (error.value - 1):.1f}% longer than {letters[1]}, "
+    )
+    assert f"its error of {100 * error.error:.1f}%" in sentence
+    error = refused(client, "compare", **SMALL, plans=[{}])
+    assert error["message"] == "plans: [{}]: must be a list of 2 to 26 plans"
 
 
 def test_timeline_is_the_trace(client):

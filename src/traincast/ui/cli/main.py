@@ -17,21 +17,21 @@ from typing import Final, NoReturn
 from cyclopts import CycloptsError
 
 from traincast.core.errors import InputError, MissingExtra, TraincastError
-from traincast.ui.cli import accuracy, analysis, plan, reference, study, tune
+from traincast.ui.cli import accuracy, analysis, compare, plan, reference, study, tune
 from traincast.ui.cli.aliases import Spelled, spelled_out
 from traincast.ui.cli.app import app
 from traincast.ui.cli.help_pages import arrange
 from traincast.ui.cli.output import begin_reply, fail, warn
 from traincast.ui.cli.usage_errors import usage_problems
 
-__all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study", "tune"]
+__all__ = ["accuracy", "analysis", "app", "compare", "main", "plan", "reference", "study", "tune"]
 
 DEBUG: Final = "--debug"  # taken by every command
 INTERRUPTED: Final = "interrupted"
 RAISED_AGAIN_AFTER: Final = 0.01  # seconds after a finalizer dropped Ctrl-C: it has returned by then
 OWN_MISTAKE: Final = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where)"
 SUBJECTS_OF_LIBRARY: Final = ("search", "estimate", "plan")  # in whose place a message names the command
-arrange(app, (plan, analysis, study, accuracy, tune, reference))
+arrange(app, (plan, compare, analysis, study, accuracy, tune, reference))
 
 
 def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ()) -> None:

@@ -19,6 +19,7 @@ from traincast.ui.cli.app import (
     question_option,
     search_option,
 )
+from traincast.ui.cli.compare import alternatives, compare_plans
 from traincast.ui.cli.completion import (
     names_of_formats,
     names_of_frameworks,
@@ -104,13 +105,21 @@ def plan(
 ) -> None:
     """Recommend the plan to run: likely to fit, and as fast as any.
 
-    Any knob can be locked to one value, such as --tp 8 or --zero 3.
+    Any knob can be locked, such as --tp 8. Systems with commas are compared.
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
     from traincast.planner.search import search_request
     from traincast.planner.search_space import listening
 
+    if several := alternatives(model, system, framework):
+        not_there = {
+            "--objective": objective != "time", "--top": top != MAX_PLANS_TRIED, "--exhaustive": exhaustive,
+            "--all": all_, "--why": why, "--rejected": rejected, "--html": html is not None, "--force": force,
+        }  # fmt: skip
+        search = {"strategy": strategy, "fit_probability": fit_probability, "within": within}
+        compare_plans(several, gpus, options, assumptions, locked_values(locks), not_there, json, **search)
+        return
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
     if framework is not None and (named := ErrorCollector("").catch(framework_typed, framework)):

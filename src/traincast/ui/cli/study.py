@@ -244,9 +244,27 @@ def _report_outcome(
         print_json(outputs.reference.StudyOutput(study.name, str(output), *counts, file_name(html)))
     elif written:
         print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        _show_points(study, output, rows or 0)
         print_files(html)
     else:
         print(f"{study.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
+
+
+def _show_points(study: "Study", output: Path, rows: int) -> None:
+    """Print points of a study side by side, and the command that draws them; of very large tables none."""
+    from traincast.planner.study import results, side_by_side
+
+    if rows > side_by_side.MOST_ROWS:
+        return
+    frame = results.written(output, study).frame
+    found, number = side_by_side.side_by_side(study, frame)
+    if found is not None:
+        shown = len(found.alternatives)
+        which = "" if number == shown else f", of which {shown} on the most GPUs"
+        print(f"Side by side at the fastest point of each, {number:,} that fit{which}:\n")
+        text.tables.show(text.comparison.comparison(found, plans=False))
+    if command_line := side_by_side.next_figure(study, frame, output):
+        print(f"\nTo draw it: {command_line}")
 
 
 Kind = Literal[

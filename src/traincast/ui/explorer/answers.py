@@ -11,6 +11,7 @@ from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, raise_problems, type_problems
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
+from traincast.planner.compare import LABELS, MOST, Comparison, compared
 from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
@@ -27,6 +28,7 @@ from traincast.ui.explorer.question import (
     read_state,
 )
 from traincast.ui.explorer.snippets import copy_texts
+from traincast.ui.text.comparison import figures as comparison_table
 from traincast.ui.text.plans import Ranking, recommendation
 
 MOST_LAYOUTS: Final = 500_000  # all evaluated; of more, as few as decide
@@ -94,6 +96,22 @@ def plan(request: Request) -> dict[str, Any]:
     return row_of(case, est) | {"devices": est.devices(), "operations": est.operations()}
 
 
+def compare(request: Request) -> dict[str, Any]:
+    """Return two or more plans as the table of alternatives, and how their times differ."""
+    state, plans = _split_request(request, "plans")
+    if not isinstance(plans, list) or not 2 <= len(plans) <= MOST:
+        raise InputError("plans", [f"{str(plans)[:60]}: must be a list of 2 to {MOST} plans"])
+    rows = []
+    for letter, knobs in zip(LABELS, plans, strict=False):
+        case, planned = _of_plan(state, knobs)
+        figures = {"price": case.state.price, "restart_seconds": case.state.restart}
+        framework = case.question.framework.name
+        rows.append(compared(letter, str(planned), case.estimate(planned), framework, figures))
+    found = Comparison(rows)
+    columns, cells = comparison_table(rows)
+    return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}
+
+
 def scaling(request: Request, progress: Progress) -> dict[str, Any]:
     """Return the best plan on each of several numbers of GPUs at the same global batch (strong scaling)."""
     state, requested = _split_request(request, "sizes")
@@ -137,6 +155,7 @@ SEARCHES: Final[Mapping[str, Callable[[Request, Progress], Any]]] = {
 LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "plan": plan,
     "timeline": timeline,
+    "compare": compare,
     "copy": copy,
     "model": lambda request: model_info(model_of(read_state(request))),
     "system": lambda request: system_info(read_state(request).system),
@@ -160,7 +179,11 @@ def _split_request(request: Request, name: str) -> tuple[State, Any]:
 
 def _case_and_plan(request: Request) -> tuple[ExplorerCase, Plan]:
     """Return the checked state on the GPUs of the requested plan, and that plan."""
-    state, knobs = _split_request(request, "plan")
+    return _of_plan(*_split_request(request, "plan"))
+
+
+def _of_plan(state: State, knobs: Any) -> tuple[ExplorerCase, Plan]:
+    """Return the checked state on the GPUs of a plan, and the plan of its knobs."""
     problems = type_problems("plan", knobs, "an object of knobs and choices", Mapping)
     if not problems:
         unknown = [name for name in knobs if name not in DEFAULTS]

@@ -37,7 +37,8 @@ from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
 POST_QUESTIONS: Final = (
-    *("search", "space", "explain", "plan", "scaling", "timeline", "copy", "model", "system", "design"),
+    *("search", "space", "explain", "plan", "scaling", "timeline", "compare", "copy", "model", "system"),
+    "design",
 )
 AS_WRITTEN: Final = (*GET_QUESTIONS, "copy")  # whose answers depend on how the question is written
 FIRST: Final = b'<script type="application/json" id="first">%s</script>'  # holds the page's first answer

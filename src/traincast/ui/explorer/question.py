@@ -30,7 +30,7 @@ from traincast.ui.explorer.limits import MOST_PLANS, MOST_TOKENS
 LOCKS: Final = LOCKABLE  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
 PASTED: Final = "pasted-model"
-BESIDE_STATE: Final = ("plan", "sizes")  # fields of a request that are no fields of a state
+BESIDE_STATE: Final = ("plan", "plans", "sizes")  # fields of a request that are no fields of a state
 MAX_WHOLE: Final = 1e18  # beyond it a float is a mistake, not a count
 CACHED_FILES: Final = 64
 CACHED_QUESTIONS: Final = 256

@@ -1,10 +1,11 @@
-"""What `plan`, `estimate` and `memory` print with `--json`."""
+"""What `plan`, `compare`, `estimate` and `memory` print with `--json`."""
 
 from typing import Annotated
 
 from traincast.analysis.operation_anatomy import Anatomy
 from traincast.analysis.per_parameter import PerParameter
 from traincast.core.result import INLINE, Doc
+from traincast.planner.compare import Comparison
 from traincast.planner.search_result import SearchRecord
 from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow
 from traincast.step.metrics import Metrics
@@ -46,3 +47,9 @@ class PlanOutput(Answer):
 
     search: Annotated[SearchRecord, INLINE]
     html: HtmlReport = None
+
+
+class CompareOutput(Answer):
+    """Alternatives side by side, and whether their times differ by more than the error."""
+
+    comparison: Annotated[Comparison, INLINE]

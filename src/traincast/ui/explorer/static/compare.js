@@ -1,22 +1,22 @@
 // Two pinned plans side by side: what each takes, where the difference is, and which knobs make it.
 
 import { button, h, scroller, table } from "./dom.js";
-import { chance, change, days, gib, number, percent, seconds, whole } from "./format.js";
+import { number, seconds, whole } from "./format.js";
 import { spent, strip } from "./charts/time.js";
 import { LETTERS } from "./plans.js";
 import { meaning } from "./terms.js";
 
-/** What is shown below the title. `pinned` holds a plan, an error or null (not answered yet) for each pin;
-    `gpus` are those of the question. */
-export function comparison({ pinned, catalog, capacity, gpus, unpin }, width) {
+/** What is shown below the title. `pinned` holds a plan, an error or null (not answered yet) for each pin,
+    `compared` the table of both as the command line has it; `gpus` are those of the question. */
+export function comparison({ pinned, compared, catalog, gpus, unpin }, width) {
   if (!pinned.length)
     return [h("p.says", "Pin two plans, in the table or in the design space, to see them side by side.")];
   const heads = h("div.heads", pinned.map((pin, i) => head(pin, i, gpus, unpin)));
   if (pinned.length < 2) return [h("div.versus", heads, h("p.says", "Pin a second plan to compare."))];
   const plans = pinned.map((pin) => pin?.plan);
-  if (!plans.every(Boolean)) return [h("div.versus", heads)];
-  const body = [strips(plans, catalog.components.time, width), differences(plans, catalog, capacity)];
-  return [h("p.says", sentence(plans)), h("div.versus", heads, body)];
+  if (!plans.every(Boolean) || !compared) return [h("div.versus", heads)];
+  const body = [strips(plans, catalog.components.time, width), differences(plans, compared, catalog)];
+  return [h("p.says", compared.sentences.join(" ")), h("div.versus", heads, body)];
 }
 
 const badge = (i) => h(`span.badge.is-${LETTERS[i].toLowerCase()}`, LETTERS[i]);
@@ -32,21 +32,6 @@ function head(pin, i, gpus, unpin) {
 
 const gpusOf = ({ tp, tp2, cp, pp, dp }) => tp * tp2 * cp * pp * dp;
 
-function sentence([a, b]) {
-  const ratio = b.step_seconds / a.step_seconds - 1;
-  if (Math.abs(ratio) < 5e-5) return "Both take the same time.";
-  const times = `${seconds(b.step_seconds, 4)} and ${seconds(a.step_seconds, 4)}`;
-  const difference = `${percent(Math.abs(ratio))} ${ratio > 0 ? "longer" : "less"}`;
-  return `B takes ${difference} than A (${times}).${overlap(a, b)}`;
-}
-
-function overlap(a, b) {
-  if (!a.step_seconds_low) return "";
-  return b.step_seconds_low > a.step_seconds_high || a.step_seconds_low > b.step_seconds_high
-    ? " Their intervals do not overlap."
-    : " Their intervals overlap: measured runs may well order them the other way.";
-}
-
 function strips(plans, components, width) {
   const most = Math.max(...plans.map((plan) => plan.step_seconds));
   const room = Math.max(width - 32, 100);
@@ -54,22 +39,10 @@ function strips(plans, components, width) {
   return h("div.strips.plot", plans.map(bar));
 }
 
-function differences([a, b], catalog, capacity) {
-  const range = ({ step_seconds_low: low, step_seconds_high: high }) =>
-    h("td.range", `${seconds(low)} to `, seconds(high));
-  const both = (name, key, form) => [name, form(a[key]), form(b[key]), ""];
-  const ratio = (...row) => both(...row).with(3, change(b[row[1]] / a[row[1]] - 1));
-  const rows = [
-    ratio("step", "step_seconds", (value) => seconds(value, 4)),
-    a.step_seconds_low && ["90% interval", range(a), range(b), ""],
-    ratio(`memory of ${gib(capacity)}`, "memory_bytes", gib),
-    a.fits_probability !== undefined && both("fits", "fits_probability", chance),
-    ratio("token/s of a GPU", "tokens_per_second_per_gpu", (value) => number(value, 4)),
-    a.training_days !== null && ratio("the whole run", "training_days", days),
-    ...parts(a, b, catalog.components.time),
-    ...knobs(a, b, catalog),
-  ].filter(Boolean);
-  return scroller("Table of both plans", table("Plan A and plan B", ["", "A", "B", "B against A"], rows));
+function differences([a, b], { columns, rows }, catalog) {
+  const figures = columns.map((name, i) => [name, rows[0][i], rows[1][i], ""]);
+  const body = [...figures, ...parts(a, b, catalog.components.time), ...knobs(a, b, catalog)];
+  return scroller("Table of both plans", table("Plan A and plan B", ["", "A", "B", "B against A"], body));
 }
 
 function parts(a, b, components) {

@@ -27,6 +27,7 @@ const now = {
   answer: null,
   space: null, // the design space of an answer
   pinned: [], // answers on the pinned plans
+  compared: null, // the table of both
   turn: 0,
 };
 const figures = { time: new Figure("time", timeChart), memory: new Figure("memory", memoryChart) };
@@ -186,12 +187,12 @@ function drawSpace() {
 
 /** Draw the pinned plans in the design space and side by side, and the choice of what is shown below. */
 function drawPins() {
-  const { answer, state, pinned } = now;
+  const { answer, state, pinned, compared } = now;
   drawSpace();
   const data = {
     pinned: state.pins.map((_, i) => pinned[i] ?? null),
+    compared,
     catalog,
-    capacity: answer.system.capacity_bytes,
     gpus: answer.state.gpus,
     unpin: (i) => togglePin(now.state.pins[i]),
   };
@@ -264,8 +265,12 @@ async function estimatePins(state, body) {
   };
   const failed = (knobs) => (error) => ({ error: error.message, knobs });
   const answers = await Promise.all(state.pins.map((pin, i) => estimated(pin, i).catch(failed(pin))));
+  const plans = answers.flatMap((answer) => answer?.plan?.knobs ?? []);
+  const refused = (error) => ({ sentences: [error.message], columns: [], rows: [[], []] });
+  const both = () => ask("/api/compare", { ...body, plans }, { name: "compare" }).catch(refused);
+  const compared = plans.length < 2 ? null : await both();
   if (answers.includes(null) || state !== now.state) return;
-  now.pinned = answers;
+  Object.assign(now, { pinned: answers, compared });
   drawPins();
   if (state.view !== "best") drawPlan();
 }
@@ -293,6 +298,7 @@ function changeView(patch) {
 function matchPins() {
   const answerOn = (pin) => now.pinned.find((answer) => samePlan(answer?.knobs ?? {}, pin)) ?? null;
   now.pinned = now.state.pins.map(answerOn);
+  now.compared = null;
 }
 
 /** What can be taken along: `[value, words, knobs or null]`. */

@@ -1,0 +1,237 @@
+"""Command `compare`: alternatives side by side."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.units import parse_share
+from traincast.ui import outputs, text
+from traincast.ui.cli.app import Json, command, output_option, question_option, search_option
+from traincast.ui.cli.completion import (
+    names_of_assumptions,
+    names_of_frameworks,
+    names_of_models,
+    names_of_strategies,
+    names_of_systems,
+)
+from traincast.ui.cli.options import (
+    NO_LOCKS,
+    NO_RUN_OPTIONS,
+    LockOptions,
+    RunArguments,
+    RunOptions,
+    framework_typed,
+    locked_values,
+)
+from traincast.ui.cli.output import print_json, progress
+
+if TYPE_CHECKING:
+    from traincast.planner.compare import Comparison
+    from traincast.planner.search import SearchRequest
+
+_MODELS = "Models, one or several with commas; or two answers of plan or estimate --json."
+_SYSTEMS = "Systems of the catalogue, or files, with commas."
+_GPUS = "GPUs in the job, one number or several with commas."
+_FRAMEWORKS = "Frameworks whose plans are searched, with commas: {frameworks}."
+_STACKS = "Assumptions or software stacks, with commas."
+_PLANS = "Knobs of one alternative, as 'tp=8 pp=4'; the rest is searched. Give it again for another."
+_SORT = "Order: given, time, memory, throughput or cost."
+Order = Literal["given", "time", "memory", "throughput", "cost"]
+_STRATEGY = "Sharding: {strategies}."
+_FIT_PROBABILITY = "Least probability that a plan fits; else 90%."
+_WITHIN = "How much slower than the fastest a recommended plan may be; else 2%."
+
+
+@command("Ask about a run", "compare", "uncertainty")
+def compare(
+    model: Annotated[list[str], question_option(_MODELS, metavar="MODEL", completer=names_of_models)],
+    /,
+    *,
+    system: Annotated[
+        str | None, question_option(_SYSTEMS, metavar="SYSTEM", completer=names_of_systems)
+    ] = None,
+    gpus: Annotated[str | None, question_option(_GPUS, metavar="N")] = None,
+    framework: Annotated[str | None, question_option(_FRAMEWORKS, completer=names_of_frameworks)] = None,
+    assumptions: Annotated[str | None, question_option(_STACKS, completer=names_of_assumptions)] = None,
+    plan: Annotated[list[str] | None, question_option(_PLANS, consume_multiple=False)] = None,
+    options: RunArguments = NO_RUN_OPTIONS,
+    strategy: Annotated[str | None, search_option(_STRATEGY, completer=names_of_strategies)] = None,
+    fit_probability: Annotated[str | None, search_option(_FIT_PROBABILITY, metavar="SHARE")] = None,
+    within: Annotated[str | None, search_option(_WITHIN, metavar="SHARE")] = None,
+    locks: LockOptions = NO_LOCKS,
+    sort: Annotated[Order, output_option(_SORT)] = "given",
+    json: Json = False,
+) -> None:
+    """Compare models, systems, numbers of GPUs, frameworks, plans, or two saved answers, in one table.
+
+    Where several of one kind are given, each is an alternative, with its recommended plan; of several kinds
+    every combination is. A difference is set against its error, in which what two alternatives share cancels.
+
+    Example: traincast compare llama-3-70b --system dgx-h100,mi300x-node --gpus 64
+    """
+    errors = ErrorCollector("compare")
+    if saved := _saved(model, system, gpus, framework, assumptions, plan):
+        from traincast.planner.compare import compare_saved
+
+        show_comparison(compare_saved(saved).ordered(sort), json)
+        return
+    sizes = errors.catch(_sizes, gpus)
+    systems = [] if system is None else separated(system)
+    errors.add(["--system: is missing; one or several with commas"] if system is None else [])
+    show_comparison(
+        searched(
+            errors,
+            options,
+            [name for word in model for name in separated(word)],
+            systems,
+            sizes or [],
+            [None] if framework is None else separated(framework),
+            [None] if assumptions is None else separated(assumptions),
+            plan or [],
+            locked_values(locks),
+            strategy=strategy,
+            fit_probability=_share(errors, fit_probability),
+            within=_share(errors, within),
+        ).ordered(sort),
+        json,
+    )
+
+
+class Alternatives(NamedTuple):
+    """Names of models, systems and frameworks whose combinations are compared."""
+
+    models: list[str]
+    systems: list[str]
+    frameworks: list[str | None]
+
+
+def alternatives(model: str, system: str, framework: str | None) -> Alternatives | None:
+    """Return the names that a question for one plan has, with commas; None where each is one."""
+    words = [word for word in (model, system, framework) if word is not None]
+    if not any("," in word for word in words):
+        return None
+    found = Alternatives(
+        separated(model), separated(system), [None] if framework is None else [*separated(framework)]
+    )
+    return found if max(len(found.models), len(found.systems), len(found.frameworks)) > 1 else None
+
+
+def compare_plans(
+    several: Alternatives,
+    gpus: int,
+    options: RunOptions,
+    assumptions: str | None,
+    locks: dict[str, Any],
+    not_there: Mapping[str, bool],
+    json: bool,
+    **search: str | None,
+) -> None:
+    """Answer `plan` for several models, systems or frameworks; `not_there`: which options are given to it."""
+    errors = ErrorCollector("plan")
+    one = "of one model on one system; compare takes several"
+    errors.add([f"{name}: {one}" for name, is_given in not_there.items() if is_given])
+    shares: dict[str, Any] = {
+        name: _share(errors, word) if name != "strategy" else word for name, word in search.items()
+    }
+    found = searched(
+        errors, options, *several[:2], [gpus], several.frameworks, [assumptions], [], locks, **shares
+    )
+    show_comparison(found, json)
+
+
+def separated(text: str) -> list[str]:
+    """Return names with commas one by one; a file that exists is one, whatever its name."""
+    return [text] if Path(text).exists() else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _share(errors: ErrorCollector, word: str | None) -> float | None:
+    return None if word is None else errors.catch(parse_share, word)
+
+
+def _sizes(text: str | None) -> list[int]:
+    """Return numbers of GPUs, with commas."""
+    if text is None:
+        raise InputError("compare", ["--gpus: is missing; how many GPUs the job has, such as 64 or 64,128"])
+    words = [part.strip() for part in text.split(",")]
+    if not all(word.isdecimal() and int(word) for word in words):
+        wrong = f"--gpus = {text!r}: must be whole numbers of at least 1 with commas, such as 64,128"
+        raise InputError("compare", [wrong])
+    return list(dict.fromkeys(map(int, words)))
+
+
+def _saved(models: Sequence[str], *others: Any) -> list[Path]:
+    """Return the files of saved answers that are given in place of models; empty where they are models."""
+    from traincast.planner.saved_answers import is_saved_answer
+
+    words = [name for word in models for name in separated(word)]
+    answers = [word for word in words if is_saved_answer(word)]
+    if not answers:
+        return []
+    problems = [
+        f"{word}: is no answer of plan or estimate --json, as {answers[0]} is"
+        for word in words
+        if word not in answers
+    ]
+    names = ("--system", "--gpus", "--framework", "--assumptions", "--plan")
+    problems += [
+        f"{name}: saved answers have their own"
+        for name, value in zip(names, others, strict=True)
+        if value is not None
+    ]
+    if problems:
+        raise InputError("compare", problems)
+    return [Path(word) for word in answers]
+
+
+def searched(
+    errors: ErrorCollector,
+    options: RunOptions,
+    models: Sequence[str],
+    systems: Sequence[str],
+    sizes: Sequence[int],
+    frameworks: Sequence[str | None],
+    stacks: Sequence[str | None],
+    plans: Sequence[str],
+    locks: dict[str, Any],
+    **search: Any,
+) -> "Comparison":
+    """Search every combination, and return the comparison; errors are collected in `errors`."""
+    from traincast.planner.compare import compare_requests, parse_plan, with_strategy
+    from traincast.planner.search import search_request
+
+    given = [errors.catch(parse_plan, plan) for plan in plans] or [{}]
+    spaces = [None if name is None else errors.catch(framework_typed, name) for name in frameworks]
+    read = {(name, of): options.read(errors, name, of) for name, of in product(models, systems)}
+    requests: list[SearchRequest | None] = []
+    for (model, machine, gbs), size, space, stack, plan in product(
+        read.values(), sizes, spaces, stacks, given
+    ):
+        both = {name: value for name, value in (plan or {}).items() if locks.get(name, value) != value}
+        errors.add(
+            [f"--plan: {name} = {value} contradicts --{name} {locks[name]}" for name, value in both.items()]
+        )
+        chosen = with_strategy({**locks, **(plan or {})}, search.get("strategy"))
+        requests.append(
+            search_request(
+                errors, model, machine, (size,), gbs, assumptions=stack,
+                framework=None if space is None else space.name, **{**search, **chosen},
+            )
+        )  # fmt: skip
+    errors.raise_any()
+    with progress("compare") as report_progress:
+        return compare_requests(
+            [request for request in requests if request is not None],
+            report_progress,
+            **options.metrics_arguments(),
+        )
+
+
+def show_comparison(compared: "Comparison", json: bool) -> None:
+    """Print a comparison; where nothing fits at all it raises `NothingFits` after it."""
+    if json:
+        print_json(outputs.plans.CompareOutput(compared))
+    else:
+        text.tables.show(text.comparison.comparison(compared))
+    compared.require_any()
