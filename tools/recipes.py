@@ -256,15 +256,15 @@ def flat_recipes(release: Release) -> Iterator[Recipe]:
             said = match.groupdict()
             _device(said["gpu"])
             precision = re.sub(r"^fp8(?=\w)", "fp8_", said["precision"])
-            yield Recipe(
-                said["model"], said["task"], said["gpu"], precision, int(said["gpus"]), function()
-            )
+            yield Recipe(said["model"], said["task"], said["gpu"], precision, int(said["gpus"]), function())
 
 
 def listed_recipes(release: Release) -> Iterator[Recipe]:
     """Yield recipes whose degrees stand in lists beside them, as up to v0.5, in all variants."""
     kinds = "|".join(MODELS)
-    name = re.compile(rf"(?P<model>{kinds})_(?:(?P<task>pretrain|sft|lora)_config_)?(?P<gpu>{'|'.join(GPUS)})")
+    name = re.compile(
+        rf"(?P<model>{kinds})_(?:(?P<task>pretrain|sft|lora)_config_)?(?P<gpu>{'|'.join(GPUS)})"
+    )
     older = re.compile(rf"(?P<model>{kinds})_(?P<gpu>{'|'.join(GPUS)})(?:_(?P<task>sft|lora))?_config")
     for path in sorted((release.folder / SCRIPTS / "configs").rglob("*.py")):
         if path.name == "__init__.py" or path.name.endswith("base_configs.py"):
