@@ -159,6 +159,7 @@ def software(cells: Cells, kinds: Collection[str] = ()) -> str:
         return CALIBRATED
     usual = _of_kinds(usual, kinds)
     stated = stated_facts(cells)
+    cells.row["trains"] = " ".join(sorted(kinds))
     if "graphs" not in stated and (graphs := cells.choose("graphs")):
         stated["graphs"] = graphs
     name = _with_exactly(framework, released, stated) or with_facts(usual, stated)
