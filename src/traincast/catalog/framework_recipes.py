@@ -10,7 +10,6 @@ from importlib.resources import files
 from typing import Final
 
 TABLES: Final = {"Megatron-Bridge": "megatron-bridge.csv"}  # by framework
-DEGREES: Final = ("gpus", "tp", "pp", "cp", "vp", "ep", "mbs", "gbs")  # columns that say how near a recipe is
 Recipe = Mapping[str, str]
 
 
@@ -44,13 +43,13 @@ def release_at(framework: str, released: str) -> str:
     return max((month for month in releases_with_recipes(framework) if month <= released), default="")
 
 
-def nearest(found: Iterable[Recipe], degrees: Mapping[str, str]) -> tuple[Recipe, ...]:
-    """Return the recipes that share most of some degrees."""
-    apart = [(distance(recipe, degrees), recipe) for recipe in found]
+def nearest(found: Iterable[Recipe], cells: Mapping[str, str]) -> tuple[Recipe, ...]:
+    """Return the recipes that differ least from a row in some columns."""
+    apart = [(distance(recipe, cells), recipe) for recipe in found]
     least = min((steps for steps, _ in apart), default=0)
     return tuple(recipe for steps, recipe in apart if steps == least)
 
 
-def distance(recipe: Recipe, degrees: Mapping[str, str]) -> int:
-    """Return in how many degrees a recipe differs from others, of those that both state."""
-    return sum((recipe[name] or "1") != value for name, value in degrees.items())
+def distance(recipe: Recipe, cells: Mapping[str, str]) -> int:
+    """Return in how many columns of whole numbers, of which blank is 1, a recipe differs from a row."""
+    return sum((recipe[name] or "1") != value for name, value in cells.items())

@@ -5,37 +5,51 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.accuracy.runs.cells import Cells
-from traincast.catalog.framework_recipes import DEGREES, Recipe, distance, nearest, recipes, release_at
+from traincast.catalog.framework_recipes import Recipe, distance, nearest, recipes, release_at
 from traincast.catalog.load import load_accelerator, load_model
 from traincast.core.model_blocks import Experts
 from traincast.core.system import System
 
 OF_SOFTWARE: Final = ("dispatcher", "graphs")  # columns of facts
 OF_OVERLAP: Final = ("ep_overlap", "tp_overlap")
-OF_LAYOUT: Final = ("recompute", "offload", "offload_every")  # right for the degrees of the recipe alone
+OF_MEMORY: Final = ("recompute", "recompute_every", "offload", "offload_every")
+DEGREES: Final = ("tp", "pp", "cp", "vp", "ep", "mbs")
+OF_SCALE: Final = ("gpus", "gbs")  # the launcher of recipes changes both alike
+UNSCALED: Final = {"fp8": "fp8-current"}  # a row that says no more; no recipe has scales of earlier steps
 SHAPE: Final = ("layers", "hidden", "heads")  # and experts: the width of a row is that of its MLP or of an expert
 
 
-def assume_recipe(
-    cells: Cells, sizes: Mapping[str, Any], system: System | None, precision: str, task: str
-) -> None:
+def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None, precision: str) -> None:
     """Fill facts that a row leaves open from the recipe of its release, and note them as assumed.
 
-    The recipe is of the row's model (its shape), accelerator, precision and task, contradicts no fact that
-    the row states, and is the nearest in degrees. Where several are, a fact is filled on which they agree.
-    `sizes` are the arguments of the row's model.
+    The recipe is of the row's model (its shape), accelerator, precision and task, has its degrees (a run
+    with others is not of the recipe), and contradicts no fact that the row states. Where several are as near
+    in GPUs and batch, facts are filled on which they agree. `sizes` are the arguments of the row's model.
     """
-    framework, released = cells.text("framework"), cells.text("released")
-    month = release_at(framework, released)
+    framework = cells.text("framework")
+    month = release_at(framework, cells.text("released"))
     if not month or system is None:
         return
     gpu = _accelerators(framework).get(system.accelerator.name, "")
-    listed = recipes(framework).get((month, gpu, precision, task), ())
-    degrees = {name: cells.text(name) for name in DEGREES if cells.text(name)}
-    found = nearest((recipe for recipe in listed if _is_of(cells, sizes, recipe)), degrees)
+    scaled = UNSCALED.get(precision, precision)
+    listed = recipes(framework).get((month, gpu, scaled, _task(cells, sizes)), ())
+    fitting = [recipe for recipe in listed if _is_of(cells, sizes, recipe)]
+    found = nearest(fitting, _stated(cells, OF_SCALE))
     _fill(cells, found, (*OF_SOFTWARE, *OF_OVERLAP))
-    if not cells.text("recompute") and all(distance(recipe, _without_batch(degrees)) == 0 for recipe in found):
-        _fill(cells, [_laid_out(recipe, sizes["layers"]) for recipe in found], OF_LAYOUT)
+    if not cells.text("recompute"):
+        _fill(cells, [_memory_saved(recipe, sizes["layers"]) for recipe in found], OF_MEMORY)
+
+
+def _task(cells: Cells, sizes: Mapping[str, Any]) -> str:
+    """Return the task of a row by its name in recipes; those of fine-tuning alone pack sequences."""
+    if sizes.get("adapters") is not None:
+        return "lora"
+    return "sft" if cells.truth("packed") else "pretrain"
+
+
+def _stated(cells: Cells, columns: Iterable[str]) -> dict[str, str]:
+    """Return the cells of columns that are not blank."""
+    return {name: cells.text(name) for name in columns if cells.text(name)}
 
 
 @cache
@@ -44,29 +58,27 @@ def _accelerators(framework: str) -> dict[str, str]:
     return {load_accelerator(gpu).name: gpu for _, gpu, *_ in recipes(framework)}
 
 
-def _without_batch(degrees: Mapping[str, str]) -> dict[str, str]:
-    """Return the degrees that decide what fits."""
-    return {name: value for name, value in degrees.items() if name not in ("gpus", "gbs")}
-
-
 def _is_of(cells: Cells, sizes: Mapping[str, Any], recipe: Recipe) -> bool:
     """Return whether a recipe is of a row's model, and says nothing else than the row."""
     model, experts = load_model(recipe["model"]), sizes.get("experts")
     same = all(sizes.get(name) == getattr(model, name) for name in SHAPE if sizes.get(name) is not None)
     if not same or _number(experts) != _number(model.experts):
         return False
-    return all(cells.text(name) in ("", recipe[name]) for name in OF_SOFTWARE)
+    stated = _stated(cells, OF_SOFTWARE)
+    return distance(recipe, _stated(cells, DEGREES)) == 0 and stated.items() <= recipe.items()
 
 
 def _number(experts: Experts | None) -> int:
     return 0 if experts is None else int(experts.experts)
 
 
-def _laid_out(recipe: Recipe, layers: int) -> dict[str, str]:
+def _memory_saved(recipe: Recipe, layers: int) -> dict[str, str]:
     """Return what a recipe recomputes and offloads, in the columns of a table of runs."""
-    offloaded = int(recipe["offloaded_layers"] or 0)
+    offloaded, recomputed = (int(recipe[name] or 0) for name in ("offloaded_layers", "recomputed_layers"))
+    of_chunk = layers // (int(recipe["pp"]) * int(recipe["vp"] or 1))
     return {
         "recompute": recipe["recompute"],
+        "recompute_every": str(of_chunk // recomputed) if recomputed else "",
         "offload": "activations" if offloaded else "",
         "offload_every": str(layers // offloaded) if offloaded else "",
     }

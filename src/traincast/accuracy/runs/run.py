@@ -392,7 +392,7 @@ def _run(cells: Cells) -> Run:
     cells.done()  # no other cell could make it readable
     facts = read_facts(cells, policies())
     system, sizes = machine(cells), shape(cells)
-    assume_recipe(cells, sizes, system, precision_of(cells), "lora" if sizes.get("adapters") else "pretrain")
+    assume_recipe(cells, sizes, system, precision_of(cells))
     kinds = kinds_of(sizes, system)
     stack = software(cells, kinds)
     note_software(cells, stack)
