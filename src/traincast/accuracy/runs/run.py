@@ -160,8 +160,9 @@ def software(cells: Cells, kinds: Collection[str] = ()) -> str:
     usual = _of_kinds(usual, kinds)
     stated = stated_facts(cells)
     cells.row["trains"] = " ".join(sorted(kinds))
-    if "graphs" not in stated and (graphs := cells.choose("graphs")):
-        stated["graphs"] = graphs
+    for fact in ("dispatcher", "graphs"):
+        if fact not in stated and (usual_value := cells.choose(fact)):
+            stated[fact] = usual_value
     name = _with_exactly(framework, released, stated) or with_facts(usual, stated)
     return same_software(name, "experts" in kinds)
 
