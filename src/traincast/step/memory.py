@@ -56,17 +56,13 @@ class Footprint(TakesRows):
     # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
     live: Column
     peak: Column  # temporary memory of its largest operation [byte]
-    # gradients of input and result of its largest product, in backward [byte]
-    gradients: Column = 0.0
+    # what backward needs while the part is at work, beside what is saved: these, and the gradients of input
+    # and result of its largest product [byte]
+    at_work: Column = 0.0
     frozen: Column = 0.0  # frozen weights, those of experts apart [byte]
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
     expert_frozen_fp32: Column = 0.0
-
-    @property
-    def at_work(self) -> Column:
-        """What backward needs of the part while it is at work on it, beside what is saved [byte]."""
-        return self.live + self.gradients
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
@@ -84,7 +80,7 @@ class Footprint(TakesRows):
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        return cls(weights, expert_weights, saved, live, peak, gradients, *frozen)
+        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen)
 
 
 def memory(
@@ -134,7 +130,7 @@ def devices_phases(
     return [
         _phases(
             held(footprints, plan, Stored.on(stages.stored_parts[i], footprints), assumed),
-            working(footprints, plan, stages, i, on_device, assumed),
+            working(footprints, plan, stages, i, on_device, assumed, all_phases),
             nm,
             assumed,
             all_phases,
@@ -251,8 +247,12 @@ def working(
     i: int,
     beside: BesideActivations,
     assumed: Assumptions,
+    all_phases: bool = False,
 ) -> Working:
-    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
+    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer.
+
+    Without `all_phases`, `first` is an upper bound where the phase of the first layer is never the peak.
+    """
     saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
     present = stages.present_parts[i]
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
@@ -267,6 +267,8 @@ def working(
     if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
         layers = _layers_of(stages.executed_parts[i])
         first = saved * beside.others + 2 * _sum(footprints, layers, "saved")
+    elif not (all_phases or assumed.memory.gradients_last == "backward" or nonzero(beside.matrix)):
+        first = saved
     else:
         first = saved * beside.others + _largest(footprints, present, "saved")
     return Working(saved, first, temporary, beside)
@@ -366,17 +368,19 @@ class GrowingMemory(TakesRows):
     passing: Column  # logits or what a layer at work needs beside activations, the larger
 
 
+class PhaseLeft(NamedTuple):
+    """Memory that micro-batches leave for what a device holds in one phase [byte]."""
+
+    most: Column
+    growing: GrowingMemory  # what larger micro-batches take of it
+    may_decide: Any = None  # whether it can be the peak, of any size of micro-batch; None for always
+
+
 class Left(NamedTuple):
     """Memory that micro-batches leave for what a device holds, in phases with as many gradients [byte]."""
 
     gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
-    most: Column  # in the phase that leaves the least
-    phases: tuple[tuple[Column, GrowingMemory], ...]  # what each leaves, and what larger ones take of it
-
-    @classmethod
-    def of(cls, gradients: Column | None, *phases: tuple[Column, GrowingMemory]) -> "Left":
-        """Return what some phases leave."""
-        return cls(gradients, reduce(minimum, [most for most, _ in phases]), phases)
+    phases: tuple[PhaseLeft, ...]
 
     def taken(self, taken: Taken, rows: Any) -> Column | None:
         """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
@@ -396,24 +400,30 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
     usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share) - assumed.memory.library_bytes
     in_step = activations / beside.in_flight * nm
 
-    def leaves(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
-        growing = GrowingMemory(activations, in_step, passing)
-        return usable - activations - passing - constant, growing
-
-    def leaves_first(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
-        staying = beside.others * activations
-        growing = GrowingMemory(staying, beside.others * in_step, first - staying + passing)
-        return usable - first - passing - constant, growing
-
-    passes = leaves(maximum(beside.logits, temporary), beside.head_matrix)
-    firsts = [leaves_first(0 * temporary, beside.matrix)] if nonzero(beside.matrix) else []
-    left = []
-    if assumed.memory.gradients_last == "backward":
-        early = where(nm > 1, 1.0, 0.0)
-        left = [Left.of(early, passes), Left.of(1.0, leaves_first(temporary, 0.0), *firsts)]
+    passing = maximum(beside.logits, temporary)
+    passes = PhaseLeft(
+        usable - activations - passing - beside.head_matrix, GrowingMemory(activations, in_step, passing)
+    )
+    staying = beside.others * activations
+    layer = first - staying
+    staying_in_step = beside.others * in_step
+    firsts = []
+    if nonzero(beside.matrix):
+        # the phases before take more with the smallest micro-batches and the largest, and then between
+        freed = activations - staying + passing - layer
+        freed_at_most = in_step - staying_in_step + nm * (passing - layer)
+        may_decide = minimum(freed, freed_at_most) + beside.head_matrix < beside.matrix
+        growing = GrowingMemory(staying, staying_in_step, layer)
+        firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
+    if assumed.memory.gradients_last != "backward":
+        left = [Left(1.0, (passes, *firsts))]
     else:
-        left = [Left.of(1.0, passes, *firsts)]
-    return [*left, Left.of(None, (usable, GrowingMemory(0.0, 0.0, 0.0)))]
+        growing = GrowingMemory(staying, staying_in_step, layer + temporary)
+        at_layer = PhaseLeft(usable - first - temporary, growing)
+        early = where(nm > 1, 1.0, 0.0)
+        every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
+        left = [Left(early, (passes,)), Left(1.0, (at_layer, *every))]
+    return [*left, Left(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))]
 
 
 def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
@@ -539,7 +549,8 @@ def _largest_of(figures: Iterable[Column]) -> Column:
     """Return the largest of figures of operations, of which most have none."""
     largest: Column = 0.0
     for figure in figures:
-        largest = maximum(largest, figure) if nonzero(figure) else largest
+        if not (isinstance(figure, float) and figure == 0):
+            largest = maximum(largest, figure)
     return largest
 
 
