@@ -182,7 +182,7 @@ def held(
     if plan.zero >= 2 and assumed.memory.reduce_bucket:
         bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
         reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["gradients"] = parts["gradients"] + reduced * is_group(plan.dp * plan.cp)
+        parts["workspace"] = reduced * is_group(plan.dp * plan.cp)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
         reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
@@ -311,6 +311,8 @@ def _phases(
         gathered: Column = held["gathered"],
         copies: Column = 0.0,
     ) -> Components:
+        if "workspace" in held:
+            workspace = workspace + held["workspace"]
         parts = {"weights": held["weights"], "gradients": gradients, "optimizer": held["optimizer"]}
         parts |= {"activations": activations, "logits": logits, "gathered": gathered}
         parts |= {"buffers": beside.buffers, "workspace": workspace, "copies": copies}
@@ -353,6 +355,8 @@ def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
     """Return the memory that `held` takes of what is left for it [byte]."""
     apart = held.get("reserved", 0.0)  # of which the allocator has no share
     stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
+    if "workspace" in held:
+        stored = stored + held["workspace"]
     copies = held["copies"]
     step = stored + held["gradients"] + copies if nonzero(copies) else None
     states = stored + held["gathered"]
