@@ -179,6 +179,8 @@ def held(
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
     parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
+    if not plan.zero and assumed.memory.buckets_copy_gradients:
+        parts["workspace"] = parts["gradients"] * is_group(plan.dp * plan.cp)
     if plan.zero >= 2 and assumed.memory.reduce_bucket:
         bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
         reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
@@ -218,11 +220,11 @@ def beside_activations(
             most = where(plan.pp > 1, most, 1.0)
         most = most + ahead
         heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
-        tied = {part: n for part, n in present.items() if part in ("head", "tied")}
-        embeddings = {part: n for part, n in present.items() if part in ("embedding", "decoder embedding")}
-        head_matrix, matrix = (
-            _largest(footprints, ends, "weights") * gradient * element for ends in (tied, embeddings)
-        )
+        ends = {part: n for part, n in present.items() if part in VOCABULARY}
+        embeddings = {part: n for part, n in ends.items() if part.endswith("embedding")}
+        # a tied head has that of the embedding
+        head_matrix = _largest(footprints, ends, "weights") * gradient * element * present.get("head", 0.0)
+        matrix = _largest(footprints, embeddings, "weights") * gradient * element
         if beside and nonzero(matrix):  # shorter pipelines are padded with their first device
             matrix = where(position > 0, matrix, 0 * matrix)
         logits = _largest(footprints, heads, "peak")
