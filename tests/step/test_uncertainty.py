@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE, calibrated, load_stack, releases, resolve
-from traincast.core.assumptions import PAPER
+from traincast.core.assumptions import PAPER, from_dict
 from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
     COMPONENTS,
@@ -457,6 +457,30 @@ def test_shares_of_software_are_those_of_the_runs_most_alike():
     named = SHARES.of(Asked("dense", "hopper", "16", "flash"), ("torchtitan-2025", "pytorch"))
     assert named == {"torchtitan-2025": 1.0}
     assert SHARES.of(Asked("dense", "hopper", "16", "flash"), ("pytorch",)) == {}
+
+
+def test_facts_leave_the_software_that_can_have_them():
+    """By the files of stacks: torchtitan's loss is fused, NeMo's is not stated, and both have all-to-all."""
+    asked = Asked("dense", "hopper", "16", "flash")
+    usual = SHARES.of(asked)
+    assert SHARES.given(asked, None, {}) == usual
+    whole = SHARES.given(asked, None, {"loss": "whole"})
+    assert list(whole) == ["nemo-2025+loss=whole"]
+    fused = SHARES.given(asked, None, {"loss": "fused"})
+    assert list(fused) == ["nemo-2025+loss=fused", "torchtitan-2025"]
+    assert list(fused.values()) == pytest.approx(list(usual.values()))
+    both = ("nemo-2025", "torchtitan-2025")
+    none_has_it = SHARES.given(asked, both, {"dispatcher": "hybridep"})
+    assert list(none_has_it) == [f"{name}+dispatcher=hybridep" for name in both]
+    assert sum(none_has_it.values()) == pytest.approx(1)
+    dated = SHARES.given(asked, ("nemo-2024", "nemo-2025", "megatron-core-2024"), {"released": "2024-12"})
+    assert list(dated) == ["megatron-core-2024"]  # what the other was then
+
+
+def test_what_is_given_is_saved_with_assumptions():
+    est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, given={"graphs": "none", "loss": "fused"})
+    assert est.assumptions.given == (("graphs", "none"), ("loss", "fused"))
+    assert from_dict(json.loads(json.dumps(asdict(est.assumptions)))) == est.assumptions
 
 
 def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
