@@ -298,8 +298,9 @@ def validate(
 
 
 def _subject(run: Run, own_software: bool) -> Subject:
-    """Return the properties of a run, predicted with its own software or another; runs of one setting differ
-    in their plan only.
+    """Return the properties of a run, predicted with its own software or another.
+
+    Runs of one setting differ in their plan only.
     """
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
     moe = run.model.experts is not None
