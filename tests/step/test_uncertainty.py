@@ -466,6 +466,30 @@ def test_shares_of_software_are_those_of_the_runs_most_alike():
     assert SHARES.of(Asked("dense", "hopper", "16", "flash"), ("pytorch",)) == {}
 
 
+def test_facts_leave_the_software_that_can_have_them():
+    """By the files of stacks: torchtitan's loss is fused, NeMo's is not stated, and both have all-to-all."""
+    asked = Asked("dense", "hopper", "16", "flash")
+    usual = SHARES.of(asked)
+    assert SHARES.given(asked, None, {}) == usual
+    whole = SHARES.given(asked, None, {"loss": "whole"})
+    assert list(whole) == ["nemo-2025+loss=whole"]
+    fused = SHARES.given(asked, None, {"loss": "fused"})
+    assert list(fused) == ["nemo-2025+loss=fused", "torchtitan-2025"]
+    assert list(fused.values()) == pytest.approx(list(usual.values()))
+    both = ("nemo-2025", "torchtitan-2025")
+    none_has_it = SHARES.given(asked, both, {"dispatcher": "hybridep"})
+    assert list(none_has_it) == [f"{name}+dispatcher=hybridep" for name in both]
+    assert sum(none_has_it.values()) == pytest.approx(1)
+    dated = SHARES.given(asked, ("nemo-2024", "nemo-2025", "megatron-core-2024"), {"released": "2024-12"})
+    assert list(dated) == ["megatron-core-2024"]  # what the other was then
+
+
+def test_what_is_given_is_saved_with_assumptions():
+    est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, given={"graphs": "none", "loss": "fused"})
+    assert est.assumptions.given == (("graphs", "none"), ("loss", "fused"))
+    assert from_dict(json.loads(json.dumps(asdict(est.assumptions)))) == est.assumptions
+
+
 def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
     one = [Alternative(1.0, 5.0, USUAL)]
     low, high, median = mixture_interval(one, KNOWN)

@@ -123,6 +123,24 @@ def _refusal(run: Run, plan: Plan) -> str:
     return "cannot be estimated together with other runs"
 
 
+class UnsaidRows(Result):
+    """Rows that leave open what software ran, whose intervals are those of a mixture."""
+
+    n: Annotated[int, Doc("rows predicted that have a measured step time")]
+    mape: Annotated[float, Doc("mean absolute relative error")]
+    coverage: Annotated[float, Doc("share of their measured times that lie in their intervals")]
+
+
+def _coverage(rows: Sequence[Prediction]) -> float | None:
+    """Return the share of measured times that lie in their 90 % intervals; None where none has one."""
+    covered = [
+        row.low <= row.measured_step_seconds <= row.high
+        for row in rows
+        if row.low is not None and row.high is not None and row.measured_step_seconds is not None
+    ]
+    return float(np.mean(covered)) if covered else None
+
+
 class Report(Result, repr=False):
     """Predictions of a table of runs: every row, in order, and errors by source and in total."""
 
@@ -157,14 +175,19 @@ class Report(Result, repr=False):
     @property
     def coverage(self) -> Annotated[float | None, KEY]:
         """Share of the measured step times that lie in the 90 % intervals of their predictions."""
-        covered = [
-            prediction.low <= prediction.measured_step_seconds <= prediction.high
-            for prediction in self.predictions
-            if prediction.low is not None
-            and prediction.high is not None
-            and prediction.measured_step_seconds is not None
-        ]
-        return float(np.mean(covered)) if covered else None
+        return _coverage(self.predictions)
+
+    @property
+    def unsaid(
+        self,
+    ) -> Annotated[UnsaidRows | None, Doc("rows that leave open what software ran", key="unsaid")]:
+        """Rows that leave open what software ran; None where no such row has an interval."""
+        left = [row for row in self.predictions if row.id in self.subjects and self.subjects[row.id].unsaid]
+        timed = [row for row in left if row.low is not None and row.measured_step_seconds is not None]
+        if not timed:
+            return None
+        mape = float(np.mean([abs(row.error) for row in timed]))
+        return UnsaidRows(len(timed), mape, float(_coverage(timed) or 0.0))
 
     @property
     def skipped(self) -> Annotated[dict[str, int], KEY]:
@@ -222,18 +245,27 @@ def validate(
     usable = [run for _, run in table if isinstance(run, Run)]
     predictions |= {prediction.id: prediction for prediction in _predictions(usable, assumptions, parts)}
     ordered = tuple(predictions[name] for name, _ in table)
-    subjects = {run.id: _subject(run) for run in usable}
+    subjects = {run.id: _subject(run, assumptions == CALIBRATED) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
     stated = {fact: sum(fact in run.facts for run in usable) / max(len(usable), 1) for fact in FACTS}
     return Report(name, ordered, summaries(ordered, subjects), totals(ordered, subjects), stated, subjects)
 
 
-def _subject(run: Run) -> Subject:
-    """Return the properties of a run; runs of one setting differ in their plan only."""
+def _subject(run: Run, own_software: bool) -> Subject:
+    """Return the properties of a run, predicted with its own software or another.
+
+    Runs of one setting differ in their plan only.
+    """
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
     moe = run.model.experts is not None
     return Subject(
-        moe=moe, stack=run.stack, setting=setting, plan=run.plan, mbs=run.plan.mbs, layout=layout_of(run.plan)
+        moe=moe,
+        stack=run.stack,
+        setting=setting,
+        plan=run.plan,
+        mbs=run.plan.mbs,
+        layout=layout_of(run.plan),
+        unsaid=own_software and bool(run.unsaid),
     )
 
 

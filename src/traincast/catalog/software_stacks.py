@@ -248,6 +248,36 @@ def stack_of(framework: str, released: str = "") -> str | None:
 
 @cache
 @cached_on_disk
+def same_software(name: str, experts: bool = True) -> str:
+    """Return the stack of the catalogue that has the constants of a software, or the name as it is.
+
+    Facts that change no constant make no other software; it is one of the same framework. Without `experts`
+    constants of their layers do not count.
+    """
+    if CHANGED not in name:
+        return name
+    framework = facts_of(name)["framework"]
+    left_out = frozenset() if experts else OF_EXPERTS
+
+    def counted(stack: str) -> dict[str, Any]:
+        """Return the constants that count."""
+        return {path: value for path, value in load_stack(stack).values().items() if path not in left_out}
+
+    others = (other for other in _explained() if facts_of(other)["framework"] == framework)
+    same = [other for other in others if counted(other) == counted(name)]
+    year = stack_year(name)
+    return min(same, key=lambda other: (stack_year(other) != year, other), default=name)
+
+
+@cache
+def runs_with(name: str) -> frozenset[str]:
+    """Return what runs must train, and the host that they need, to have a stack; empty where all may."""
+    file = own_file(name)
+    return frozenset(word for word in (file.trains, file.host) if word)
+
+
+@cache
+@cached_on_disk
 def owners(name: str) -> tuple[tuple[str, frozenset[str]], ...]:
     """Return what the constants of a stack belong to, what counts first at the front, each with their paths.
 

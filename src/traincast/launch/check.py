@@ -243,7 +243,7 @@ def check(
     context = {"stack": stack, "device": device(machine)}
     refusals = (refusal.why for refusal in form.refused(launch_facts(transformer, plan, batch) | context))
     against = (
-        f"{form.title} runs this launch, although it should refuse it: {why}"
+        f"{form.title} refuses this launch; the answer is as if it ran: {why}"
         for why in (*refusals, *form.space.broken(transformer, plan, batch))
     )
     reading = replace(reading, assumed=(*reading.assumed, *against))

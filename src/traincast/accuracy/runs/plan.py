@@ -123,7 +123,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
         "cp_kind": "none" if cut["cp"] == 1 else cells.text("cp_kind").lower() or "ring",
         "sp": sp,
         "attention": cells.choose("attention"),
-        "precision": _precision(cells),
+        "precision": precision_of(cells),
         "layout": layout(cells, model["layers"], pp * cut["vp"]),
         **_sharding(cells, cut),
         "ep_overlap": cut["ep"] > 1 and bool(cells.choose("ep_overlap")),
@@ -145,7 +145,8 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _precision(cells: Cells) -> str:
+def precision_of(cells: Cells) -> str:
+    """Return the precision of a row by its name in `PRECISIONS`; bf16 where it is none, which is noted."""
     stated = cells.text("precision").lower()
     recipe = cells.choose("precision") or (stated if stated in PRECISIONS else None)
     if recipe is None:

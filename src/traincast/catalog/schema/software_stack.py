@@ -27,8 +27,8 @@ class StackFile(AssumptionsFile):
 
     Its constants are those of its framework, release and facts (software.py); values of its own are what none
     of them explains. It stands for the frameworks of `stands_for` from a release on, each from its own; where
-    no release is stated, for those of `undated`. Where `trains` or `host` are given, runs have it only if they
-    train such models, or on such hosts.
+    no release is stated, for those of `undated`. Where `trains` or `host` are given, runs have it only if
+    they train such models, or on such hosts.
     """
 
     framework: Text

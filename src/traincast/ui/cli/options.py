@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 _MODEL = "Catalogue model, file, or Hugging Face config.json."
 _SYSTEM = "System of the catalogue, or a file."
-_ASSUMED = "calibrated, a software stack (torchtitan-2025), paper, or paper-published (its errata)."
+_ASSUMED = "calibrated, paper(-published), or a software stack."
 ModelName = Annotated[str, question_option(_MODEL, metavar="MODEL", completer=names_of_models)]
 SystemName = Annotated[str, question_option(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
 Assumed = Annotated[str | None, question_option(_ASSUMED, completer=names_of_assumptions)]
-_GIVEN = "Facts of the software (dispatcher=deepep,graphs=none); docs/validation.md lists them."
+_GIVEN = "Facts of software: dispatcher=deepep,graphs=none."
 GivenFacts = Annotated[
     list[str] | None,
     question_option(
