@@ -267,7 +267,7 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
         n = Counter(of_release)
         weights = np.array([n[name] ** -0.5 for name in of_release])
         added[f"release{kind}"] = _least(partial(_held_by, data, of_first, known, weights, beside))
-    return replace(known, software=shares(data, **added))
+    return replace(known, software=shares(data, None, **added))
 
 
 def of_kind(data: Residuals, found: Unsaid, moe: bool) -> Unsaid:

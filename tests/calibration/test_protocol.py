@@ -7,8 +7,8 @@ import numpy as np
 
 import first_contact
 import software
-from error_model import held, levels_reliability
-from goals_and_errors import PROTOCOLS, blind_intervals, board, calibration, error_model
+from error_model import levels_reliability
+from goals_and_errors import PROTOCOLS, board, calibration, error_model, held_intervals
 from left_out import BLIND, FIRST, HEADLINE, blind_runs, earlier_runs, later_runs, releases_before
 from measured_cells import Cell, cell_of, facts_of_one_source, thin_cells
 from software import left_open
@@ -44,9 +44,9 @@ def test_every_run_left_out_is_so_blind_too():
 
 def test_rows_that_leave_software_open_are_wider_where_it_differs_and_the_others_are_not():
     """Facts blind, the interval is that of the mixture over what is left open; without it 85 % of experts."""
-    data, known = error_model()
-    of = held(data, known)
-    blind = blind_intervals(data, of, HEADLINE)
+    data = error_model()[0]
+    of, of_blind = held_intervals()
+    blind = of_blind[HEADLINE]
     is_open = np.isin(of.rows, left_open(data, HEADLINE).rows) & (of.columns == "left_out")
     moe = np.array([data.cases[i].moe for i in of.rows])
     width, wide = of.faster + of.slower, blind.faster + blind.slower

@@ -312,7 +312,7 @@ def test_a_varied_accelerator_counts_as_unmeasured():
     assert deviation(varied.case, KNOWN)[0] == pytest.approx(
         math.hypot(
             float(deviation(unchanged.case, KNOWN)),
-            KNOWN.drifts["new_accelerator"],
+            KNOWN.drifts["new_accelerator"] * float(varied.case.products_share[0]),
             KNOWN.drifts["new_generation"],
         )
     )
