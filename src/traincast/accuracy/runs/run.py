@@ -21,7 +21,7 @@ from typing import Any, Final, get_args
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
 from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS, read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import filled, plan, policies, precision_of
+from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.accuracy.runs.recipe import assume_recipe
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
@@ -295,7 +295,7 @@ def _run(cells: Cells) -> Run:
     cells.done()  # no other cell could make it readable
     facts = read_facts(cells, policies())
     system, sizes = machine(cells), shape(cells)
-    assume_recipe(cells, sizes, system, precision_of(cells))
+    assume_recipe(cells, sizes, system)
     stack = software(cells)
     cells.row[SOFTWARE] = stack
     arguments = plan(cells, sizes)
