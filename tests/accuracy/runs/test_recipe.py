@@ -30,9 +30,8 @@ def run_of(row_id, **cells):
 
 def test_the_table_has_versions_and_commits():
     head = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-    commits = dict(
-        re.findall(r"^# (\d+\.\d+\.\d+): 20\d\d-\d\d, commit ([0-9a-f]{40})$", "\n".join(head), re.M)
-    )
+    pattern = re.compile(r"# (\d+\.\d+\.\d+): 20\d\d-\d\d, commit [0-9a-f]{40}")
+    versions = {match[1] for match in map(pattern.fullmatch, head) if match}
     listed = [recipe["versions"] for found in recipes("Megatron-Bridge").values() for recipe in found]
     assert set(" ".join(listed).split()) == versions
     assert "https://github.com/NVIDIA-NeMo/Megatron-Bridge" in head[0]
