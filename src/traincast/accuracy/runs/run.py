@@ -30,7 +30,7 @@ from traincast.accuracy.runs.cells import (
 )
 from traincast.accuracy.runs.facts import ALWAYS_GIVEN, read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import filled, plan, policies, precision_of
+from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.accuracy.runs.recipe import assume_recipe
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.facts import OF_SOFTWARE
@@ -406,7 +406,7 @@ def _run(cells: Cells) -> Run:
     cells.done()  # no other cell could make it readable
     facts = read_facts(cells, policies())
     system, sizes = machine(cells), shape(cells)
-    assume_recipe(cells, sizes, system, precision_of(cells))
+    assume_recipe(cells, sizes, system)
     kinds = kinds_of(sizes, system)
     stack = software(cells, kinds)
     note_software(cells, stack)
