@@ -237,3 +237,30 @@ def zip_components(phases):
     """Return each component over the phases."""
     first = next(iter(phases.values()))
     return [{phase: parts[name] for phase, parts in phases.items()} for name in first]
+
+
+def test_scores_of_unfused_attention_have_gradients_at_work():
+    """Of probabilities and of scores, 16 bits each: 2 sequences, 16 heads, 2,048 x 2,048 scores."""
+    model = replace(tc.load_model("gpt3-175b"), seq=2048, layers=8, hidden=2048, heads=16, ffn=8192)
+    plan = tc.Plan(mbs=2, attention="unfused", recompute="full")
+    est = tc.estimate(model, "dgx-h100", plan, gbs=2, assumptions="megatron-lm-2022")
+    footprints = [
+        Footprint.of(tuple(timed.operation for timed in timed_part), est.columns)
+        for part, timed_part in est.timed.items()
+        if part not in ("embedding", "head")
+    ]
+    scores = 2 * 16 * 2048 * 2048
+    assert [part.at_work - part.live for part in footprints] == [2 * 2 * scores]
+
+
+def test_data_parallel_ranks_of_pytorch_hold_gradients_twice():
+    """DistributedDataParallel's buckets (gradient_as_bucket_view=False): only where there are other ranks."""
+    one, several = (fine_tuned_ddp(dp) for dp in (1, 4))
+    assert one.memory_phases["reduction of gradients"]["workspace"] == 0
+    held = several.memory_phases["reduction of gradients"]
+    assert held["workspace"] == held["gradients"] > 0
+
+
+def fine_tuned_ddp(dp):
+    plan = tc.Plan(dp=dp, zero=0, recompute="full", **PURE)
+    return tc.estimate(MISTRAL, "dgx-a100", plan, gbs=dp, assumptions="huggingface-eager")
