@@ -1,7 +1,7 @@
 """Memory over the phases of a step: the peak is the largest, and runs measured it.
 
-Measured: peaks that PyTorch allocated with Mistral-7B on A100s, sequences of 4,096 tokens, recomputation, FSDP
-above one GPU (foundation-model-stack/fms-acceleration, benchmark tables of January 2026) [GiB].
+Measured: peaks that PyTorch allocated with Mistral-7B on A100s, sequences of 4,096 tokens, recomputation,
+FSDP above one GPU (foundation-model-stack/fms-acceleration, benchmark tables of January 2026) [GiB].
 """
 
 from dataclasses import replace
@@ -94,9 +94,7 @@ def test_frozen_layers_keep_inputs_and_their_gradients_under_fsdp():
     kept = fine_tuned("huggingface-eager", words, gpus=2)
     stack = load_stack("huggingface-eager").with_values({"memory.keeps_frozen_layers": False})
     freed = fine_tuned(stack, words, gpus=2)
-    at_first = [
-        est.memory_phases["backward of the first layer"]["activations"] for est in (kept, freed)
-    ]
+    at_first = [est.memory_phases["backward of the first layer"]["activations"] for est in (kept, freed)]
     assert at_first[0] == 2 * 32 * each
     assert at_first[1] < 4 * each
 
@@ -160,7 +158,11 @@ def test_the_phase_of_columns_is_that_of_each_plan():
     together = estimate_columns(model, tc.load_system("dgx-a100"), plans, 64, assumed)
     alone = [
         tc.estimate(
-            model, "dgx-a100", tc.Plan(mbs=int(n), recompute="full", zero=0, **PURE), gbs=64, assumptions=assumed
+            model,
+            "dgx-a100",
+            tc.Plan(mbs=int(n), recompute="full", zero=0, **PURE),
+            gbs=64,
+            assumptions=assumed,
         )
         for n in mbs
     ]
