@@ -341,7 +341,8 @@ class Estimates(StepEstimate[Floats]):
     def memory_phase(self) -> "NDArray[np.str_]":
         """Phase of the step in which the memory of the fullest rank is largest, of each plan."""
         totals = (total(components.values()) for components in self.memory_phases.values())
-        return np.asarray(PHASES)[np.argmax(np.stack(np.broadcast_arrays(*totals)), axis=0)]
+        largest = np.argmax(np.stack(np.broadcast_arrays(*totals)), axis=0)
+        return np.asarray(np.array(PHASES)[largest], np.str_)
 
     @property
     def fits(self) -> Bools:
