@@ -1,7 +1,7 @@
 """Memory over the phases of a step: the peak is the largest, and runs measured it.
 
-Measured: peaks that PyTorch allocated with Mistral-7B on A100s, sequences of 4,096 tokens, recomputation, FSDP
-above one GPU (foundation-model-stack/fms-acceleration, benchmark tables of January 2026) [GiB].
+Measured: peaks that PyTorch allocated with Mistral-7B on A100s, sequences of 4,096 tokens, recomputation,
+FSDP above one GPU (foundation-model-stack/fms-acceleration, benchmark tables of January 2026) [GiB].
 """
 
 from dataclasses import replace
@@ -94,9 +94,7 @@ def test_frozen_layers_keep_inputs_and_their_gradients_under_fsdp():
     kept = fine_tuned("huggingface-eager", words, gpus=2)
     stack = load_stack("huggingface-eager").with_values({"memory.keeps_frozen_layers": False})
     freed = fine_tuned(stack, words, gpus=2)
-    at_first = [
-        est.memory_phases["backward of the first layer"]["activations"] for est in (kept, freed)
-    ]
+    at_first = [est.memory_phases["backward of the first layer"]["activations"] for est in (kept, freed)]
     assert at_first[0] == 2 * 32 * each
     assert at_first[1] < 4 * each
 
@@ -160,7 +158,11 @@ def test_the_phase_of_columns_is_that_of_each_plan():
     together = estimate_columns(model, tc.load_system("dgx-a100"), plans, 64, assumed)
     alone = [
         tc.estimate(
-            model, "dgx-a100", tc.Plan(mbs=int(n), recompute="full", zero=0, **PURE), gbs=64, assumptions=assumed
+            model,
+            "dgx-a100",
+            tc.Plan(mbs=int(n), recompute="full", zero=0, **PURE),
+            gbs=64,
+            assumptions=assumed,
         )
         for n in mbs
     ]
@@ -237,3 +239,30 @@ def zip_components(phases):
     """Return each component over the phases."""
     first = next(iter(phases.values()))
     return [{phase: parts[name] for phase, parts in phases.items()} for name in first]
+
+
+def test_scores_of_unfused_attention_have_gradients_at_work():
+    """Of probabilities and of scores, 16 bits each: 2 sequences, 16 heads, 2,048 x 2,048 scores."""
+    model = replace(tc.load_model("gpt3-175b"), seq=2048, layers=8, hidden=2048, heads=16, ffn=8192)
+    plan = tc.Plan(mbs=2, attention="unfused", recompute="full")
+    est = tc.estimate(model, "dgx-h100", plan, gbs=2, assumptions="megatron-lm-2022")
+    footprints = [
+        Footprint.of(tuple(timed.operation for timed in timed_part), est.columns)
+        for part, timed_part in est.timed.items()
+        if part not in ("embedding", "head")
+    ]
+    scores = 2 * 16 * 2048 * 2048
+    assert [part.at_work - part.live for part in footprints] == [2 * 2 * scores]
+
+
+def test_data_parallel_ranks_of_pytorch_hold_gradients_twice():
+    """DistributedDataParallel's buckets (gradient_as_bucket_view=False): only where there are other ranks."""
+    one, several = (fine_tuned_ddp(dp) for dp in (1, 4))
+    assert one.memory_phases["reduction of gradients"]["workspace"] == 0
+    held = several.memory_phases["reduction of gradients"]
+    assert held["workspace"] == held["gradients"] > 0
+
+
+def fine_tuned_ddp(dp):
+    plan = tc.Plan(dp=dp, zero=0, recompute="full", **PURE)
+    return tc.estimate(MISTRAL, "dgx-a100", plan, gbs=dp, assumptions="huggingface-eager")
