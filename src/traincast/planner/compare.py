@@ -411,14 +411,20 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> C
 
 
 def compared(
-    letter: str, name: str, est: Estimate, framework: str | None, figures: Mapping[str, Any]
+    letter: str,
+    name: str,
+    est: Estimate,
+    framework: str | None,
+    figures: Mapping[str, Any],
+    timed: bool = False,
 ) -> Compared:
-    """Return an estimate of one plan as an alternative; one that does not fit has no time."""
+    """Return an estimate of one plan as an alternative; what does not fit has a time only where `timed`."""
     measures = metrics(est, **figures)
     price = figures.get("price") if figures.get("price") is not None else est.system.price
     throughput = est.tokens_per_second_per_gpu
     fits = bool(est.fits)
-    low, high = est.interval if fits and est.interval is not None else (None, None)
+    timed = timed or fits
+    low, high = est.interval if timed and est.interval is not None else (None, None)
     shares = {name: float(value / est.step_seconds) for name, value in est.breakdown.items()}
     words = in_words(est.plan, est.system.tiers)
     return Compared(
@@ -427,20 +433,20 @@ def compared(
         job=est.job,
         framework=framework,
         fits=fits,
-        step_seconds=est.step_seconds if fits else None,
+        step_seconds=est.step_seconds if timed else None,
         step_seconds_low=low,
         step_seconds_high=high,
         memory_bytes=est.memory_bytes,
         capacity_bytes=float(est.system.accelerator.hbm_bytes),
         fits_probability=est.fits_probability,
-        tokens_per_second_per_gpu=throughput if fits else None,
-        mfu=float(measures.mfu["megatron"]) if fits and measures.mfu is not None else None,
-        days=_number(measures.days) if fits else None,
-        cost=_number(measures.cost) if fits else None,
+        tokens_per_second_per_gpu=throughput if timed else None,
+        mfu=float(measures.mfu["megatron"]) if timed and measures.mfu is not None else None,
+        days=_number(measures.days) if timed else None,
+        cost=_number(measures.cost) if timed else None,
         cost_per_million_tokens=(
-            None if price is None or not fits else float(price) * SECONDS_OF_MILLION / throughput
+            None if price is None or not timed else float(price) * SECONDS_OF_MILLION / throughput
         ),
-        shares=_largest_first(shares) if fits else {},
+        shares=_largest_first(shares) if timed else {},
         plan=est.to_dict()["plan"],
         in_words=words if fits else f"the nearest to fitting {short_of(est).splitlines()[0]}",
         est=est,
