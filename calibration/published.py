@@ -11,17 +11,20 @@ from typing import Any, Final
 from traincast.accuracy.fit.parameters import Home, Parameter
 from traincast.catalog.documents import catalogue, read
 from traincast.catalog.load import load_accelerator, load_system
-from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated, resolve
+from traincast.catalog.software import FILES as SOFTWARE_FILES
+from traincast.catalog.software import SPACES
+from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated, value_of_owner
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 
 FILE: Final = Path(__file__).with_name("published.yaml")
 RUNS: Final = re.compile(r"published (training )?runs|published vTrain runs|fits of BLOOM")
-FOLDERS: Final = {"accelerator": "accelerators", "network": "systems", "stack": "stacks"}  # of the catalogue
+# of the catalogue; constants of frameworks, releases and facts have files of their own (SOFTWARE_FILES)
+FOLDERS: Final = {"accelerator": "accelerators", "network": "systems", "stack": "stacks"}
 HOMES: Final[dict[str, Home]] = {
     "accelerators": "accelerator",
     "networks": "network",
-    "stacks": "stack",
+    "software": "stack",
     "universal": "universal",
 }
 STRAIN: Final = 1.5  # distance from a prior that asks for an explanation [sigma]
@@ -146,6 +149,12 @@ def unlisted(path: Path = FILE) -> list[str]:
         for home, folder in FOLDERS.items()
         for name, file in catalogue(folder).items()
     ]
+    files += [
+        ("stack", name, entry)
+        for file in SOFTWARE_FILES
+        for name, entry in read(file).items()
+        if name != SPACES
+    ]
     for home, name, document in (*files, ("universal", CALIBRATED, read(CALIBRATED_FILE))):
         for field, entry in _entries(document):
             key = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
@@ -174,7 +183,7 @@ def in_catalogue(constant: Parameter) -> float:
                 load_system(constant.of[0]).tiers[int(constant.path.split(".")[1])], constant.field
             )
         case "stack":
-            value = resolve(constant.of[0]).value(constant.field)
+            value = value_of_owner(constant.of[0], constant.field)
         case _:
             value = calibrated().value(constant.field)
     return float(value) if value else constant.prior

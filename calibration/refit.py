@@ -5,8 +5,8 @@
     python calibration/refit.py --keep-values    # no fit: left-out errors around the catalogue's values
 
 The fit starts from the priors, which do not depend on the catalogue's values: fitting twice gives the same
-result. Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to
-their files, universal ones to catalog/calibrated.yaml. A constant that the data do not determine stays near
+result. Values are written with 90 % intervals and the date: those of accelerators and networks to
+their files, those of software to catalog/software and stacks, universal ones to catalog/calibrated.yaml. A constant that the data do not determine stays near
 its prior, and its source says so. Then every run is predicted with constants fitted without its group (source
 x model x accelerator), without its stack, and more (left_out.py). From the table of these predictions the
 error model is estimated (catalog/errors.yaml). Finally scoreboard.py renews what depends on the values.
@@ -35,6 +35,8 @@ from traincast.accuracy.fit.parameters import Parameter, prior_precision
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
+from traincast.catalog.software import FOLDER
+from traincast.catalog.software import constants as constants_of_software
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
@@ -140,12 +142,15 @@ def with_source(constant: FittedConstant) -> FittedConstant:
 def write_catalogue(constants: Iterable[FittedConstant], folder: Path = PACKAGE / "catalog") -> list[Path]:
     """Write fitted values to the files of a catalogue that they belong to; return the paths."""
     documents: dict[Path, Any] = {}
+    entries = {entry.name: entry for entry in constants_of_software()}
     for constant in constants:
         for name in constant.of or (CALIBRATED,):
-            path = folder / FOLDERS.get(constant.parameter.home, "") / f"{name}.yaml"
+            entry = entries.get(name) if constant.parameter.home == "stack" else None
+            of_home = Path(FOLDERS.get(constant.parameter.home, "")) / f"{name}.yaml"
+            path = folder / (of_home if entry is None else Path(FOLDER.name) / entry.file.name)
             if path not in documents:
                 documents[path] = load(path)
-            put(documents[path], constant)
+            put(documents[path] if entry is None else documents[path][name], constant)
     for path, document in documents.items():
         with atomic_output(path) as partial:
             partial.write_text(text_of(document), encoding="utf-8")

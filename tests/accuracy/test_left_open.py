@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.accuracy.runs.cells import Cells
-from traincast.accuracy.runs.run import bundled, read, software
+from traincast.accuracy.runs.run import bundled, read
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE
 from traincast.step.uncertainty import errors
@@ -28,11 +27,11 @@ def left_open(**cells):
 
 
 def test_a_row_leaves_open_what_its_cells_do_not_exclude():
-    """By the rules of patterns.yaml: a stack closes it, a framework leaves its own open, nothing all."""
+    """By framework, release and facts: a stack closes it, a framework leaves its own open, nothing all."""
     assert left_open(stack="megatron-core-2025") == set()
     assert left_open(stack="") == set(ANY_SOFTWARE)
     assert {"torchtitan-eager", "torchtitan-2024", "torchtitan-2025"} == left_open(stack="torchtitan")
-    bridge = left_open(stack="Megatron-Bridge")
+    bridge = left_open(stack="Megatron-Bridge", experts="128", topk="8", moe_ffn="768")
     assert {"megatron-bridge-2025", "megatron-bridge-26.02", "megatron-bridge-2026"} <= bridge
     assert not any(name.startswith(("nemo", "torchtitan")) for name in bridge)
 
@@ -50,10 +49,19 @@ def test_of_a_measured_release_those_are_open_that_its_runs_had():
     assert fused == set()
 
 
-def test_rules_behind_the_first_that_applies_are_no_alternatives():
-    cells = Cells(row(framework="torchtitan", released="2024-12"))
-    assert software(cells) == "torchtitan-2024"
-    assert cells.choices("software") == ("torchtitan-eager", "torchtitan-2024")
+def test_software_of_the_release_that_has_the_stated_facts_is_left_open():
+    of_release = {"torchtitan-eager", "torchtitan-2024"}
+    assert left_open(framework="torchtitan", released="2024-12") == of_release
+    assert read(row(framework="torchtitan", compiled="false")).stack == "torchtitan-eager"
+    assert left_open(framework="torchtitan", compiled="false") == set()
+    assert read(row(framework="torchtitan", released="2024-12")).stack == "torchtitan-2024"
+
+
+def test_of_software_with_the_same_constants_one_is_left_open():
+    """A dense model has no layer of experts, in which alone two stacks of Megatron-Bridge differ."""
+    experts = {"experts": "128", "topk": "8", "moe_ffn": "768"}
+    assert "megatron-core-deepep" in left_open(framework="Megatron-Core", **experts)
+    assert "megatron-core-deepep" not in left_open(framework="Megatron-Core", released="2025-08")
 
 
 @pytest.mark.parametrize("stack", ["", "torchtitan-2025"])

@@ -176,7 +176,7 @@ def test_the_command(tmp_path, capsys):
     first, second = printed["rows"]
     assert set(first) == {
         "id", "measured_step_seconds", "predicted_step_seconds", "low", "high", "measured_memory_bytes", "predicted_memory_bytes",  # noqa: E501
-        "skipped",
+        "outcome", "fits_probability", "capacity_share", "skipped",
     }  # fmt: skip
     assert (first["id"], second["skipped"]) == ("korth-008", "accelerator 'abacus' is not known")
     assert printed["summary"]["korth"]["n"] == 1

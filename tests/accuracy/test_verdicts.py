@@ -11,8 +11,8 @@ from traincast.accuracy.validate import validate, verdicts_of
 from traincast.accuracy.verdicts import MIN_ROWS_OF_BIN, Judged, reliability_bins, sharpest, verdict_errors
 from traincast.ui.cli.main import main
 
-# Mistral 7B on A100s of 80 GB in pure bf16: weights, gradients and two moments alone take 4 x 7.24e9 x 2 bytes,
-# 54 GiB, on one of them; on eight with everything sharded 7 GiB
+# Mistral 7B on A100s of 80 GB in pure bf16: weights, gradients and two moments alone take 4 x 7.24e9 x 2
+# bytes, 54 GiB, on one of them; on eight with everything sharded 7 GiB
 MISTRAL = {
     "id": "own-1",
     "model": "mistral-7b",
@@ -105,7 +105,7 @@ def test_a_row_without_a_measurement_ran_out_of_memory():
     total = report.fits.total
     assert (total.rows, total.ran, total.out_of_memory) == (3, 1, 2)
     assert (total.ran_called_no, total.out_of_memory_called_fits, total.certain_and_wrong) == (0, 1, 1)
-    assert list(report.fits.by_framework) == ["Hugging Face Trainer"]
+    assert list(report.fits.by_framework) == ["Transformers"]
     assert list(report.fits.by_accelerator) == ["A100 SXM4 80 GB"]
     assert report.assumed_out == 2
     assert report.summaries[0].n == 1  # a verdict is no error of the step time

@@ -27,11 +27,30 @@ def test_errors_of_the_tests():
     dense = np.abs(megatron_tests.errors(moe=False))
     assert len(dense) > 100
     assert np.median(dense) < 0.025
-    assert megatron_tests.mean_error() < 0.04
+    assert megatron_tests.mean_error() < 0.037
     assert megatron_tests.mean_error(moe=False) < 0.03
     small = np.abs(megatron_tests.errors(large=False))
     assert len(small) > 20
-    assert np.mean(small) < 0.06  # a fixed part is a tenth of them
+    assert np.median(small) < 0.06  # a fixed part is a tenth of them
+    assert np.mean(small) < 0.09  # and a quarter of five of BERT, whose stack has none
+
+
+def test_all_kinds_of_tests_are_read():
+    """Of 394: encoders and encoder-decoders too, and those whose GPUs or accelerator are not stated."""
+    tests = megatron_tests.memory_tests()
+    assert len(tests) >= 357
+    kinds = {
+        "encoders": [test for test in tests if not test.run.model.causal],
+        "encoder-decoders": [test for test in tests if test.run.model.encodes],
+        "without GPUs": [test for test in tests if "gpus" in test.run.assumed],
+        "without an accelerator": [test for test in tests if "gpu" in test.run.assumed],
+    }
+    for kind, some in kinds.items():
+        large = [
+            abs(test.predicted / test.measured - 1) for test in some if test.measured > megatron_tests.LARGE
+        ]
+        assert len(large) > 10, kind
+        assert np.mean(large) < 0.06, kind
 
 
 @pytest.mark.parametrize(("ampere", "number"), [(False, 40), (True, 30)])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.catalog.load import figures, system_document
 from traincast.catalog.schema import fields as entries
+from traincast.catalog.software import constants
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
     DEFAULT_STACK,
@@ -20,10 +21,12 @@ from traincast.catalog.software_stacks import (
     calibrated,
     calibrated_file,
     load_stack,
+    owners,
     releases,
     resolve,
     same_experts,
     stack_file,
+    stack_framework,
     stack_names,
     with_fitted_values,
 )
@@ -53,13 +56,10 @@ def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", assumed=None):
 @pytest.mark.parametrize("name", stack_names())
 def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(name):
     stack, file = load_stack(name), stack_file(name)
-    base = load_stack(file.based_on) if file.based_on else CALIBRATED
-    of_experts = base if file.inherits_experts else CALIBRATED
-    bases = {path: (of_experts if path in OF_EXPERTS else base).value(path) for path in stack.values()}
-    changed = {path for path, value in stack.values().items() if value != bases[path]}
+    changed = {path for path, value in stack.values().items() if value != CALIBRATED.value(path)}
     assert changed <= set(file.changes())
     assert (stack.name, file.name) == (name, name)
-    assert file.framework in FRAMEWORKS
+    assert stack_framework(name) in FRAMEWORKS
     assert all(figure.source != "the file itself" for figure in figures(name))
 
 
@@ -89,26 +89,13 @@ def with_runs_of_experts():
     return {run["stack"] for run in timed} & set(stack_names())  # one of unknown software has none
 
 
-@pytest.mark.parametrize("name", stack_names())
-def test_software_without_a_run_of_experts_has_no_other_softwares_layer_of_them(name):
-    """Fused dispatcher, grouped products and overlap are its own facts, or those of the code that it runs."""
-    stack, own = load_stack(name), same_experts(name)
-    stated = {path: file for file in map(stack_file, reversed(own)) for path in file.changes()}
-    faster = {
-        "collectives.node_copies": stack.collectives.node_copies,
-        "kernels.groups_experts": stack.kernels.groups_experts,
-        "overlap.ep_exposed": stack.overlap.ep_exposed < 1,
-        "overlap.ep_overlapped": stack.overlap.ep_overlapped < 1,
-        "traffic.expert_passes": stack.traffic.expert_passes < CALIBRATED.traffic.expert_passes,
-        "host.sync_seconds": stack.host.sync_seconds < CALIBRATED.host.sync_seconds,
-        "host.expert_dispatch_seconds": (
-            stack.host.expert_dispatch_seconds < CALIBRATED.host.expert_dispatch_seconds
-        ),
-    }
-    assert [path for path, is_faster in faster.items() if is_faster and path not in stated] == []
-    fitted = [figure for figure in figures(name) if figure.path in OF_EXPERTS and figure.basis == "fitted"]
-    measured = {of for run in with_runs_of_experts() for of in same_experts(run)}
-    assert not fitted or name in measured, "fitted to no run of experts with this code"
+def test_fitted_constants_of_experts_have_runs_of_experts():
+    """Constants of a framework or a fact are fitted only where a measured run of experts has them."""
+    measured = {owner for run in with_runs_of_experts() for owner, _ in owners(run)}
+    for entry in constants():
+        for figure in entries.figures(entry.values):
+            if figure.path in OF_EXPERTS and figure.basis == "fitted":
+                assert entry.name in measured, f"{entry.name}: {figure.path}"
 
 
 def test_all_software_of_which_nothing_is_known_runs_experts_as_plain_pytorch():
@@ -117,20 +104,18 @@ def test_all_software_of_which_nothing_is_known_runs_experts_as_plain_pytorch():
     assert CALIBRATED.overlap.ep_exposed == CALIBRATED.overlap.ep_overlapped == 1
 
 
-def test_code_of_experts_is_inherited_from_the_same_program_only():
-    """Programs of Megatron-Core run its layer; nanotron, litgpt and DeepSpeed, based on others, do not."""
-    same = {name for name in stack_names() if same_experts(name)[-1] == "megatron-core-2025"}
+def test_code_of_experts_is_that_of_the_same_program_only():
+    """Programs of Megatron-Core run its layer; nanotron, LitGPT and DeepSpeed have none of its constants."""
+    same = {name for name in stack_names() if "megatron-core-2025" in same_experts(name)}
     programs = ("megatron-core-", "megatron-bridge-", "nemo-", "mlperf-", "megascale-")
-    assert same == {name for name in stack_names() if name.startswith(programs)}
-    alone = (
-        "nanotron-2025",
-        "litgpt-2024",
-        "deepspeed-2025",
-        "fms-fsdp-2024",
-        "torchtune-2025",
-        "automodel-2025",
-    )
-    assert all(same_experts(name) == (name,) for name in alone)
+    loops = {"megatron-core-unfused", "megatron-core-wide-loss"}  # products of one expert after the other
+    assert same == {name for name in stack_names() if name.startswith(programs)} - loops
+    alone = ("nanotron-2025", "litgpt-2024", "deepspeed-2025", "torchtune-2025", "automodel-2025")
+    of_megatron = {path for owner, paths in owners("megatron-core-2025") for path in paths & OF_EXPERTS}
+    for name in alone:
+        assert not any(other.startswith(programs) for other in same_experts(name))
+        sets = {owner for owner, paths in owners(name) if paths & of_megatron}
+        assert not any(owner.startswith("megatron") for owner in sets)
 
 
 MIXTURES = {"qwen3-30b-a3b": 32, "deepseek-v2-lite": 64, "deepseek-v3": 256, "gpt-oss-20b": 32}

@@ -6,7 +6,7 @@ from operator import attrgetter
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import calibrated
+from traincast.catalog.software_stacks import calibrated, resolve
 from traincast.core.adapters import Adapters, parse_training
 from traincast.core.errors import InputError
 from traincast.core.linear_attention import Mamba2
@@ -359,6 +359,25 @@ def test_adapters_that_cast_their_input_save_it_each():
 
     shared, copied = saved(tuned("lora:r=16")), saved(tuned("lora:r=16"), shares_adapter_inputs=False)
     assert copied - shared == 2 * E + E  # of q, k, v one is shared; of gate and up one
+
+
+def test_mlperf_saves_the_gates_of_adapters_in_8_bits():
+    """Gate and up of SwiGLU, a byte less of each element, where products have 8 bits (by hand)."""
+
+    def saved(model, precision, **figures):
+        plan = Plans(precision=precision)
+        assumed = EXACT.with_values({f"memory.{name}": value for name, value in figures.items()})
+        return Footprint.of(layer(model, plan, assumed), plan).saved
+
+    def saves(model, precision):
+        return saved(model, precision) - saved(model, precision, adapters_save_8bit_gates=True)
+
+    adapted = tuned("lora:r=16,targets=qkv+proj")
+    assert saves(adapted, "fp8") == 2 * T * F
+    assert saves(adapted, "bf16") == 0
+    assert saves(replace(adapted, adapters=None), "fp8") == 0
+    assert resolve("mlperf-2025").memory.adapters_save_8bit_gates
+    assert not resolve("megatron-bridge-2026").memory.adapters_save_8bit_gates
 
 
 def test_a_packed_base_may_widen_activations():

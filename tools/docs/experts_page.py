@@ -13,7 +13,7 @@ import numpy as np
 from traincast.accuracy.runs.run import Run, bundled
 from traincast.accuracy.scores import source_of
 from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import stack_file, stack_names, stack_year
+from traincast.catalog.software_stacks import names_stack, stack_framework, stack_year
 from traincast.core.errors import InputError, NothingFits
 from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.nomenclature import COLUMNS
@@ -105,7 +105,7 @@ def runs() -> list[Run]:
 def _published() -> Iterator[Run]:
     """Yield the timed runs of whole models on many GPUs with a stack whose framework is offered by name."""
     for _, run in bundled():
-        if isinstance(run, str) or run.step_seconds is None or run.stack not in stack_names():
+        if isinstance(run, str) or run.step_seconds is None or not names_stack(run.stack):
             continue
         if run.stack.startswith(STACKS) and "proxy" not in run.model.name and run.plan.gpus >= LEAST_GPUS:
             yield run
@@ -159,7 +159,7 @@ def month(run: Run) -> Month:
 
 def space_of(run: Run) -> Framework:
     """Return what the software of a run could run in its month."""
-    space = FRAMEWORKS[stack_file(run.stack).framework]
+    space = FRAMEWORKS[stack_framework(run.stack) or ""]
     if run.id.startswith("llama3-"):
         return META_SPACE
     if run.plan.schedule not in space.choices["schedule"]:  # software of its own
@@ -370,7 +370,7 @@ def _reached(run: Run) -> tuple[Run, float]:
     """Return the published run of a job's kind that takes least time of accelerators, and how much faster it is."""
 
     def kind(other: Run) -> tuple[object, ...]:
-        model, framework = other.model, stack_file(other.stack).framework
+        model, framework = other.model, stack_framework(other.stack)
         shape = model.layers, model.hidden, model.heads, model.ffn, model.seq, model.experts
         return *shape, other.system.accelerator.name, other.plan.precision, framework
 

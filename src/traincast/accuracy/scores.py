@@ -75,7 +75,7 @@ class Subject:
     layout: Hashable = None  # what of the plan is not its micro-batch
     framework: str = ""
     accelerator: str = ""
-    filled: bool = False  # whether micro-batch or recomputation was chosen so that the plan fits
+    unjudged: str = ""  # why it has no verdict of fit
     assumed_out: bool = False  # whether it is taken to have run out of memory, having no measurement
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.accuracy.runs.facts import FACTS
-from traincast.accuracy.runs.run import Run, bundled, readable, rows
+from traincast.accuracy.runs.run import UNKNOWN_MACHINE, Run, bundled, readable, rows
 from traincast.accuracy.scores import (
     INDEPENDENT,
     ErrorSummary,
@@ -41,9 +41,11 @@ from traincast.step.validity import broken_rules
 
 __all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]
 
-FILLED_COLUMNS: Final = frozenset({"mbs", "recompute"})  # which are chosen so that a plan fits
+UNJUDGED: Final = {  # columns without which a row has no verdict -> why
+    frozenset({"mbs", "recompute"}): "micro-batch or recomputation not stated, and filled in so that it fits",
+    UNKNOWN_MACHINE: "GPUs or accelerator not stated",
+}
 COMPOSED: Final = "composed of measurements of other runs"
-FILLED: Final = "micro-batch or recomputation not stated, and filled in so that it fits"
 NO_PROBABILITY: Final = "no errors are known under these assumptions"
 MAX_SHARE: Final = 0.9  # of the dense peak, which the FLOPs of a run can have; products alone sustain no more
 
@@ -203,10 +205,8 @@ def verdicts_of(reports: Sequence[Report]) -> VerdictReport:
             if row.skipped is not None:
                 continue
             subject = report.subjects[row.id]
-            if source_of(row.id, moe=False) in INDEPENDENT:
-                left_out[COMPOSED] += 1
-            elif subject.filled:
-                left_out[FILLED] += 1
+            if subject.unjudged:
+                left_out[subject.unjudged] += 1
             elif row.fits_probability is None or row.capacity_share is None:
                 left_out[NO_PROBABILITY] += 1
             else:
@@ -285,9 +285,16 @@ def _subject(run: Run) -> Subject:
         layout=layout_of(run.plan),
         framework=run.facts.get("framework", "not stated"),
         accelerator=run.system.accelerator.name,
-        filled=not FILLED_COLUMNS.isdisjoint(run.assumed),
+        unjudged=_unjudged(run),
         assumed_out="outcome" in run.assumed,
     )
+
+
+def _unjudged(run: Run) -> str:
+    """Return why a run has no verdict of fit; empty where it has one."""
+    if source_of(run.id, moe=False) in INDEPENDENT:
+        return COMPOSED
+    return next((why for columns, why in UNJUDGED.items() if not columns.isdisjoint(run.assumed)), "")
 
 
 def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool) -> Iterable[Prediction]:

@@ -1,8 +1,9 @@
-"""How right verdicts of fit are: the probability that a plan fits, against whether it ran or ran out of memory."""
+"""How right verdicts of fit are: the probability that a plan fits, against what happened."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from typing import Annotated, Final
 
@@ -141,7 +142,7 @@ def reliability_bins(rows: Sequence[Judged]) -> Iterable[VerdictBin]:
             edges.append(edge)
     if len(edges) > 1:
         edges[-1] = 1.0
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         within = _is_in(probability, low, high)
         yield VerdictBin(
             rows=int(within.sum()),

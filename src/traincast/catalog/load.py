@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from traincast.catalog import huggingface, names, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
-from traincast.catalog.software_stacks import stack_file, stack_names
+from traincast.catalog.software_stacks import names_stack, stack_file, stack_names
 from traincast.core.errors import InputError, require_type, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import Accelerator, Software, System, Tier
@@ -237,7 +237,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
         raise names.unknown_model(name)
     if accelerator := catalogue_entry("accelerators", name.lower()):
         return entries.figures(AcceleratorPart.model_validate(accelerator))
-    if name.lower() in stack_names():
+    if names_stack(name):
         return entries.figures(stack_file(name))
     if _is_system(read(Path(name))) if is_file else system:
         return entries.figures(_system_file(name_or_path))
@@ -251,7 +251,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
 def taken_for(name: str) -> str:
     """Return a sentence on what a name of an entry is taken for; empty where it is one of the catalogue."""
-    if name.lower() in (*accelerator_names(), *stack_names()):
+    if name.lower() in accelerator_names() or names_stack(name):
         return ""
     named = _named("system", name) or _named("model", name)
     return named.taken if named else ""

@@ -1,5 +1,10 @@
-"""Software stacks: what a training framework of a year fuses and overlaps, and its overheads."""
+"""Software stacks: a framework of a year with its facts, and the assumptions that they amount to.
 
+A stack of the catalogue has a name, a framework, a release and facts. Any other combination is named by what
+differs from one of them: ``megatron-core-2025+dispatcher=deepep``.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -7,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read
-from traincast.core.assumptions import CALIBRATED, OF_EXPERTS, PAPER, PRESETS, Assumptions
-from traincast.core.errors import require_type, unknown_name_error
+from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE, checked
+from traincast.catalog.software import constants, constants_of, month, search_spaces
+from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, OF_EXPERTS, PAPER, PRESETS, Assumptions
+from traincast.core.errors import InputError, raise_problems, require_type, unknown_name_error
 from traincast.core.system import System
 
 if TYPE_CHECKING:
@@ -21,6 +28,7 @@ PACKED_STACK: Final = "huggingface-eager"  #: where a frozen model's weights are
 TPU_STACK: Final = "maxtext-2025"  # on TPUs, which run JAX
 # and for models with experts: the fused dispatcher of tokens is predicted faster wherever experts are
 FUSED_DISPATCHER: Final = "megatron-core-deepep"
+CHANGED: Final = "+"  # before each fact that a name changes
 
 
 def stack_names() -> tuple[str, ...]:
@@ -35,41 +43,288 @@ def calibrated() -> Assumptions:
     return replace(PAPER, name=CALIBRATED).with_values(calibrated_file().changes())
 
 
+def names_stack(name: str) -> bool:
+    """Return whether a name is one of a stack of the catalogue, or of such a stack with facts changed."""
+    return base_stack(name) in catalogue("stacks")
+
+
+def base_stack(name: str) -> str:
+    """Return the stack of the catalogue that a name begins with."""
+    return name.lower().partition(CHANGED)[0]
+
+
 @cache
 @cached_on_disk
 def load_stack(name: str) -> Assumptions:
-    """Load the assumptions of a software stack."""
-    file = stack_file(name)
-    base = load_stack(file.based_on) if file.based_on else calibrated()
-    if not file.inherits_experts:
-        base = base.with_values({path: calibrated().value(path) for path in OF_EXPERTS})
-    return replace(base, name=file.name).with_values(file.changes())
+    """Load the assumptions of a software stack, of the catalogue or one with facts changed.
 
+    Parameters
+    ----------
+    name : str
+        Name of the catalogue, such as ``"megatron-core-2025"``, and facts that differ from its own, such as
+        ``"megatron-core-2025+dispatcher=deepep"``.
 
-def same_experts(name: str) -> tuple[str, ...]:
-    """Return a stack and those it is based on that run the same code of a layer of experts."""
+    Raises
+    ------
+    InputError
+        If the catalogue has no such stack, or a fact or its value is not known.
+    """
     file = stack_file(name)
-    base = file.based_on if file.inherits_experts else None
-    return (file.name, *(same_experts(base) if base else ()))
+    return replace(calibrated(), name=file.name).with_values(file.changes())
 
 
 def stack_file(name: str) -> "StackFile":
-    """Read and check the file of a stack; arguments and errors as for `load_stack`."""
+    """Return all that the catalogue has of a stack, with sources; arguments and errors as for `load_stack`.
+
+    Its values are those of its framework, release and facts, and its own.
+    """
+    from traincast.catalog.schema.fields import Entry
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.software_stack import STACK
 
-    document = catalogue_entry("stacks", name.lower())
+    if CHANGED in name:
+        name = with_facts(base_stack(name), _stated_facts(name))
+    own = own_file(name)
+    facts = facts_of(name)
+    values: dict[str, Any] = {}
+    for entry in constants_of(facts):
+        for path in entry.values.changes():
+            value = getattr(entry.values, path)
+            has_source = isinstance(value, Entry) and value.source is None
+            values[path] = value.model_copy(update={"source": entry.values.source}) if has_source else value
+    stated = {path: getattr(own, path) for path in own.changes()}
+    changed = [f"{fact} = {value}" for fact, value in _stated_facts(name).items()]
+    title = ", ".join([own.title or own.name, *changed])
+    of_software = {fact: value for fact, value in facts.items() if fact not in ALWAYS_GIVEN}
+    names = {"name": name.lower(), "title": title, "facts": of_software}
+    return check(STACK, own.model_dump(exclude=set(ASSUMPTIONS)) | names, name).model_copy(
+        update=values | stated
+    )
+
+
+def own_file(name: str) -> "StackFile":
+    """Read and check the file of a stack, of the one that the name begins with."""
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.software_stack import STACK
+
+    document = catalogue_entry("stacks", base_stack(name))
     if document is None:
         raise unknown_name_error("stack", name, stack_names())
     return check(STACK, document, name)
+
+
+def facts_of(name: str) -> dict[str, str]:
+    """Return framework, release and facts of a software; arguments and errors as for `load_stack`.
+
+    Facts that neither the framework nor the name settles are missing.
+    """
+    found = dict(_own_facts(base_stack(name))) | _stated_facts(name)
+    return {fact: found[fact] for fact in OF_SOFTWARE if fact in found}
+
+
+def with_facts(name: str, facts: Mapping[str, str]) -> str:
+    """Return the name of a software with some of its facts changed.
+
+    Parameters
+    ----------
+    name : str
+        A stack, as for `load_stack`.
+    facts : mapping of str to str
+        New values by fact, of `traincast.catalog.facts.OF_SOFTWARE`. With another framework or release, the
+        rest is as that release has it, but for facts in which `name` differs from its own release.
+
+    Returns
+    -------
+    str
+        The name of the catalogue of the software that has exactly these facts; else that of a release of the
+        framework with the facts that differ, in the order of the table of facts.
+
+    Raises
+    ------
+    InputError
+        If the catalogue has no such stack, a fact or its value is not known, or no stack is of the framework.
+    """
+    base = base_stack(name)
+    own, stated = facts_of(base), _stated_facts(name) | _checked(name, facts)
+    if any(stated.get(fact, own[fact]) != own[fact] for fact in ALWAYS_GIVEN):
+        wanted = own | stated
+        release = stack_of(wanted["framework"], wanted["released"])
+        if release is None:
+            problem = f"framework = {wanted['framework']}: the catalogue has no software of it"
+            raise InputError(f"software {name}", [problem])
+        usual = facts_of(stack_of(own["framework"], own["released"]) or base)
+        stated = {fact: value for fact, value in own.items() if value != usual.get(fact)} | stated
+        base = release
+    target = facts_of(base) | {fact: value for fact, value in stated.items() if fact not in ALWAYS_GIVEN}
+    return _canonical(base, tuple(target.items()))
+
+
+@cache
+def _canonical(base: str, facts: tuple[tuple[str, str], ...]) -> str:
+    """Return the name of the software with all facts of a stack of the catalogue, and others."""
+    target, own = dict(facts), facts_of(base)
+    if target == own:
+        return base
+    if base not in _explained():
+        usual = base  # with values of its own, which no other has
+    else:
+        exact = [other for other in _explained() if facts_of(other) == target]
+        if exact:
+            return exact[0]
+        alike = [other for other in _explained() if all(facts_of(other)[k] == own[k] for k in ALWAYS_GIVEN)]
+        usual = next((other for other in alike if own_file(other).stands_for), base)
+    before = facts_of(usual)
+    changed = [f"{fact}={target[fact]}" for fact in OF_SOFTWARE if target.get(fact) != before.get(fact)]
+    return CHANGED.join([usual, *changed])
+
+
+@cache
+def _explained() -> tuple[str, ...]:
+    """Return the stacks all of whose constants are those of their facts."""
+    return tuple(name for name in stack_names() if not own_file(name).changes())
+
+
+def _stated_facts(name: str) -> dict[str, str]:
+    """Return the facts that a name itself changes: what follows a stack of the catalogue in it.
+
+    Values of one fact may be joined by a plus sign, as those of different facts are.
+    """
+    parts: list[str] = []
+    for part in name.split(CHANGED)[1:]:
+        if "=" in part or not parts:
+            parts.append(part)
+        else:
+            parts[-1] += f"{CHANGED}{part}"
+    problems = [f"{part!r}: write FACT=VALUE" for part in parts if "=" not in part]
+    raise_problems(f"software {name}", problems)
+    return _checked(name, {part.partition("=")[0]: part.partition("=")[2] for part in parts})
+
+
+def _checked(name: str, facts: Mapping[str, str]) -> dict[str, str]:
+    """Return facts in their own spelling; raise `InputError` with all that is not allowed."""
+    read, problems = {}, []
+    for fact, value in facts.items():
+        try:
+            read[fact.strip().lower()] = checked(fact.strip().lower(), value)
+        except ValueError as error:
+            problems.append(str(error))
+    raise_problems(f"software {name}", problems)
+    return read
+
+
+@cache
+@cached_on_disk
+def _own_facts(name: str) -> tuple[tuple[str, str], ...]:
+    """Return framework, release and facts of a stack of the catalogue."""
+    file = own_file(name)
+    given = {"framework": file.framework, "released": file.released} | file.facts
+    return tuple((fact, given[fact]) for fact in OF_SOFTWARE if fact in given)
+
+
+@cache
+@cached_on_disk
+def releases_of(framework: str) -> tuple[tuple[str, str], ...]:
+    """Return the stacks that stand for a framework, each with its first release, the earliest first."""
+    files = map(own_file, stack_names())
+    found = [(file.stands_for[framework], file.name) for file in files if framework in file.stands_for]
+    return tuple((name, since) for since, name in sorted(found))
+
+
+@cache
+@cached_on_disk
+def stack_of(framework: str, released: str = "") -> str | None:
+    """Return the stack that stands for a framework at a release; without one its usual stack.
+
+    None where the catalogue has no software of the framework. Before the first release it is the first one.
+    """
+    known = releases_of(framework)
+    if not known:
+        return None
+    if not released:
+        undated = [name for name, _ in known if framework in own_file(name).undated]
+        return undated[0] if undated else known[-1][0]
+    return next((name for name, since in reversed(known) if since <= month(released)), known[0][0])
+
+
+@cache
+@cached_on_disk
+def same_software(name: str, experts: bool = True) -> str:
+    """Return the stack of the catalogue that has the constants of a software, or the name as it is.
+
+    Facts that change no constant make no other software; it is one of the same framework. Without `experts`
+    constants of their layers do not count.
+    """
+    if CHANGED not in name:
+        return name
+    framework = facts_of(name)["framework"]
+    left_out = frozenset() if experts else OF_EXPERTS
+
+    def counted(stack: str) -> dict[str, Any]:
+        """Return the constants that count."""
+        return {path: value for path, value in load_stack(stack).values().items() if path not in left_out}
+
+    others = (other for other in _explained() if facts_of(other)["framework"] == framework)
+    same = [other for other in others if counted(other) == counted(name)]
+    year = stack_year(name)
+    return min(same, key=lambda other: (stack_year(other) != year, other), default=name)
+
+
+@cache
+def runs_with(name: str) -> frozenset[str]:
+    """Return what runs must train, and the host that they need, to have a stack; empty where all may."""
+    file = own_file(name)
+    return frozenset(word for word in (file.trains, file.host) if word)
+
+
+@cache
+@cached_on_disk
+def owners(name: str) -> tuple[tuple[str, frozenset[str]], ...]:
+    """Return what the constants of a stack belong to, what counts first at the front, each with their paths.
+
+    It is the stack of the catalogue itself, then its facts, release and framework (`software.constants_of`).
+    """
+    own = own_file(name)
+    entries = ((entry.name, frozenset(entry.values.changes())) for entry in constants_of(facts_of(name)))
+    return (own.name, frozenset(own.changes())), *reversed(tuple(entries))
+
+
+def value_of_owner(owner: str, path: str) -> Any:
+    """Return the value of an assumption that belongs to a stack, or to an entry of the files of software."""
+    if owner in stack_names():
+        return load_stack(owner).value(path)
+    values = next(entry.values for entry in constants() if entry.name == owner)
+    return values.changes()[path]
+
+
+@cache
+@cached_on_disk
+def same_experts(name: str) -> tuple[str, ...]:
+    """Return a stack and those of the catalogue all of whose constants of a layer of experts it has.
+
+    One whose layer has no constants of its framework runs a code of which nothing is known.
+    """
+    known = _constants_of_experts(name)
+    others = (other for other in stack_names() if other != base_stack(name))
+    same = [other for other in others if _constants_of_experts(other) <= known and _has_own_experts(other)]
+    return (name, *same)
+
+
+def _constants_of_experts(stack: str) -> frozenset[str]:
+    """Return what the constants of a layer of experts of a stack belong to."""
+    return frozenset(owner for owner, paths in owners(stack) if not OF_EXPERTS.isdisjoint(paths))
+
+
+def _has_own_experts(stack: str) -> bool:
+    """Return whether constants of a layer of experts are of the framework of a stack, not of all."""
+    entries = constants_of(facts_of(stack))
+    return any(entry.of_frameworks and not OF_EXPERTS.isdisjoint(entry.values.changes()) for entry in entries)
 
 
 @cache
 @cached_on_disk
 def stack_year(name: str) -> int | None:
     """Return the year of a stack's software; None where the catalogue does not have it."""
-    document = catalogue_entry("stacks", name.lower())
-    return None if document is None else int(document["year"])
+    return own_file(name).year if names_stack(name) else None
 
 
 def calibrated_file() -> "AssumptionsFile":
@@ -86,8 +341,11 @@ def usual_stack(model: "Model") -> str:
 
 
 def fitted_stack(name: str) -> str:
-    """Return the stack whose runs the constants and errors of named assumptions are fitted to."""
-    return DEFAULT_STACK if name == CALIBRATED else name
+    """Return the stack whose runs the constants and errors of named assumptions are fitted to.
+
+    Of a stack with facts changed it is that of the catalogue.
+    """
+    return DEFAULT_STACK if name == CALIBRATED else name.partition(CHANGED)[0]
 
 
 ANY_SOFTWARE: Final = ("any",)  # `Assumptions.unsaid` where no framework is stated either
@@ -101,8 +359,7 @@ YEARS_BACK: Final = 1
 @cached_on_disk
 def stack_framework(name: str) -> str | None:
     """Return the framework in whose space a stack's plans are searched; None where the catalogue has none."""
-    document = catalogue_entry("stacks", name.lower())
-    return None if document is None else str(document["framework"])
+    return search_spaces()[own_file(name).framework] if names_stack(name) else None
 
 
 @cache
@@ -134,8 +391,8 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
         return replace(load_stack(DEFAULT_STACK), name=CALIBRATED, unsaid=ANY_SOFTWARE)
     if assumptions in PRESETS:
         return PRESETS[assumptions]
-    if assumptions.lower() in catalogue("stacks"):
-        return load_stack(assumptions.lower())
+    if names_stack(assumptions):
+        return load_stack(assumptions)
     raise unknown_name_error("assumptions", assumptions, (CALIBRATED, *PRESETS, *stack_names()))
 
 

@@ -243,6 +243,9 @@ class MemoryUse:
         "never", "where keys and values of fewer heads are copied for each head of queries before attention"
     )
     shares_adapter_inputs: bool = _is(True, "adapters of one input save it once; else each saves a copy")
+    adapters_save_8bit_gates: bool = _is(
+        False, "with adapters, the inputs of an MLP's activation are saved in 8 bits where products have them"
+    )
     widens_packed: bool = _is(
         False, "activations are in fp32 where the base of adapters is packed (results have the input's type)"
     )

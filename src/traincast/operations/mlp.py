@@ -29,7 +29,8 @@ def mlp(sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) 
     if "mlp" in model.biases:
         yield sharding.column_parallel_bias(f"{name}.fc1_bias", wide)
     activated = elementwise.activation(f"{name}.{model.mlp}", sharding.E, inner, model.up_projections)
-    yield replace(activated, saved_bytes=activated.saved_bytes + sharding.gate_bytes(inner))
+    saved = activated.saved_bytes * sharding.saved_gate_share + sharding.gate_bytes(inner)
+    yield replace(activated, saved_bytes=saved)
     if model.dropout and model.inner_dropout:
         yield replace(sharding.dropout(f"{name}.inner_dropout", inner), module="activation")
     if model.inner_norms and ends_layer:

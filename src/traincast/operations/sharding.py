@@ -187,6 +187,12 @@ class Sharding(ABC):
         saved = self.assumptions.memory.saves_elementwise and self.model.gated
         return self.E * elements * float(saved)
 
+    @property
+    def saved_gate_share(self) -> float:
+        """Saved size of the inputs of a dense MLP's activation over that of 16-bit ones."""
+        narrow = self.assumptions.memory.adapters_save_8bit_gates and self.plan.recipe.is_low
+        return 0.5 if narrow and self.model.adapters is not None else 1.0
+
     def share(self, local: bool = False) -> Any:
         """Return the share of all pairs that fused attention computes."""
         model, skipped = self.model, self.assumptions.attention.causal_skipping

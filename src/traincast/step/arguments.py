@@ -5,7 +5,7 @@ from math import log2
 
 import numpy as np
 
-from traincast.catalog.software_stacks import ANY_SOFTWARE, resolve, stack_names
+from traincast.catalog.software_stacks import ANY_SOFTWARE, names_stack, resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.model import Model
@@ -43,7 +43,7 @@ def check_assumptions(
 
     Raises `InputError` if it is neither, or no preset has that name.
     """
-    usual_stack = assumptions == CALIBRATED and usual in stack_names()
+    usual_stack = assumptions == CALIBRATED and names_stack(usual)
     if assumptions is None or usual_stack:
         assumed = resolve(usual)
         return replace(assumed, unsaid=unsaid) if assumed.errors_known else assumed

@@ -162,18 +162,24 @@ def test_what_one_stack_tells_moves_the_like_of_others_by_the_correlation_of_the
     assert linearised(solution, data, bounds) == pytest.approx(solution.theta, rel=1e-3, abs=1e-6)
 
 
-def test_a_value_of_a_stack_holds_for_those_based_on_it_unless_they_say_otherwise():
-    parent = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
+def test_a_value_of_a_framework_holds_for_its_software_unless_a_release_or_fact_says_otherwise():
+    framework = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core",), prior=0.9, sigma=0.1)
     everywhere = Parameter(path="universal.overlap.tp_exposed", prior=0.9, sigma=0.1)
-    assert touching_stack((parent,), "megatron-core-2024") == (0,)
-    assert touching_stack((parent,), "megatron-core-plain") == ()  # says 1 itself
-    assert touching_stack((parent,), "calibrated") == (0,)  # stands for it
-    assert touching_stack((parent,), "composer-fsdp-2023") == ()
-    assert touching_stack((parent, everywhere), "composer-fsdp-2023") == (1,)
-    child = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2024",), prior=0.5, sigma=0.1)
-    assert touching_stack((parent, child), "megatron-core-2024") == (1,)
+    assert touching_stack((framework,), "megatron-core-2024") == (0,)
+    assert touching_stack((framework,), "megatron-core-2025+graphs=iteration") == (0,)
+    assert touching_stack((framework,), "megatron-core-plain") == ()  # the fact has a value of its own
+    assert touching_stack((framework,), "calibrated") == (0,)  # stands for it
+    assert touching_stack((framework,), "composer-fsdp-2023") == ()
+    assert touching_stack((framework, everywhere), "composer-fsdp-2023") == (1,)
+    release = Parameter(
+        path="stack.overlap.tp_exposed", of=("megatron-core-until-2025",), prior=0.5, sigma=0.1
+    )
+    assert touching_stack((framework, release), "megatron-core-2024") == (1,)
+    of_stack = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2024",), prior=0.5, sigma=0.1)
+    assert touching_stack((framework, release, of_stack), "megatron-core-2024") == (2,)
+    assert touching_stack((framework, release, of_stack), "megascale-2024") == (1,)
     assert (
-        Setting((parent, child), (0.9, 0.5))
+        Setting((framework, release), (0.9, 0.5))
         .assumed("megatron-core-2024", tc.load_system("dgx-h100"))
         .overlap.tp_exposed
         == 0.5

@@ -68,8 +68,11 @@ def test_answers_are_as_the_schema_says_and_show_every_key_of_it(name, run, fold
         assert (code == 0) == (err == "")
         validator(name).validate(json.loads(out))
         seen |= keys(json.loads(out))
-    hidden = {"narrowed_by"} if name == "check" else set()  # a launch file states its software
-    assert described_keys(schema(name)) - seen == hidden
+    hidden = {  # a launch file states its software; a short table has no bins of 30 rows
+        "check": {"narrowed_by"},
+        "validate": {"stated"},
+    }
+    assert described_keys(schema(name)) - seen == hidden.get(name, set())
 
 
 BAD = {

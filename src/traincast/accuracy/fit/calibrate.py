@@ -17,9 +17,9 @@ from traincast.accuracy.fit.residuals import Benchmarks
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import (
     DEFAULT_STACK,
+    names_stack,
     resolve,
     stack_file,
-    stack_names,
     with_fitted_values,
 )
 from traincast.core.output_files import check_output
@@ -62,7 +62,7 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
             known = [catalogue_figures[path] for path in paths if path in catalogue_figures]
             priors += [_with_prior(kind, owner, item.value, item, item.path) for item in known if item.value]
         parameters += priors[:most]
-    for stack in dict.fromkeys(DEFAULT_STACK if name not in stack_names() else name for name in stacks):
+    for stack in dict.fromkeys(name if names_stack(name) else DEFAULT_STACK for name in stacks):
         file, assumed = stack_file(stack), with_fitted_values(system, resolve(stack))
         for kind in SITE_SPREAD:
             home, path = kind.split(".", 1)

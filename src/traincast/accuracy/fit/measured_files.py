@@ -140,6 +140,8 @@ def _runs(rows: TrainingRows, system: System) -> Iterator[Run | str]:
     for row, run in readable(rows.rows):
         if isinstance(run, str):
             yield f"{row['id']}: {run}"
+        elif run.outcome == "out-of-memory":
+            yield f"{row['id']}: ran out of memory"
         elif run.step_seconds is None:
             yield f"{row['id']}: no step time"
         elif (accelerator := accelerator_name(run.system)) != wanted:

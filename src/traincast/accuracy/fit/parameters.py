@@ -11,12 +11,12 @@ import numpy as np
 from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.software_stacks import (
     DEFAULT_STACK,
+    names_stack,
+    owners,
     resolve,
-    same_experts,
-    stack_file,
     with_fitted_values,
 )
-from traincast.core.assumptions import ASSUMPTIONS, OF_EXPERTS, Assumptions
+from traincast.core.assumptions import ASSUMPTIONS, Assumptions
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.quantities import Floats, figure_specs
 from traincast.core.system import Accelerator, System, Tier
@@ -41,7 +41,8 @@ class Parameter:
     path: str
     prior: float  # mean of the prior, above 0 [`unit`]
     sigma: float  # standard deviation of its logarithm
-    of: tuple[str, ...] = ()  # catalogue's accelerators, systems or stacks that share it; none if universal
+    # catalogue's accelerators, systems, stacks or entries of software that share it; none if universal
+    of: tuple[str, ...] = ()
     low: float = 0.0  # bounds; 4 sigma away if left out [`unit`]
     high: float = 0.0
     meaning: str = ""
@@ -107,8 +108,8 @@ class Parameter:
 def prior_precision(parameters: Sequence[Parameter], pooled: float) -> Floats:
     """Return the inverse of the correlations of priors, shape (parameters, parameters).
 
-    Software constants of one field have the correlation `pooled`, whatever stack they are of: what is wrongly
-    believed of one stack is partly so of the others (Gelman and Hill, 2007, chapter 12). Others have none.
+    Software constants of one field have the correlation `pooled`, whatever they are of: what is wrongly
+    believed of one framework is partly so of others (Gelman and Hill, 2007, chapter 12). Others have none.
     """
     fields = np.array([item.field if item.of_software else f"{i}" for i, item in enumerate(parameters)])
     correlations: Floats = np.where(fields[:, None] == fields, pooled, 0.0) + (1 - pooled) * np.eye(
@@ -149,28 +150,19 @@ def touching_system(parameters: tuple[Parameter, ...], system: System) -> tuple[
 def touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, ...]:
     """Return the indices of the parameters that apply to a stack.
 
-    A value of a stack holds for stacks based on it unless their file or a parameter of theirs overrides it;
-    of a layer of experts only for those that run the same code of it.
+    A value of a framework, release or fact holds for all software that it is of, unless what counts before it
+    sets the same constant (`owners`).
     """
-    chain = _based_on_chain(stack)
-    experts = same_experts(chain[0][0])
+    chain = owners(stack if names_stack(stack) else DEFAULT_STACK)
     fitted = {(name, item.field) for item in parameters if item.home == "stack" for name in item.of}
     indices = []
     for i, item in enumerate(parameters):
         if item.of_software:
-            links = [link for link in chain if link[0] in experts] if item.field in OF_EXPERTS else chain
-            setting = (name for name, own in links if (name, item.field) in fitted or item.field in own)
+            setting = (name for name, own in chain if (name, item.field) in fitted or item.field in own)
             owner = next(setting, None)
             if owner in item.of if item.home == "stack" else owner is None:
                 indices.append(i)
     return tuple(indices)
-
-
-@cache
-def _based_on_chain(stack: str) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Return a stack and those it is based on, each with the fields its file sets."""
-    file = stack_file(stack if stack.lower() in catalogue("stacks") else DEFAULT_STACK)
-    return (file.name, frozenset(file.changes())), *(_based_on_chain(file.based_on) if file.based_on else ())
 
 
 @cache

@@ -11,10 +11,9 @@ from traincast.catalog.documents import read
 
 MAX_VALUES: Final = {"layers": 10_000, "pp": 10_000, "vp": 100}  # a list is made of these
 ROW: Final = "row"  # key of the row number in the file, where the header is 1
-SOFTWARE: Final = "software"  # key of the software stack of the catalogue that the row is predicted with
+SOFTWARE: Final = "software"  # key of the software stack that the row is predicted with
+FACT: Final = f"{SOFTWARE}."  # before a fact of that stack: its key
 
-
-DECIDED: Final = ("framework", "gpu", "experts", "model", "trained model")  # a blank cell says no
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of files of models and systems
 
 
@@ -36,13 +35,6 @@ def patterns() -> Any:
 def first_match(table: Mapping[str, Any], text: str) -> Any:
     """Return the value of the first pattern of a table that a text matches; None without."""
     return next((value for words, value in table.items() if re.search(words, text, re.IGNORECASE)), None)
-
-
-def _matches(pattern: str, text: str) -> re.Match[str] | None:
-    """Return the match of a pattern; of "<2022", that of any text that is there and sorts before."""
-    if pattern.startswith("<"):
-        return re.search(".+", text) if text < pattern[1:] else None
-    return re.search(pattern, text, re.IGNORECASE)
 
 
 class Cells:
@@ -82,25 +74,10 @@ class Cells:
         """Return what the first rule that applies gives; None without."""
         return self._first(patterns()[section])
 
-    def choices(self, section: str) -> tuple[Any, ...]:
-        """Return what each rule gives that blank cells do not exclude, up to the first that applies.
-
-        Blank cells of `DECIDED` exclude what asks for them.
-        """
-        found: list[Any] = []
-        for rule in patterns()[section]:
-            conditions = {c: p for c, p in rule.items() if c not in ("is", "assumed")}
-            blank = [c for c in conditions if not self.joined(c).strip(" |") and c not in DECIDED]
-            if all(_matches(p, self.joined(c)) for c, p in conditions.items() if c not in blank):
-                found.append(rule["is"])
-                if not blank:
-                    break
-        return tuple(dict.fromkeys(found))
-
     def _first(self, rules: list[dict[str, Any]]) -> Any:
         for rule in rules:
             matches = [
-                _matches(pattern, self.joined(columns))
+                re.search(pattern, self.joined(columns), re.IGNORECASE)
                 for columns, pattern in rule.items()
                 if columns not in ("is", "assumed")
             ]

@@ -15,7 +15,7 @@ from traincast.accuracy.runs.cells import Cells, is_file, patterns
 from traincast.catalog.load import load_model, model_names
 from traincast.core.adapters import Adapters, parse_training
 from traincast.core.model import Model
-from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp, Positions
+from traincast.core.model_blocks import GATED, Encoder, Experts, Latent, Local, Mlp, Positions
 
 SIZES: Final = ("layers", "hidden", "heads", "mlp")  # columns that a model of the catalogue stands for
 NAMED: Final = ("model", "trained")  # columns whose names say what kind of training it is
@@ -26,6 +26,8 @@ LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_
 DEFAULT_HEAD_WIDTH: Final = 128  # where it cannot be hidden/heads, and MaxText's default
 SIZE_TOLERANCE: Final = 0.15  # of the parameters in a name, as in Grok-1-314B
 TIED_SHARE: Final = 0.1  # distance from the count with one matrix, relative to that with two
+# arXiv 1810.04805: tokens attend to all, and belong to one of two sentences
+BERT: Final = {"causal": False, "token_types": 2, "head_transform": True, "head_bias": True}
 SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some hundreds of tokens
 
 
@@ -79,6 +81,8 @@ def shape(cells: Cells) -> dict[str, Any]:
         arguments |= {"latent": latent, "kv_heads": None, "head_dim": None, "mtp": mtp}
     if cells.text("experts"):
         arguments |= {"experts": _experts(cells), "local": _local(cells)}
+    if cells.text("encoder_layers"):
+        arguments |= _encoder_arguments(cells, layers)
     arguments["adapters"] = adapters(cells)
     if not cells.text("tied") and cells.text("params_b") and not cells.problems:
         arguments["tied"] = arguments.get("tied") or _is_tied(Model(**arguments), cells)
@@ -86,6 +90,15 @@ def shape(cells: Cells) -> dict[str, Any]:
         cells.assume("seq")
         arguments["local"] = Local(window=SFT_SAMPLE_TOKENS, chunked=True)
     return arguments
+
+
+def _encoder_arguments(cells: Cells, decoder_layers: int) -> dict[str, Any]:
+    """Return the arguments of an encoder-decoder: `layers` and `seq` are of its decoder.
+
+    The head has a bias, as in Megatron-Core (models/T5/t5_model.py, T5LMHead).
+    """
+    encoder = Encoder(layers=cells.positive("encoder_layers"), seq=cells.positive("encoder_seq"))
+    return {"encoder": encoder, "layers": encoder.layers + decoder_layers, "head_bias": True}
 
 
 def _is_tied(model: Model, cells: Cells) -> bool:
@@ -155,6 +168,7 @@ def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
         "dropout": gpt and cells.text("flash_attention") != "True" and not mpt,
         "positions": positions or ("learned" if gpt else "rotary"),
         "tied": gpt or bool(cells.states("palm")) if tied is None else tied,
+        **(BERT if cells.states("bert") else {}),
     }
 
 
@@ -233,8 +247,10 @@ def note_unmodelled(cells: Cells) -> None:
     for kind in known["subjects"]:
         if kind.get("unless_in_catalogue") and (cells.text(MODEL_FILE) or _catalogue_name(cells)):
             continue
+        if "unless_stated" in kind and cells.text(kind["unless_stated"]):
+            continue
         named = "names" in kind and _states(cells, kind["names"], ("model",))
-        if named or _states(cells, kind["phrases"], NAMED):
+        if named or ("phrases" in kind and _states(cells, kind["phrases"], NAMED)):
             reasons.append(kind["reason"])
     if trained and not full and fine_tuning is None and not reasons:
         reasons.append(f"trained = {trained!r}: write all, or lora or qlora as --train takes them")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from math import inf
+from math import inf, lcm
 from typing import Any, Final
 
 from traincast.accuracy.runs.cells import SOFTWARE, Cells, Unreadable, patterns
@@ -34,6 +34,7 @@ TEXT_KNOBS: Final = ("cp_kind", "schedule", "offload", "grad_dtype", "optimizer_
 INTERLEAVED: Final = "interleaved"  # `vp` of a row that states virtual stages but not how many
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
 LETTERS: Final = re.compile(r"[A-Za-z|()*\d]*[A-Za-z][A-Za-z|()*\d]*")  # a layout in letters
+NODE: Final = 8  # accelerators of a usual node
 MEMORY_SLACK: Final = 1.1  # tolerance over the memory of the accelerator, the accuracy of the estimate
 MAX_MBS: Final = 1024  # [sequences]
 OFFLOAD_EVERY: Final = (8, 4, 2, 1)  # layers of which one is offloaded: recipes offload 5 of 80 to 92 of 126
@@ -43,7 +44,7 @@ MAX_LAYOUT_LENGTH: Final = 100_000  # characters of a layout in letters, written
 def degrees(cells: Cells, layers: int) -> dict[str, int]:
     """Return the parallel degrees of a row; a missing one that follows from the others is filled in."""
     problems_before = len(cells.problems)
-    gpus = cells.positive("gpus")
+    gpus = _gpus(cells)
     gpus_are_known = len(cells.problems) == problems_before
     pp, cp, ep = (cells.positive(name, 1) for name in ("pp", "cp", "ep"))
     tp = cells.positive("tp", 0)
@@ -63,6 +64,28 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
     if dp * split != gpus:
         cells.problem(f"dp × tp × pp × cp = {dp * split}, not the {gpus} GPUs")
     return known | {"vp": _virtual_stages(cells, layers, pp), "dp": dp}
+
+
+def _gpus(cells: Cells) -> int:
+    """Return the GPUs of a row, noted as assumed where it states none but memory, which alone is then judged.
+
+    Those are one node where the ranks that it states divide one. A rank that shards nothing over replicas
+    needs the same memory on any number; of one that does, more nodes than one are not guessed.
+    """
+    if cells.text("gpus") or not cells.text("memory_gb_published"):
+        return cells.positive("gpus")
+    dense = cells.positive("tp", 1) * cells.positive("cp", 1) * cells.positive("dp", 1)
+    experts = cells.positive("ep", 1) * cells.positive("etp", 1)
+    needed = cells.positive("pp", 1) * lcm(dense, experts)
+    node = cells.positive("gpus_per_node", NODE)
+    is_whole = ZERO.get(cells.text("zero").lower(), 1) == 0
+    if node % needed and not is_whole:
+        cells.problem("gpus is not known, over which the optimizer is sharded")
+        return needed
+    cells.assume("gpus")
+    gpus = needed if node % needed else node
+    cells.row["gpus"] = str(gpus)
+    return gpus
 
 
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
@@ -123,7 +146,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
         "cp_kind": "none" if cut["cp"] == 1 else cells.text("cp_kind").lower() or "ring",
         "sp": sp,
         "attention": cells.choose("attention"),
-        "precision": _precision(cells),
+        "precision": precision_of(cells),
         "layout": layout(cells, model["layers"], pp * cut["vp"]),
         **_sharding(cells, cut),
         "ep_overlap": cut["ep"] > 1 and bool(cells.choose("ep_overlap")),
@@ -145,7 +168,8 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _precision(cells: Cells) -> str:
+def precision_of(cells: Cells) -> str:
+    """Return the precision of a row by its name in `PRECISIONS`; bf16 where it is none, which is noted."""
     stated = cells.text("precision").lower()
     recipe = cells.choose("precision") or (stated if stated in PRECISIONS else None)
     if recipe is None:
@@ -173,7 +197,7 @@ def _replicas(cells: Cells, zero: str, ranks: int, tp: int) -> int:
     """Return the replicas of the shards among the ranks that share weights; HSDP shards within a node."""
     if cells.text("replicas"):
         return cells.positive("replicas")
-    return ranks * tp // cells.positive("gpus_per_node", 8) if zero == "hsdp" else 1
+    return ranks * tp // cells.positive("gpus_per_node", NODE) if zero == "hsdp" else 1
 
 
 def recomputed(cells: Cells) -> dict[str, Any] | None:

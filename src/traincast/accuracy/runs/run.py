@@ -10,7 +10,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -18,14 +18,37 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
-from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS, read_facts
+from traincast.accuracy.runs.cells import (
+    FACT,
+    ROW,
+    SOFTWARE,
+    Cells,
+    Unreadable,
+    first_match,
+    is_file,
+    patterns,
+)
+from traincast.accuracy.runs.facts import ALWAYS_GIVEN, read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import filled, plan, policies
+from traincast.accuracy.runs.plan import filled, plan, policies, precision_of
+from traincast.accuracy.runs.recipe import assume_recipe
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
+from traincast.catalog.facts import OF_SOFTWARE
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
-from traincast.catalog.software_stacks import ANY_SOFTWARE, stack_names
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.software import month
+from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
+    facts_of,
+    load_stack,
+    names_stack,
+    releases_of,
+    runs_with,
+    same_software,
+    stack_names,
+    stack_of,
+    with_facts,
+)
+from traincast.core.assumptions import CALIBRATED, OF_EXPERTS
 from traincast.core.errors import InputError, TraincastError, raise_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
@@ -34,7 +57,7 @@ from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.step.memory import Reported
-from traincast.step.uncertainty import errors
+from traincast.step.uncertainty import errors, host_of
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
@@ -53,12 +76,17 @@ MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 LIMITED: Final = "stated"  # `power_limit` of such a row
+UNKNOWN_MACHINE: Final = frozenset({"gpus", "gpu"})  # columns without which memory alone is judged
 LAST_RANK: Final = ("", "fullest", "last")  # whose memory it is: `memory_rank`
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
+RECIPE_FACTS: Final = (
+    "dispatcher",
+    "graphs",
+)  # that depend on what a framework's recipe is for: patterns.yaml
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
 
 
-def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
+def left_open(cells: Cells, stack: str, kinds: Collection[str]) -> tuple[str, ...]:
     """Return the stacks that a row may have run, where several; ("any",) without software.
 
     A row with a release and another fact of its software leaves none open. Of a release that was measured,
@@ -66,15 +94,56 @@ def left_open(cells: Cells, stack: str) -> tuple[str, ...]:
     """
     if stack == CALIBRATED:
         return ANY_SOFTWARE
-    facts = [name for name in FACTS if name not in ALWAYS_GIVEN]
-    if cells.text("stack").lower() in stack_names() or (
-        cells.text("released") and any(map(cells.text, facts))
-    ):
+    stated = stated_facts(cells)
+    released = cells.text("released")
+    if names_stack(cells.text("stack")) or (released and stated):
         return ()
-    found = cells.choices("software")
-    measured = errors().software.releases.get(release_of(cells.text("framework"), cells.text("released")), ())
-    found = tuple(name for name in found if name in measured or name == stack) if measured else found
-    return found if len(found) > 1 else ()
+    measured = errors().software.releases.get(release_of(cells.text("framework"), released), ())
+    found = [name for name in measured or _variants(cells) if _has(name, stated, kinds)]
+    own = facts_of(stack)
+    others = {_constants(name, kinds): name for name in found if facts_of(name) != own}
+    others.pop(_constants(stack, kinds), None)
+    return tuple(sorted((stack, *others.values()))) if others else ()
+
+
+def _constants(stack: str, kinds: Collection[str]) -> tuple[Any, ...]:
+    """Return the constants of a stack that runs of some kinds depend on."""
+    left_out = frozenset() if "experts" in kinds else OF_EXPERTS
+    return tuple(value for path, value in load_stack(stack).values().items() if path not in left_out)
+
+
+def _variants(cells: Cells) -> tuple[str, ...]:
+    """Return the stacks of the release that a row states, or of all releases of its framework."""
+    framework, released = cells.text("framework"), cells.text("released")
+    usual = [stack_of(framework, released)] if released else [name for name, _ in releases_of(framework)]
+    given = {tuple(map(facts_of(name).get, ALWAYS_GIVEN)) for name in usual if name}
+    return tuple(name for name in stack_names() if tuple(map(facts_of(name).get, ALWAYS_GIVEN)) in given)
+
+
+def _has(stack: str, facts: Mapping[str, str], kinds: Collection[str]) -> bool:
+    """Return whether a stack has facts, and is the one that runs of some kinds have with its facts."""
+    own = facts_of(stack)
+    has_facts = all(own.get(fact) == value for fact, value in facts.items())
+    return has_facts and _of_kinds(stack, kinds) == stack
+
+
+def _of_kinds(stack: str, kinds: Collection[str]) -> str:
+    """Return the stack that runs of some kinds have (`kinds_of`) of those with the facts of a stack."""
+    own = facts_of(stack)
+    special = (name for name in stack_names() if set() < runs_with(name) <= set(kinds))
+    usual = stack if not runs_with(stack) else ""
+    return next((name for name in special if facts_of(name) == own), usual)
+
+
+def stated_facts(cells: Cells) -> dict[str, str]:
+    """Return the facts of its software that a row states besides framework and release."""
+    return {fact: cells.text(fact) for fact in OF_SOFTWARE if fact not in ALWAYS_GIVEN and cells.text(fact)}
+
+
+def kinds_of(model: Mapping[str, Any], system: System | None) -> set[str]:
+    """Return what a run trains, and the host that it runs on, as files of stacks name them."""
+    trained = {kind for kind in ("experts", "adapters", "diffusion", "mamba2") if model.get(kind) is not None}
+    return trained | ({host_of(system.accelerator.name)} if system else set())
 
 
 def release_of(framework: str, released: str) -> str:
@@ -82,15 +151,50 @@ def release_of(framework: str, released: str) -> str:
     return f"{framework} {released}"
 
 
-def software(cells: Cells) -> str:
-    """Return the stack that a row names, or the one that has its facts; "calibrated" without."""
-    name = cells.text("stack")
-    if name.lower() in stack_names():
-        return name.lower()
-    if stack := cells.choose("software"):
-        return str(stack)
-    cells.assume("stack")
-    return CALIBRATED
+def software(cells: Cells, kinds: Collection[str] = ()) -> str:
+    """Return the stack that a row names, or that of its framework, release and facts; "calibrated" without.
+
+    `kinds`: as from `kinds_of`. Facts that change no constant of a stack make no other software.
+    """
+    if names_stack(name := cells.text("stack")):
+        return with_facts(name, {})
+    framework, released = cells.text("framework"), cells.text("released")
+    usual = stack_of(framework, released) if framework else None
+    if usual is None:
+        cells.assume("stack")
+        return CALIBRATED
+    usual = _of_kinds(usual, kinds)
+    stated = stated_facts(cells)
+    cells.row["trains"] = " ".join(sorted(kinds))
+    usual_facts = {fact: cells.choose(fact) for fact in RECIPE_FACTS if fact not in stated}
+    facts = stated | {fact: value for fact, value in usual_facts.items() if value}
+    return same_software(
+        _with_exactly(framework, released, facts) or with_facts(usual, facts), "experts" in kinds
+    )
+
+
+def _with_exactly(framework: str, released: str, facts: Mapping[str, str]) -> str | None:
+    """Return the latest stack of a framework that has all facts that an undated row states; None without."""
+    usual = stack_of(framework)
+    if released or not facts or usual is None:
+        return None
+    frameworks = {facts_of(name)["framework"] for name, _ in releases_of(framework)}
+    found = (
+        name for name in stack_names() if facts_of(name)["framework"] in frameworks and _has(name, facts, ())
+    )
+    own = facts_of(usual).items()
+
+    def likeness(name: str) -> tuple[bool, str, int]:
+        """Return whether a stack is the usual one, its date, and how many facts of that one it has."""
+        return name == usual, month(facts_of(name)["released"]), len(own & facts_of(name).items())
+
+    return max(found, key=likeness, default=None)
+
+
+def note_software(cells: Cells, stack: str) -> None:
+    """Write the software that a row is predicted with, and its facts, to the cells of the row."""
+    facts = facts_of(stack) if names_stack(stack) else {}
+    cells.row |= {SOFTWARE: stack} | {FACT + fact: value for fact, value in facts.items()}
 
 
 def accelerators() -> list[str]:
@@ -110,6 +214,8 @@ def machine(cells: Cells) -> System | None:
         except InputError as error:
             cells.problem(" ".join(str(error).split()))
             return None
+    if not cells.text("gpu") and cells.text("memory_gb_published"):
+        cells.row["gpu"] = cells.choose("gpu") or ""
     name, network = cells.text("gpu").lower(), cells.text("interconnect")
     gpu = accelerator_called(name)
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
@@ -295,8 +401,11 @@ def _run(cells: Cells) -> Run:
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
     facts = read_facts(cells, policies())
-    stack, system, sizes = software(cells), machine(cells), shape(cells)
-    cells.row[SOFTWARE] = stack
+    system, sizes = machine(cells), shape(cells)
+    assume_recipe(cells, sizes, system, precision_of(cells), "lora" if sizes.get("adapters") else "pretrain")
+    kinds = kinds_of(sizes, system)
+    stack = software(cells, kinds)
+    note_software(cells, stack)
     arguments = plan(cells, sizes)
     gbs = batch(cells, sizes, arguments)
     memory, kind = cells.number("memory_gb_published"), memory_kind(cells)
@@ -309,14 +418,17 @@ def _run(cells: Cells) -> Run:
     assert system is not None  # else there was a problem
     model = Model(**sizes)
     measured = step_seconds(cells, model, system, PRECISIONS[arguments["precision"]], gbs)
-    if measured is None and memory is None and not cells.text("outcome") and ended == "ran":
+    if not UNKNOWN_MACHINE.isdisjoint(cells.assumed):
+        measured = None
+    is_unmeasured = measured is None and memory is None
+    if is_unmeasured and ended == "ran" and not cells.text("outcome") and not cells.problems:
         cells.problem("no step time")
     cells.done()
     return Run(
         id=cells.text("id"),
         source=cells.text("source"),
         stack=stack,
-        unsaid=left_open(cells, stack),
+        unsaid=left_open(cells, stack, kinds),
         model=model,
         system=system,
         plan=filled(cells, arguments, model, system, gbs),

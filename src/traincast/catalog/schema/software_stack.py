@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
-from pydantic import StrictBool, create_model
+from pydantic import Field, StrictBool, create_model, field_validator
 
+from traincast.catalog.facts import Words, checked
 from traincast.catalog.schema.fields import Entry, File, Number, Text
 from traincast.core.assumptions import ASSUMPTIONS
 
@@ -24,15 +25,30 @@ class AssumptionsFile(File):
 class StackFile(AssumptionsFile):
     """Keys of the file of a software stack besides the paths of assumptions.
 
-    `framework` is the matching search space, `year` the year of the software, `based_on` the stack whose
-    values apply where the file has none. Values of the code of a layer of experts do only if
-    `inherits_experts` says that it is the same code.
+    Its constants are those of its framework, release and facts (software.py); values of its own are what none
+    of them explains. It stands for the frameworks of `stands_for` from a release on, each from its own; where
+    no release is stated, for those of `undated`. Where `trains` or `host` are given, runs have it only if
+    they train such models, or on such hosts.
     """
 
     framework: Text
-    year: int
-    based_on: Text | None = None
-    inherits_experts: StrictBool = False
+    released: Text
+    facts: dict[str, str]
+    stands_for: dict[str, str] = Field(default_factory=dict)
+    undated: tuple[str, ...] = ()
+    trains: Text | None = None
+    host: Text | None = None
+
+    @field_validator("facts", mode="before")
+    @classmethod
+    def _known(cls, facts: dict[str, Words]) -> dict[str, str]:
+        """Return the facts in their own spelling."""
+        return {name: checked(name, value) for name, value in facts.items()}
+
+    @property
+    def year(self) -> int:
+        """Year of the software."""
+        return int(self.released[:4])
 
 
 _TYPES: Final[dict[Any, Any]] = {bool: StrictBool, float: Number, int: Number}  # of others, words

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from traincast.catalog import software_stacks as stacks
 from traincast.catalog.software_stacks import DEFAULT_STACK
-from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, OF_EXPERTS, PAPER, Assumptions
+from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
@@ -92,7 +92,7 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Return the source of each assumption that the preset, the software stack or the system sets."""
     stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
     known: dict[str, tuple[object, str]] = {path: (x, PAPER_SOURCE) for path, x in PAPER.values().items()}
-    if stack in stacks.stack_names():
+    if stacks.names_stack(stack):
         known |= dict(_stack_values(stack))
     else:
         for n, changed in ERRATA.items():
@@ -105,12 +105,10 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
 
 
 def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Yield the values of a software stack with their sources, after those of its base stacks."""
+    """Yield the values of a software stack with their sources, after those for all software."""
     file = stacks.calibrated_file() if name == CALIBRATED else stacks.stack_file(name)
     if name != CALIBRATED:
-        yield from _stack_values(getattr(file, "based_on", None) or CALIBRATED)
-        if not getattr(file, "inherits_experts", False):
-            yield from ((path, of) for path, of in _stack_values(CALIBRATED) if path in OF_EXPERTS)
+        yield from _stack_values(CALIBRATED)
     for path, value in file.changes().items():
         entry = getattr(file, path)
         basis = getattr(entry, "basis", None)
