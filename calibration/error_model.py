@@ -7,17 +7,19 @@ weight √n.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
+from published import assumed_over_fitted
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
 from traincast.step.uncertainty import (
+    ADDED,
     COMPONENTS,
     DISTANCES,
     NEAR_BEST_SLOWDOWN,
@@ -28,6 +30,7 @@ from traincast.step.uncertainty import (
     layouts_compared,
     ranking_features,
     ranking_probability,
+    student_below,
 )
 
 DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
@@ -45,13 +48,16 @@ SETTLINGS: Final = 3  # alternations of quantiles and drifts
 DRIFTS: Final = {
     "new_stack": "without_stack",
     "new_cell": "without_cell",
-    "new_accelerator": "without_accelerator",
     "gpus": "without_many_gpus",
     "pp": "without_pipelined_experts",
     "ep": "without_wide_ep",
     "seconds": "without_short_steps",
+    "work": "without_light_work",
 }
 MAX_DRIFT: Final = 0.3
+# What 90 % of the rates of products that were assumed were off when they were fitted later: the interval that
+# an accelerator without runs has by its rates alone
+ASSUMED_RATE: Final = float(np.quantile(np.abs(assumed_over_fitted()), 0.9))
 # Least that a distance adds, assumed where errors do not show it: of what is new, and for each unit
 LEAST_DRIFT: Final = {
     **{name: 0.01 if name in DRIFTS else 0.03 for name in DISTANCES},
@@ -66,7 +72,9 @@ REACH_CANDIDATES: Final = (
 )  # correlation lengths between plans; the likeliest is taken
 HALVINGS: Final = 5  # bisections of the scale of differences
 # of which `software.with_software` makes an estimate
-NO_SOFTWARE: Final = SoftwareShares(configurations={}, releases={}, generations={}, prior=1.0, spread=0.0)
+NO_SOFTWARE: Final = SoftwareShares(
+    configurations={}, releases={}, generations={}, prior=1.0, **dict.fromkeys(ADDED, 0.0)
+)
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
 TAIL: Final = (1 + NOMINAL) / 2
 # deviations to each end, of runs faster and slower than predicted, by whether models have experts
@@ -74,6 +82,11 @@ QUANTILES: Final = {"faster": False, "slower": False, "faster_moe": True, "slowe
 REJECTED: Final = 0.05  # level of the test of it
 RESAMPLES: Final = 2000
 MIN_GROUPS: Final = 5  # for a bootstrap over groups
+LEVELS: Final = (0.5, 0.68, 0.8, 0.9, 0.95)  # of intervals whose reliability is shown
+ROUNDING: Final = 1e-6  # of levels and errors: intervals hold the run that they end at
+BAND: Final = 0.9  # share of samples within the band of a bin
+MAX_BINS: Final = 10
+MIN_CASES: Final = 30  # of a bin
 CHANCES: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95)
 FOLDS: Final = 10  # of groups, each left out of the error model in turn
 ODDS_STEPS: Final = 50  # Newton steps of the line of log-odds
@@ -108,7 +121,7 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     if start is not None:
         return known
     # of deviations that know neither a run nor its group, as those of the next run will not
-    size, _ = _held_deviations(data, known)
+    size = _held_deviations(data, _folds(data, known))
     ends: dict[str, Any] = _quantiles(data, size)
     return _calibrate_rankings(data, replace(known, **ends))
 
@@ -149,9 +162,13 @@ def _with_drifts(
 ) -> Floats:
     """Return the variances with those of `DRIFTS` such that 90 % of the runs left out lie within.
 
+    That of a new accelerator is of its assumed rates.
+
     `ends`: deviations that they are to lie within, by `QUANTILES`: errors of a split lean to one side.
     """
     left, result = data.left, variances.copy()
+    rate = ASSUMED_RATE / float(np.mean(list(ends.values())))
+    result[len(PARTS) + DISTANCES.index("new_accelerator")] = rate**2
     limit = np.abs(left.errors) / np.where(left.errors > 0, *_ends(data, ends))
     for name, column in DRIFTS.items():
         k = DISTANCES.index(name)
@@ -467,6 +484,10 @@ class Held:
     errors, faster, slower : array, shape (left,)
         Logarithm of predicted over measured time, over the lower end of the interval, and of the upper end
         over it.
+    levels : array, shape (left,)
+        Level of the interval that ends at the measured time: of 90 % intervals 0.9.
+    folds : tuple of Fold
+        The error models that the intervals are of.
     """
 
     rows: Ints
@@ -474,6 +495,8 @@ class Held:
     errors: Floats
     faster: Floats
     slower: Floats
+    levels: Floats
+    folds: tuple["Fold", ...] = ()
 
     @property
     def beyond(self) -> Floats:
@@ -483,7 +506,14 @@ class Held:
     @property
     def inside(self) -> Bools:
         """Whether the measured time lies in the interval, shape (left,)."""
-        return np.asarray(self.beyond == 0)
+        return np.asarray(self.beyond <= ROUNDING)
+
+
+class Fold(NamedTuple):
+    """Error model estimated without a tenth of the groups, and whether a run is in it, shape (runs,)."""
+
+    out: Bools
+    known: Errors
 
 
 def held(data: Residuals, known: Errors | None = None) -> Held:
@@ -492,25 +522,35 @@ def held(data: Residuals, known: Errors | None = None) -> Held:
     Neither the constants of the prediction nor the deviation of its error know the group of a run; the
     deviations to the ends of intervals, those of each kind of model, are of all such runs together.
     """
-    left, (size, _) = data.left, _held_deviations(data, known or estimate_errors(data))
-    faster, slower = _ends(data, _quantiles(data, size))
-    return Held(left.rows, left.columns, left.errors, faster * size, slower * size)
+    left, folds = data.left, _folds(data, known or estimate_errors(data))
+    size = _held_deviations(data, folds)
+    quantiles = _quantiles(data, size)
+    faster, slower = _ends(data, quantiles)
+    numbers: dict[str, Any] = dict(quantiles)
+    with_ends = tuple(Fold(out, replace(fitted, **numbers)) for out, fitted in folds)
+    faster, slower = faster * size, slower * size
+    ends = np.where(left.errors > 0, left.errors / faster, -left.errors / slower)
+    levels = 2 * student_below(ends) - 1
+    return Held(left.rows, left.columns, left.errors, faster, slower, levels, with_ends)
 
 
-def _held_deviations(data: Residuals, start: Errors) -> tuple[Floats, Ints]:
-    """Return the deviation of each error of `Left` without its tenth of the groups, and that tenth."""
-    left = data.left
+def _folds(data: Residuals, start: Errors) -> list[Fold]:
+    """Return the error models without each tenth of the groups."""
     groups = sorted(set(data.groups[data.weights > 0].tolist()))
-    size, folds = np.zeros(len(left.rows)), np.zeros(len(left.rows), np.int64)
-    for fold in range(FOLDS):
-        out = np.isin(data.groups, groups[fold::FOLDS])
-        fitted = estimate_errors(data, out, start)
+    tenths = [np.isin(data.groups, groups[fold::FOLDS]) for fold in range(FOLDS)]
+    return [Fold(out, estimate_errors(data, out, start)) for out in tenths]
+
+
+def _held_deviations(data: Residuals, folds: Sequence[Fold]) -> Floats:
+    """Return the deviation of each error of `Left` without its tenth of the groups."""
+    left, size = data.left, np.zeros(len(data.left.rows))
+    for out, fitted in folds:
         values = [getattr(fitted, name) for name in PARTS] + [fitted.drifts[name] for name in DISTANCES]
         factor = data.by_stack(fitted.stacks, fitted.other_stacks)[left.rows]
         factor = np.where(left.columns == "without_stack", fitted.other_stacks, factor)
         mine = out[left.rows]
-        size[mine], folds[mine] = deviations(data, factor, np.square(values))[mine], fold
-    return size, folds
+        size[mine] = deviations(data, factor, np.square(values))[mine]
+    return size
 
 
 @dataclass(frozen=True)
@@ -560,24 +600,93 @@ def _is_rejected(inside: Floats, total: Floats) -> bool:
 
     `inside, total`: weight of the runs of each group that lie inside, and of all, shape (groups,).
     """
-    n = len(total)
     if np.isclose(inside.sum(), total.sum()):
-        return bool(NOMINAL**n < REJECTED / 2)
-    drawn = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
-    low, high = np.quantile(
-        inside[drawn].sum(axis=1) / total[drawn].sum(axis=1), (REJECTED / 2, 1 - REJECTED / 2)
-    )
+        return bool(NOMINAL ** len(total) < REJECTED / 2)
+    low, high = _sampled(inside, total, 1 - REJECTED)
     return not low <= NOMINAL <= high
 
 
-def reliability(stated: Floats, happened: Floats, bins: int = 5) -> list[tuple[float, float, int]]:
-    """Return mean stated probability, share that happened and number of cases, in bins of equal numbers."""
-    order = np.argsort(stated, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    return [(float(stated[part].mean()), float(happened[part].mean()), len(part)) for part in parts]
+def _sampled(happened: Floats, total: Floats, share: float) -> tuple[float, float]:
+    """Return what a share of bootstraps over groups lies within.
+
+    `happened, total`: weight of the cases of each group that happened, and of all, shape (groups,).
+    """
+    n = len(total)
+    drawn = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
+    ends = ((1 - share) / 2, (1 + share) / 2)
+    low, high = np.quantile(happened[drawn].sum(axis=1) / total[drawn].sum(axis=1), ends)
+    return float(low), float(high)
 
 
-def memory_chances(data: Residuals, tests: bool = False) -> tuple[Floats, Floats]:
+@dataclass(frozen=True)
+class Reliability:
+    """What was stated of some cases, and how many of them happened.
+
+    Parameters
+    ----------
+    stated, happened : float
+        Mean stated probability, and share that happened.
+    low, high : float
+        Band of the share: 90 % of bootstraps over groups.
+    n, groups : int
+        Cases, and their groups (source x model x accelerator).
+    """
+
+    stated: float
+    happened: float
+    low: float
+    high: float
+    n: int
+    groups: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether what was stated lies in the band."""
+        return self.low <= self.stated <= self.high
+
+
+def reliability(chances: "Chances", most: int = MAX_BINS) -> list[Reliability]:
+    """Return how stated probabilities hold, in bins of equal numbers.
+
+    There are at most so many bins, each of at least `MIN_CASES`.
+    """
+    bins = min(max(len(chances.stated) // MIN_CASES, 1), most)
+    order = np.argsort(chances.stated, kind="stable")
+    ones = np.ones(len(order))
+    return [_reliability(chances, part, ones) for part in np.array_split(order, bins) if len(part)]
+
+
+def _reliability(chances: "Chances", part: Ints, weights: Floats) -> Reliability:
+    """Return how the stated probabilities of some cases hold."""
+    weights, happened = weights[part], chances.happened[part]
+    names, place = np.unique(chances.groups[part], return_inverse=True)
+    total, true = (np.bincount(place, each).astype(np.float64) for each in (weights, weights * happened))
+    low, high = _sampled(true, total, BAND)
+    stated = float(np.average(chances.stated[part], weights=weights))
+    return Reliability(stated, float(true.sum() / total.sum()), low, high, len(part), len(names))
+
+
+def levels_reliability(data: Residuals, of: Held, used: Bools) -> list[Reliability]:
+    """Return how intervals of each of `LEVELS` of some of the runs left out hold, shape (left,)."""
+    rows = of.rows[used]
+    groups, everything = data.groups[rows], np.arange(len(rows))
+    found = []
+    for level in LEVELS:
+        stated, inside = np.full(len(rows), level), (of.levels[used] <= level + ROUNDING).astype(np.float64)
+        chances = Chances(stated, inside, groups)
+        found.append(_reliability(chances, everything, data.independent[rows]))
+    return found
+
+
+class Chances(NamedTuple):
+    """Stated probabilities, whether what they are of happened, and groups, each of shape (cases,)."""
+
+    stated: Floats
+    happened: Floats
+    groups: Ints
+
+
+def memory_chances(data: Residuals, tests: bool = False) -> Chances:
     """Return stated probabilities that measured runs fit in capacities around them, and whether they do.
 
     The capacities are those at which the stated probability is each of `CHANCES`; each run's group is left
@@ -585,7 +694,7 @@ def memory_chances(data: Residuals, tests: bool = False) -> tuple[Floats, Floats
     """
     judged = np.array([run.last_rank or not tests for run in data.runs])
     known = np.flatnonzero(~np.isnan(data.memory) & judged)
-    stated, fits = [], []
+    stated, fits, groups = [], [], []
     for group in sorted(set(data.groups[known].tolist())):
         others, stacks = memory_errors(data, data.groups != group)
         for i in known[data.groups[known] == group].tolist():
@@ -594,4 +703,5 @@ def memory_chances(data: Residuals, tests: bool = False) -> tuple[Floats, Floats
                 room = ninety / np.log(19) * np.log(chance / (1 - chance))  # as `fits_probability`
                 stated.append(chance)
                 fits.append(float(-data.memory[i] <= room))
-    return np.array(stated), np.array(fits)
+                groups.append(group)
+    return Chances(np.array(stated), np.array(fits), np.array(groups))

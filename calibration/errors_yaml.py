@@ -13,11 +13,20 @@ from error_model import LEAST_DRIFT, QUANTILES, estimate_errors
 from left_out_residuals import PARTS, Residuals, gather
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.core.quantities import Bools
-from traincast.step.uncertainty import Errors, Span
+from traincast.step.uncertainty import ADDED, Errors, Span
 
 TITLE: Final = (
     "Errors of predictions against measured runs, logarithm of predicted over measured (docs/uncertainty.md)"
 )
+
+# figure of `ADDED` → of which runs it is the least with which they lie within their intervals
+TOLD_BY: Final = {
+    "spread": "their software blank",
+    "open": "those of dense models whose facts leave software open, facts blind",
+    "open_moe": "those with experts whose facts leave software open, facts blind",
+    "release": "those of dense models read as the release before theirs, without theirs and later ones",
+    "release_moe": "those with experts read as the release before theirs, without theirs and later ones",
+}
 
 
 def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
@@ -65,10 +74,13 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
             },
         },
         "software": {  # where a question does not say which it is
-            "spread": _entry(
-                known.software.spread,
-                source=f"90 % of {counted} within their intervals, their software blank, {day}",
-            ),
+            **{
+                name: _entry(
+                    getattr(known.software, name),
+                    source=f"90 % of {counted} within their intervals, {TOLD_BY[name]}, {day}",
+                )
+                for name in ADDED
+            },
             "prior": _entry(known.software.prior, "assumed", "as of the factors of stacks"),
             "generations": software.members(known.software),
             "releases": {name: list(stacks) for name, stacks in known.software.releases.items()},

@@ -19,20 +19,26 @@ import numpy as np
 import megatron_tests
 from collective_benchmarks import BANDS, Timing, check_collectives
 from error_model import (
+    Chances,
     Coverage,
+    Held,
+    Reliability,
     coverage,
     estimate_errors,
     held,
+    levels_reliability,
     memory_chances,
     odds_left_out,
     rankings,
+    reliability,
 )
 from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
-from left_out import BLIND, LATER, SPLITS, TABLE
+from left_out import BLIND, HEADLINE, LATER, SPLITS, TABLE
 from left_out_residuals import Residuals, gather
 from made_once import made_once
+from software import left_open
 from traincast.accuracy.scores import (
     KINDS,
     ErrorSummary,
@@ -46,11 +52,10 @@ from traincast.accuracy.scores import (
 from traincast.accuracy.validate import Report, validate, verdicts_of
 from traincast.accuracy.verdicts import VerdictReport
 from traincast.catalog.documents import read
-from traincast.core.quantities import Floats
-from traincast.step.uncertainty import Errors
+from traincast.step.uncertainty import Errors, Mixture
+from traincast.step.uncertainty import errors as stated_errors
 
 LEFT_OUT: Final = "left_out"
-HEADLINE: Final = "blind"  # column of the headline
 PROTOCOLS: Final = {  # column → how runs are read and left out, the headline first
     HEADLINE: "**facts blind**: facts blank but framework and release; source × model × accelerator left out",
     "left_out": "with facts; source × model × accelerator left out",
@@ -262,8 +267,11 @@ class Calibration:
     families : mapping of str to Coverage
         The same by family, left out by source x model x accelerator.
     blind : mapping of (str, bool) to Coverage
-        The same of columns of `BLIND`: errors of runs read without facts, in the intervals of their runs.
-    rankings, fits, tests_fit : tuple of arrays, shape (cases,)
+        The same of columns of `BLIND`, the intervals of what their rows then leave open.
+    levels : mapping of (str, bool) to list of Reliability
+        Column of runs left out by their group, with facts or blind, and whether models have experts → how
+        intervals of each of `LEVELS` hold.
+    rankings, fits, tests_fit : Chances
         Stated probabilities that the first plan is near the best, that a run fits, and that one of
         Megatron-LM's own tests does; and what happened.
     """
@@ -271,9 +279,10 @@ class Calibration:
     splits: Mapping[tuple[str, bool], Coverage]
     families: Mapping[str, Coverage]
     blind: Mapping[tuple[str, bool], Coverage]
-    rankings: tuple[Floats, Floats]
-    fits: tuple[Floats, Floats]
-    tests_fit: tuple[Floats, Floats]
+    levels: Mapping[tuple[str, bool], list[Reliability]]
+    rankings: Chances
+    fits: Chances
+    tests_fit: Chances
 
 
 @made_once
@@ -283,11 +292,46 @@ def error_model() -> tuple[Residuals, Errors]:
     return data, estimate_errors(data)
 
 
+def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
+    """Return the intervals of runs read with facts blind, left out as a column of `BLIND` says.
+
+    Where that leaves software open they are those of the mixture, of an error model without the run's tenth
+    of the groups, and of what the runs have that are not of its group.
+    """
+    residuals, split = read_left_out(), BLIND[column]
+    errors = np.array([residuals.get(data.runs[i].id, {}).get(column, np.nan) for i in of.rows])
+    faster, slower, levels = of.faster.copy(), of.slower.copy(), of.levels.copy()
+    places = {int(of.rows[k]): k for k in np.flatnonzero(of.columns == split)}
+    opened, software_of = left_open(data, column), stated_errors().software
+    for i, parts, evidence in zip(opened.rows, opened.parts, opened.evidence, strict=True):
+        fold = next(fold for fold in of.folds if fold.out[i])
+        known = replace(fold.known, evidence=evidence)
+        is_open = len(parts) > 1
+        spread = software_of.left_open(
+            data.cases[i].moe, [part.case.stack for part in parts] if is_open else ()
+        )
+        mixture, k = Mixture.of(parts, known, spread), places[i]
+        measured = np.log(data.runs[i].step_seconds or np.nan)
+        faster[k] = errors[k] + measured - np.log(mixture.quantile(0.05))
+        slower[k] = np.log(mixture.quantile(0.95)) - errors[k] - measured
+        levels[k] = abs(2 * float(mixture.share_below(measured)) - 1)
+    return replace(of, errors=errors, faster=faster, slower=slower, levels=levels)
+
+
+@made_once
+def held_intervals() -> tuple[Held, dict[str, Held]]:
+    """Return the intervals of runs left out, and by column of `BLIND` those of runs read with facts blind."""
+    data, known = error_model()
+    of = held(data, known)
+    columns = [column for column, split in BLIND.items() if split in SPLITS]
+    return of, {column: blind_intervals(data, of, column) for column in columns}
+
+
 @made_once
 def calibration() -> Calibration:
     """Return how well the stated uncertainty of measured runs holds."""
     data, known = error_model()
-    of = held(data, known)
+    of, of_blind = held_intervals()
     moe = np.array([data.cases[i].moe for i in of.rows])
     families = np.array([source_of(data.runs[i].id, data.cases[i].moe) for i in of.rows])
     splits = {
@@ -300,20 +344,22 @@ def calibration() -> Calibration:
         str(family): coverage(data, of, (of.columns == LEFT_OUT) & (families == family))
         for family in sorted(set(families))
     }
-    residuals = read_left_out()
-    blind = {}
-    for column, split in BLIND.items():
-        if split not in SPLITS:
-            continue
-        errors = [residuals.get(data.runs[i].id, {}).get(column, np.nan) for i in of.rows]
-        without_facts = replace(of, errors=np.array(errors))
+    blind, levels = {}, {}
+    for column, judged in {LEFT_OUT: of, **of_blind}.items():
+        split = BLIND.get(column, column)
         for kind in (False, True):
-            if (used := (of.columns == split) & (moe == kind) & ~np.isnan(errors)).any():
-                blind[column, kind] = coverage(data, without_facts, used)
+            used = (of.columns == split) & (moe == kind) & ~np.isnan(judged.errors)
+            if not used.any():
+                continue
+            if column in BLIND:
+                blind[column, kind] = coverage(data, judged, used)
+            if split == LEFT_OUT:
+                levels[column, kind] = levels_reliability(data, judged, used)
     ranked = rankings(data, known)
     stated = odds_left_out(ranked, known)
     fits = memory_chances(data), memory_chances(data, tests=True)
-    return Calibration(splits, by_family, blind, (stated, ranked.is_right), *fits)
+    chances = Chances(stated, ranked.is_right, ranked.group)
+    return Calibration(splits, by_family, blind, levels, chances, *fits)
 
 
 @dataclass(frozen=True)
@@ -379,6 +425,12 @@ def verdicts() -> list[Verdict]:
                     OTHERS["coverage"].get("why", ""),
                 )
             )
+    bins = [item for of_kind in calibration().levels.values() for item in of_kind]
+    bins += reliability(calibration().rankings)
+    outside, most = sum(not item.holds for item in bins), OTHERS["reliability"]["most"]
+    why = OTHERS["reliability"].get("why", "")
+    rows = f"Of {len(bins)} bins of intervals and of the first plan, outside their band (count)"
+    found.append(Verdict(rows, f"{most}", f"{outside}", outside <= most, why))
     return found
 
 

@@ -4,9 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import log
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from traincast.accuracy.fit.parameters import Home, Parameter
 from traincast.catalog.documents import catalogue, read
@@ -16,6 +19,7 @@ from traincast.catalog.software import SPACES
 from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated, value_of_owner
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
+from traincast.core.quantities import Floats
 
 FILE: Final = Path(__file__).with_name("published.yaml")
 RUNS: Final = re.compile(r"published (training )?runs|published vTrain runs|fits of BLOOM")
@@ -171,6 +175,18 @@ def _entries(document: Any, path: str = "") -> Iterable[tuple[str, dict[str, Any
     elif isinstance(document, dict | list):
         for key, part in document.items() if isinstance(document, dict) else enumerate(document):
             yield from _entries(part, f"{path}.{key}" if path else str(key))
+
+
+@cache
+def assumed_over_fitted() -> Floats:
+    """Return ln(assumed / fitted) of the rates of products of accelerators that have both.
+
+    Assumed is what was believed of a rate before runs were fitted (its prior).
+    """
+    rates = [
+        item for item in parameters() if item.name.endswith("_sustained") and "accelerator." in item.name
+    ]
+    return np.array([log(item.prior / in_catalogue(item)) for item in rates])
 
 
 def in_catalogue(constant: Parameter) -> float:

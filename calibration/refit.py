@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
-from left_out import later_runs, residuals, write
+from left_out import later_runs, residuals, write, write_open
 from published import FOLDERS, in_catalogue, parameters, pooled
 from traincast.accuracy.fit.fit import Fitted, FittedConstant, bounds, fit
 from traincast.accuracy.fit.fitted_yaml import load, put, text_of
@@ -61,15 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else fit(constants, runs, progress=report, steps=options.steps, settle=False, pooled=pooled())
     )
     print(table(fitted))
-    errors = {} if options.no_left_out else residuals(fitted, report)
-    print(sources(runs, errors or {"fitted": fitted.solution.residuals}))
+    found = None if options.no_left_out else residuals(fitted, report)
+    print(sources(runs, found.columns if found else {"fitted": fitted.solution.residuals}))
     if options.dry_run:
         return
     if not (options.keep_values or options.no_values):
         for path in write_catalogue(map(with_source, fitted.constants)):
             report(f"wrote {path.relative_to(ROOT)}")
-    if errors:
-        write(runs, errors)
+    if found:
+        write(runs, found.columns)
+        write_open(runs, found)
         # in a new process, as this one has loaded the old values
         renewed = (
             "import normalise, errors_yaml, replay_table; "

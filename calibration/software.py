@@ -7,16 +7,16 @@ the runs of a kind lie within their intervals, their own configuration left out 
 """
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
 
-from left_out import LATER
-from left_out_residuals import Residuals, generation_members, table
+from left_out import FIRST, HEADLINE, LATER, blind_runs, earlier_runs, read_open
+from left_out_residuals import Residuals, evidence, generation_members, table
 from normalise import SOURCE as PUBLISHED
 from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS
 from traincast.accuracy.runs.run import Run, readable, release_of
@@ -25,8 +25,17 @@ from traincast.accuracy.validate import batches
 from traincast.catalog.load import load_accelerator
 from traincast.catalog.software_stacks import fitted_stack, load_stack
 from traincast.core.errors import InputError
-from traincast.core.quantities import Floats
-from traincast.step.uncertainty import Alternative, Asked, ErrorCase, Errors, SoftwareShares, mixture_interval
+from traincast.core.quantities import Bools, Floats
+from traincast.step.uncertainty import (
+    ADDED,
+    Alternative,
+    Asked,
+    ErrorCase,
+    Errors,
+    Evidence,
+    SoftwareShares,
+    mixture_interval,
+)
 
 PRIOR: Final = 3.0  # of `SoftwareShares`; 1 to 10 have the same interval score within 1 %
 SPREADS: Final = np.arange(0.0, 0.31, 0.01).round(2)  # candidates
@@ -57,19 +66,25 @@ def releases() -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
 
-def shares(data: Residuals, without: int | None = None, spread: float = 0.0) -> SoftwareShares:
-    """Return the shares of software among timed runs, but those of the group `without`."""
+def shares(data: Residuals, without: Bools | None = None, **added: float) -> SoftwareShares:
+    """Return the shares of software among timed runs, but those `without`, shape (runs,).
+
+    `added`: figures of `ADDED`, 0 if left out.
+    """
     of, found = generations(), defaultdict[Asked, dict[str, set[int]]](lambda: defaultdict(set))
-    for i in np.flatnonzero(data.weights > 0).tolist():
-        if data.groups[i] != without:
-            run = data.runs[i]
-            found[asked(run, of)][fitted_stack(run.stack)].add(int(data.groups[i]))
+    for i in np.flatnonzero((data.weights > 0) & (True if without is None else ~without)).tolist():
+        run = data.runs[i]
+        found[asked(run, of)][fitted_stack(run.stack)].add(int(data.groups[i]))
     counted = {
         key: {name: float(len(groups)) for name, groups in sorted(by_stack.items())}
         for key, by_stack in sorted(found.items())
     }
     return SoftwareShares(
-        configurations=counted, releases=releases(), generations=of, prior=PRIOR, spread=spread
+        configurations=counted,
+        releases=releases(),
+        generations=of,
+        prior=PRIOR,
+        **dict.fromkeys(ADDED, 0.0) | added,
     )
 
 
@@ -83,10 +98,13 @@ class Unsaid:
         Indices of the runs.
     parts : list of list of Alternative
         The software that each may have run, its own group left out of the shares.
+    evidence : list of Evidence
+        What the runs have that are not left out with each; all runs' if empty.
     """
 
     rows: list[int]
     parts: list[list[Alternative]]
+    evidence: Sequence[Evidence] = ()
 
 
 def blank_runs() -> dict[str, Run]:
@@ -127,6 +145,58 @@ def unsaid(data: Residuals) -> Unsaid:
     return Unsaid(used, [found[i] for i in used])
 
 
+def left_open(data: Residuals, column: str) -> Unsaid:
+    """Return runs read with less than they state, with the software that they leave open (`OPEN_COLUMNS`).
+
+    Times are those with constants fitted without their group, or whatever the column leaves out. Neither the
+    shares nor the evidence are of runs of the own group; at first contact, nor of its release and later ones.
+    """
+    residuals, of, is_first = read_open()[column], generations(), column == FIRST
+    timed = [int(i) for i in np.flatnonzero(data.weights > 0) if data.runs[i].id in residuals]
+    own = [data.runs[i] for i in timed]
+    read_again = earlier_runs(own) if is_first else blind_runs(own)
+    runs = [run or before for run, before in zip(read_again, own, strict=True)]
+    others = [_release(run) if is_first else int(data.groups[i]) for i, run in zip(timed, own, strict=True)]
+    known: dict[Hashable, tuple[SoftwareShares, Evidence]] = {}
+    weights: dict[int, dict[str, float]] = {}
+    for i, run, place in zip(timed, runs, others, strict=True):
+        if place not in known:
+            out = newer(data, i) if is_first else data.groups == data.groups[i]
+            known[place] = shares(data, out), evidence(data, data.fitted & ~out)
+        names = residuals[data.runs[i].id]
+        weights[i] = known[place][0].of(asked(run, of), names) or dict.fromkeys(names, 1.0)
+    found: dict[int, list[Alternative]] = {i: [] for i in timed}
+    for name in sorted({name for by_stack in weights.values() for name in by_stack}):
+        chosen = [k for k, i in enumerate(timed) if name in weights[i]]
+        run_batches, _ = batches([replace(runs[k], stack=name) for k in chosen])
+        for batch in run_batches:
+            est = batch.estimate(batch.system, load_stack(name))
+            for n, place in enumerate(batch.rows.tolist()):
+                i = timed[chosen[place]]
+                seconds = (data.runs[i].step_seconds or np.nan) * float(
+                    np.exp(residuals[data.runs[i].id][name])
+                )
+                case = _of_row(est.case, n, len(batch.rows))
+                found[i].append(Alternative(weights[i][name], seconds, case))
+    return Unsaid(timed, [found[i] for i in timed], [known[place][1] for place in others])
+
+
+def _release(run: Run) -> Hashable:
+    """Return the framework and release of a run."""
+    return release_of(run.facts["framework"], run.released)
+
+
+def newer(data: Residuals, run: int) -> Bools:
+    """Return which runs are of the framework of a run and of its release or a later one, shape (runs,)."""
+    own = data.runs[run]
+    return np.array(
+        [
+            other.facts.get("framework") == own.facts["framework"] and other.released >= own.released
+            for other in data.runs
+        ]
+    )
+
+
 def _without(
     everything: SoftwareShares, data: Residuals, run: int, blank: Run, of: Mapping[str, str]
 ) -> dict[str, float]:
@@ -152,11 +222,15 @@ def _of_row(case: ErrorCase, row: int, rows: int) -> ErrorCase:
     return replace(case, sizes=one(case.sizes), shares=one(case.shares), across=across)
 
 
-def intervals(found: Unsaid, known: Errors) -> Floats:
-    """Return low end, high end and median of every run, shape (rows, 3) [s]."""
-    return np.array(
-        [mixture_interval(parts, known, known.software.spread) for parts in found.parts], np.float64
-    )
+def intervals(found: Unsaid, known: Errors, spread: Floats | float = 0.0) -> Floats:
+    """Return low end, high end and median of every run, shape (rows, 3) [s].
+
+    `spread`: what is added to the deviation of each run, shape (rows,).
+    """
+    spreads = np.broadcast_to(spread, len(found.rows)).tolist()
+    seen = [replace(known, evidence=of) for of in found.evidence] or [known] * len(found.rows)
+    cases = zip(found.parts, seen, spreads, strict=True)
+    return np.array([mixture_interval(parts, of, added) for parts, of, added in cases], np.float64)
 
 
 def inside(data: Residuals, found: Unsaid, ends: Floats) -> Floats:
@@ -166,20 +240,67 @@ def inside(data: Residuals, found: Unsaid, ends: Floats) -> Floats:
 
 
 def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -> Errors:
-    """Return the errors with the shares of software, and what it adds that none of them is."""
-    found = unsaid(data) if found is None else found
-    kinds = np.array([data.cases[i].moe for i in found.rows])
+    """Return the errors with the shares of software, and what it adds beside its alternatives.
 
-    def with_spread(k: int) -> Errors:
-        return replace(known, software=shares(data, spread=float(SPREADS[k])))
+    Each of `ADDED` is the least with which 90 % of the runs that tell it lie within their intervals: of
+    `spread` the runs of which nothing is said, of both kinds alike; of `open` those of facts blind that leave
+    software open; of `release` those at first contact, beside what software adds that they leave open. A
+    release of n runs counts as √n.
+    """
+    blank = unsaid(data) if found is None else found
+    kinds = np.array([data.cases[i].moe for i in blank.rows])
 
-    def is_enough(k: int) -> bool:
-        held = inside(data, found, intervals(found, with_spread(k)))
-        by_kind = [np.average(held[kinds == moe]) for moe in (False, True) if (kinds == moe).any()]
-        return bool(np.mean(by_kind) >= HELD)
+    def held_unsaid(spread: float) -> float:
+        held = inside(data, blank, intervals(blank, known, spread))
+        return float(
+            np.mean([np.average(held[kinds == moe]) for moe in (False, True) if (kinds == moe).any()])
+        )
 
-    least = bisect_left(range(len(SPREADS) - 1), True, key=is_enough)  # a wider interval holds more
-    return with_spread(least)
+    added = {"spread": _least(held_unsaid)}
+    blind, first = left_open(data, HEADLINE), left_open(data, FIRST)
+    for moe, kind in ((False, ""), (True, "_moe")):
+        of_blind, of_first = of_kind(data, still_open(blind), moe), of_kind(data, first, moe)
+        weights = data.independent[of_blind.rows]
+        added[f"open{kind}"] = _least(partial(_held_by, data, of_blind, known, weights, 0.0))
+        beside = np.array([len(parts) > 1 for parts in of_first.parts]) * added[f"open{kind}"]
+        of_release = [_release(data.runs[i]) for i in of_first.rows]
+        n = Counter(of_release)
+        weights = np.array([n[name] ** -0.5 for name in of_release])
+        added[f"release{kind}"] = _least(partial(_held_by, data, of_first, known, weights, beside))
+    return replace(known, software=shares(data, None, **added))
+
+
+def of_kind(data: Residuals, found: Unsaid, moe: bool) -> Unsaid:
+    """Return those of some runs whose models have experts, or have none."""
+    return _chosen(found, [k for k, i in enumerate(found.rows) if data.cases[i].moe == moe])
+
+
+def still_open(found: Unsaid) -> Unsaid:
+    """Return those of some runs that leave more than one software open."""
+    return _chosen(found, [k for k, parts in enumerate(found.parts) if len(parts) > 1])
+
+
+def _chosen(found: Unsaid, places: Sequence[int]) -> Unsaid:
+    """Return the runs of some places among `rows`."""
+    rows, parts = [found.rows[k] for k in places], [found.parts[k] for k in places]
+    return Unsaid(rows, parts, [found.evidence[k] for k in places])
+
+
+def _held_by(
+    data: Residuals, found: Unsaid, known: Errors, weights: Floats, beside: Floats | float, spread: float
+) -> float:
+    """Return the share of runs, with their weights, that lie within their intervals.
+
+    `spread, beside`: deviations that are added to that of each run.
+    """
+    held = inside(data, found, intervals(found, known, np.hypot(spread, beside)))
+    return float(np.average(held, weights=weights)) if found.rows else 1.0
+
+
+def _least(held: Callable[[float], float]) -> float:
+    """Return the least of `SPREADS` with which `HELD` of some runs lie within their intervals."""
+    found = bisect_left(SPREADS[:-1], True, key=lambda spread: held(spread) >= HELD)  # wider holds more
+    return float(SPREADS[found])
 
 
 def rows(software: SoftwareShares) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import resolve
 from traincast.step.memory import memory_as_reported
 from traincast.ui.cli.main import main
+from traincast.ui.text.accuracy import validation
 
 TABLE = published()
 BY_ID = {row["id"]: row for row in TABLE}
@@ -165,6 +166,27 @@ def test_a_table_that_cannot_be_read(tmp_path):
     with pytest.raises(tc.InputError) as error:
         validate(tmp_path / "short.csv")
     assert all(name in str(error.value) for name in set(NEEDED) - {"id", "layers"})
+
+
+def test_rows_that_leave_software_open_are_counted_and_how_they_fare(capsys, tmp_path):
+    """By hand, of a row as it is and three without software, of which one is thrice as slow as measured."""
+    bare = dict.fromkeys(("stack", "framework", "released", "notes", "source", "url"), "")
+    names = [row["id"] for row in TABLE if row["id"].startswith("vtrain-s-")][:4]
+    rows = [BY_ID[name] | bare for name in names]
+    rows[0] = BY_ID[names[0]]
+    rows[3] = rows[3] | {"step_seconds": str(3 * float(rows[3]["step_seconds"]))}
+    report = validate(rows)
+    left = [row for row in report.predictions if row.id in names[1:]]
+    assert report.unsaid.n == 3
+    assert report.unsaid.mape == pytest.approx(sum(abs(row.error) for row in left) / 3)
+    inside = [row.low <= row.measured_step_seconds <= row.high for row in left]
+    assert not inside[-1]
+    assert report.unsaid.coverage == pytest.approx(sum(inside) / 3)
+    text = " ".join("".join(map(str, validation(report))).split())
+    assert "3 of these rows leave open what software ran, fully or in part: " in text
+    assert report.to_dict()["unsaid"]["n"] == 3
+    assert validate(rows, assumptions="megatron-core-2025").unsaid is None
+    assert validate(rows[:1]).unsaid is None
 
 
 def test_the_command(tmp_path, capsys):

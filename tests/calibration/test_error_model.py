@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from error_model import (
+    ASSUMED_RATE,
+    Chances,
     Rankings,
     coverage,
     estimate_errors,
     held,
+    levels_reliability,
     memory_errors,
     odds_left_out,
     rankings,
@@ -19,10 +22,11 @@ from error_model import (
     with_odds,
 )
 from errors_yaml import document
-from goals_and_errors import error_model
+from goals_and_errors import error_model, held_intervals
 from left_out_residuals import evidence, table
+from published import assumed_over_fitted
 from traincast.core.errors import InputError
-from traincast.step.uncertainty import NORMAL_90_PERCENT, errors, ranking_probability
+from traincast.step.uncertainty import NORMAL_90_PERCENT, errors, ranking_probability, student_below
 
 KNOWN = errors()
 
@@ -54,6 +58,61 @@ def test_a_bootstrap_over_groups_finds_intervals_that_do_not_hold(data):
     assert narrow.rejected
     assert narrow.score > coverage(data, of, used).score
     assert coverage(data, of, used & (data.groups[of.rows] == data.groups[of.rows][0])).rejected is None
+
+
+def test_reliability_of_planted_chances():
+    """40 groups that happen or not as a whole: a band over cases would be a seventh as wide; seed 2."""
+    rng = np.random.default_rng(2)
+    group = np.repeat(np.arange(40), 50)
+    happened = (rng.random(40) < 0.7)[group].astype(float)
+    (item,) = reliability(Chances(np.full(2000, 0.7), happened, group), most=1)
+    assert item.holds
+    assert (item.n, item.groups) == (2000, 40)
+    assert item.happened == pytest.approx(happened.mean())
+    # of a mean of 40 that are 0 or 1: 1.645 standard errors each way
+    assert item.high - item.low == pytest.approx(2 * 1.645 * (0.7 * 0.3 / 40) ** 0.5, rel=0.2)
+    (sure,) = reliability(Chances(np.full(2000, 0.95), happened, group), most=1)
+    assert not sure.holds
+    assert [item.n for item in reliability(Chances(rng.random(70), rng.random(70), np.arange(70)))] == [
+        35,
+        35,
+    ]
+
+
+def test_intervals_of_every_level_hold(data):
+    """Of runs left out; planted: ends a third nearer hold too few."""
+    of = held_intervals()[0]
+    moe = np.array([data.cases[i].moe for i in of.rows])
+    for kind in (False, True):
+        used = (of.columns == "left_out") & (moe == kind)
+        found = levels_reliability(data, of, used)
+        assert [item.stated for item in found] == pytest.approx([0.5, 0.68, 0.8, 0.9, 0.95])
+        assert all(item.holds for item in found)
+        assert found[3].happened == pytest.approx(coverage(data, of, used).share)
+        sure = replace(of, levels=2 * student_below(1.5 * ends_of(of.levels)) - 1)
+        assert not any(item.holds for item in levels_reliability(data, sure, used)[2:])
+
+
+def ends_of(levels):
+    """By how many ends of its 90 % interval an error is off that an interval of a level ends at.
+
+    The inverse of `student_below`: Student's t with four degrees of freedom has a quantile in closed form.
+    """
+    p = (1 + levels) / 2
+    alpha = np.sqrt(4 * p * (1 - p))
+    return 2 * np.sqrt(np.cos(np.arccos(alpha) / 3) / alpha - 1) / 2.1318
+
+
+def test_an_accelerator_without_runs_has_the_spread_of_assumed_rates(data):
+    """Its rates alone would have the interval that 90 % of assumed rates are off by: 9.5 % of 22 rates."""
+    rates = assumed_over_fitted()
+    assert len(rates) > 15
+    assert np.mean(np.abs(rates) <= ASSUMED_RATE) == pytest.approx(0.9, abs=0.05)
+    ends = np.mean([KNOWN.faster, KNOWN.slower, KNOWN.faster_moe, KNOWN.slower_moe])
+    assert KNOWN.drifts["new_accelerator"] * ends == pytest.approx(ASSUMED_RATE, rel=0.1)
+    case = replace(data.cases[0], accelerator="nothing like it")
+    products = 1 - sum(case.shares.values())
+    assert case.distances(KNOWN)["new_accelerator"] == pytest.approx(products)
 
 
 def test_distances_of_runs_are_those_of_their_cases(data):
@@ -91,8 +150,10 @@ def test_ranking_probabilities_are_calibrated(data):
     brier, right = np.mean((stated - found.is_right) ** 2), found.is_right.mean()
     assert brier < np.mean((found.drawn - found.is_right) ** 2)
     assert brier < right * (1 - right)  # that of saying the mean
-    for said, happened, n in reliability(stated, found.is_right):  # within two standard errors in each bin
-        assert abs(happened - said) < 2 * (said * (1 - said) / n) ** 0.5
+    bins = reliability(Chances(stated, found.is_right, found.group))
+    assert 3 <= len(bins) <= 10
+    assert min(item.n for item in bins) >= 30
+    assert all(item.holds for item in bins)
 
 
 def test_log_odds_of_planted_chances_are_recovered():
@@ -108,8 +169,9 @@ def test_log_odds_of_planted_chances_are_recovered():
     assert known.ranking_shift == pytest.approx(1, abs=0.15)
     assert known.ranking_layouts == pytest.approx(-0.8, abs=0.1)
     assert known.ranking_most == 9
-    bins = reliability(odds_left_out(found, KNOWN), happened, 10)
-    assert [said for said, _, _ in bins] == pytest.approx([true for _, true, _ in bins], abs=0.07)
+    bins = reliability(Chances(odds_left_out(found, KNOWN), happened, found.group))
+    assert len(bins) == 10
+    assert [item.stated for item in bins] == pytest.approx([item.happened for item in bins], abs=0.07)
     # more layouts than were ever measured side by side count as the most that were
     assert ranking_probability(0.9, 9, known) == ranking_probability(0.9, 200, known)
     assert ranking_probability(0.9, 2, known) > ranking_probability(0.9, 8, known)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from error_model import reliability
 from goals_and_errors import (
     FIT_GOALS,
     GOALS,
@@ -240,6 +241,16 @@ def test_intervals_cover_left_out_runs():
     known = calibration()
     for moe in (False, True):
         assert 0.87 <= known.splits["left_out", moe].share <= 0.93
+        assert 0.87 <= known.blind["blind", moe].share <= 0.93
     assert {column for column, _ in known.splits} == set(SPLITS)
     assert not [split for split, item in known.splits.items() if item.rejected]
     assert not [name for name, item in known.families.items() if item.n >= 20 and item.rejected]
+
+
+def test_what_is_stated_holds_in_every_bin():
+    """Intervals of five levels, with facts and blind, and the first plan, in bins of at least 30 cases."""
+    known = calibration()
+    assert set(known.levels) == {(column, moe) for column in ("left_out", "blind") for moe in (False, True)}
+    bins = [item for found in known.levels.values() for item in found] + reliability(known.rankings)
+    assert min(item.n for item in bins) >= 30
+    assert [item for item in bins if not item.holds] == []

@@ -8,7 +8,7 @@ from goals_and_errors import error_model
 from traincast.accuracy.runs.run import rows
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import stack_names
-from traincast.step.uncertainty import errors
+from traincast.step.uncertainty import ADDED, errors
 
 KNOWN = errors().software
 
@@ -19,9 +19,9 @@ def data():
 
 
 def test_the_catalogue_has_the_shares_of_the_measured_runs(data):
-    assert software.shares(data, spread=KNOWN.spread) == KNOWN
+    assert software.shares(data, **{name: getattr(KNOWN, name) for name in ADDED}) == KNOWN
     assert {name for of in KNOWN.configurations.values() for name in of} <= set(stack_names())
-    assert 0 < KNOWN.spread <= 0.15
+    assert all(0 <= getattr(KNOWN, name) <= 0.15 for name in ADDED)
 
 
 def test_a_source_with_many_runs_of_one_model_is_one_voice(data):
@@ -38,7 +38,7 @@ def test_a_source_with_many_runs_of_one_model_is_one_voice(data):
 def test_shares_of_a_run_leave_out_its_own_configuration(data):
     name = "maxtext-2025"
     i = next(i for i, run in enumerate(data.runs) if run.stack == name and data.weights[i] > 0)
-    with_it, without = software.shares(data), software.shares(data, without=int(data.groups[i]))
+    with_it, without = software.shares(data), software.shares(data, data.groups == data.groups[i])
     key = software.asked(data.runs[i], software.generations())
     assert with_it.configurations[key][name] == without.configurations[key].get(name, 0) + 1
 

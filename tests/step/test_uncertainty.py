@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,34 +11,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.accuracy.runs.run import readable, rows
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE, calibrated, load_stack, releases, resolve
-from traincast.core.assumptions import PAPER
+from traincast.core.assumptions import PAPER, from_dict
 from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
     COMPONENTS,
+    DRAWS,
     SIZES,
     UNLIKE,
     Alternative,
     Asked,
     ErrorCase,
+    RankedSoftware,
     SoftwareShares,
     deviation,
+    difference_deviation,
     draw_near_best,
     errors,
     fits_probability,
     interval,
+    layer_work,
     measured_deviation,
     mixture_interval,
     outside_measured_range,
     plan_coordinates,
     plan_distance,
+    student_below,
 )
 from traincast.ui.cli.main import main
 
 CALIBRATED = calibrated()
 
 RUNS = Path(__file__).parents[1] / "data" / "my_runs.csv"
+PUBLISHED = Path(__file__).parents[2] / "calibration" / "measured" / "published_runs.csv"
 KNOWN = errors()
 USUAL = ErrorCase(
     "megatron-core-2024",
@@ -305,7 +312,7 @@ def test_a_varied_accelerator_counts_as_unmeasured():
     assert deviation(varied.case, KNOWN)[0] == pytest.approx(
         math.hypot(
             float(deviation(unchanged.case, KNOWN)),
-            KNOWN.drifts["new_accelerator"],
+            KNOWN.drifts["new_accelerator"] * float(varied.case.products_share[0]),
             KNOWN.drifts["new_generation"],
         )
     )
@@ -332,6 +339,95 @@ def test_studies_state_intervals():
     )
 
 
+SIX = [Plan(tp=2**i, dp=2 ** (6 - i)) for i in range(6)]
+
+
+def ranked(*ratios, weights=None, factors=None):
+    n = len(ratios)
+    weights, factors = weights or [1 / n] * n, factors or [1.0] * n
+    return RankedSoftware(np.array(weights), np.array(ratios, float), np.array(factors))
+
+
+def drawn(software=None, seconds=None, plans=SIX, **options):
+    seconds = np.linspace(1, 1.05, len(plans)) if seconds is None else seconds
+    knobs = plan_coordinates(plans)
+    return draw_near_best(seconds, spent(len(plans)), knobs, software=software, **options)
+
+
+def test_draws_of_one_software_are_those_of_it_stated():
+    """Byte for byte, with its factor of errors; what it changes of all plans is no ranking."""
+    stated = drawn(factor=1.3)
+    assert (drawn(ranked([0.0] * 6, factors=[1.3])) == stated).all()
+    assert (drawn(ranked([0.2] * 6, factors=[1.3])) == stated).all()
+    twice = ranked([0.0] * 6, [0.0] * 6, factors=[1.3, 1.3])
+    assert (drawn(twice) == stated).all()
+
+
+def test_software_that_ranks_plans_otherwise_makes_the_first_less_likely():
+    """One of two software takes e^0.4 as long with the first plan: its probability is between both."""
+    slower = [0.4, 0, 0, 0, 0, 0]
+    one, other = (drawn(ranked(ratios))[:, 0].mean() for ratios in ([0.0] * 6, slower))
+    both = drawn(ranked([0.0] * 6, slower))[:, 0].mean()
+    assert other + 0.1 < both < one - 0.1
+    assert both == pytest.approx((one + other) / 2, abs=0.03)
+    seldom = drawn(ranked([0.0] * 6, slower, weights=[0.9, 0.1]))[:, 0].mean()
+    assert both < seldom < one
+
+
+def test_probabilities_of_the_best_add_up_to_one_and_draws_are_the_same_every_time():
+    software = ranked([0.0, 0.1, 0, 0, 0, 0], [0, 0, 0.3, 0, -0.1, 0], weights=[0.3, 0.7], factors=[1, 1.5])
+    best = drawn(software, within=0.0)
+    assert best.mean(axis=0).sum() == pytest.approx(1)  # one plan of each draw
+    assert best.tobytes() == drawn(software, within=0.0).tobytes()
+    assert software.drawn.tolist().count(0) == round(0.3 * DRAWS)
+
+
+def test_software_in_a_ranking_from_times():
+    """By hand: plan 2 was not timed under the second, and has the mean; no plan was under the third."""
+    names = {"torchtitan-2025": 0.5, "mine": 0.25, "nemo-2025": 0.25}
+    times = {"torchtitan-2025": np.array([2.0, 4, 4]), "mine": np.array([1.0, math.e, np.nan])}
+    found = RankedSoftware.of(names, np.array([1.0, 1, 2]), times)
+    assert found.weights.tolist() == [0.5, 0.25, 0.25]
+    log2 = math.log(2)
+    assert found.ratios[0] == pytest.approx(np.array([log2, 2 * log2, log2]) - 4 * log2 / 3)
+    assert found.ratios[1] == pytest.approx([-0.5, 0.5, 0])
+    assert found.ratios[2].tolist() == [0, 0, 0]
+    assert found.factors.tolist() == [
+        KNOWN.stacks["torchtitan-2025"],
+        KNOWN.other_stacks,
+        KNOWN.stacks["nemo-2025"],
+    ]
+    assert RankedSoftware.of({}, np.ones(2), {}) is None
+    assert found.roots.T @ found.roots == pytest.approx(
+        np.cov(found.ratios, aweights=found.weights, rowvar=False, ddof=0)
+    )
+
+
+def test_differences_between_plans_are_less_sure_where_software_is_open():
+    knobs = plan_coordinates(SIX[:2])
+    sure, open_still = (
+        difference_deviation(spent(2), knobs, 1.0, software)
+        for software in (ranked([0.0, 0.0]), ranked([0.0, 0.2], [0.0, -0.2]))
+    )
+    assert (sure == difference_deviation(spent(2), knobs)).all()
+    assert open_still[0, 1] ** 2 == pytest.approx(sure[0, 1] ** 2 + 0.2**2)  # half of the time either way
+
+
+def test_a_search_draws_the_software_that_is_left_open():
+    """One alternative, the stack itself, is as if it were stated; several of experts rank otherwise."""
+    stack = load_stack("megatron-core-deepep")
+    asked = {"gpus": 16, "gbs": 256, "top": 5, "framework": "megatron", "locks": {"tp": 1, "cp": 1}}
+    stated, one, several = (
+        tc.search("qwen3-30b-a3b", "dgx-h100", assumptions=replace(stack, unsaid=unsaid), **asked)
+        for unsaid in ((), ("megatron-core-deepep",), ("megatron-core-deepep", "nemo-2025"))
+    )
+    assert one.within_3_percent == stated.within_3_percent
+    assert one.confidence == stated.confidence
+    assert several.within_3_percent != stated.within_3_percent
+    assert 0 < several.within_3_percent[0] <= several.within_3_percent[1] < 1
+    assert several.recommended[1].ranking_software.keys() == {"megatron-core-deepep", "nemo-2025"}
+
+
 # Software that a question leaves open -----------------------------------------------------------------------
 
 
@@ -345,6 +441,10 @@ SHARES = SoftwareShares(
     generations={"H100 SXM5 80 GB": "hopper"},
     prior=2.0,
     spread=0.1,
+    open=0.05,
+    open_moe=0.08,
+    release=0.06,
+    release_moe=0.03,
 )
 
 
@@ -367,6 +467,30 @@ def test_shares_of_software_are_those_of_the_runs_most_alike():
     assert SHARES.of(Asked("dense", "hopper", "16", "flash"), ("pytorch",)) == {}
 
 
+def test_facts_leave_the_software_that_can_have_them():
+    """By the files of stacks: torchtitan's loss is fused, NeMo's is not stated, and both have all-to-all."""
+    asked = Asked("dense", "hopper", "16", "flash")
+    usual = SHARES.of(asked)
+    assert SHARES.given(asked, None, {}) == usual
+    whole = SHARES.given(asked, None, {"loss": "whole"})
+    assert list(whole) == ["nemo-2025+loss=whole"]
+    fused = SHARES.given(asked, None, {"loss": "fused"})
+    assert list(fused) == ["nemo-2025+loss=fused", "torchtitan-2025"]
+    assert list(fused.values()) == pytest.approx(list(usual.values()))
+    both = ("nemo-2025", "torchtitan-2025")
+    none_has_it = SHARES.given(asked, both, {"dispatcher": "hybridep"})
+    assert list(none_has_it) == [f"{name}+dispatcher=hybridep" for name in both]
+    assert sum(none_has_it.values()) == pytest.approx(1)
+    dated = SHARES.given(asked, ("nemo-2024", "nemo-2025", "megatron-core-2024"), {"released": "2024-12"})
+    assert list(dated) == ["megatron-core-2024"]  # what the other was then
+
+
+def test_what_is_given_is_saved_with_assumptions():
+    est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, given={"graphs": "none", "loss": "fused"})
+    assert est.assumptions.given == (("graphs", "none"), ("loss", "fused"))
+    assert from_dict(json.loads(json.dumps(asdict(est.assumptions)))) == est.assumptions
+
+
 def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
     one = [Alternative(1.0, 5.0, USUAL)]
     low, high, median = mixture_interval(one, KNOWN)
@@ -382,15 +506,43 @@ def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
 
 
 def test_90_percent_of_draws_from_a_mixture_lie_in_its_interval():
-    """Seed 7: software by its weight, and its error logistic with the ends of its own interval."""
+    """Seed 7: software by its weight, and Student's t of four degrees of freedom with its own ends."""
     rng, parts = np.random.default_rng(7), [Alternative(0.7, 5.0, USUAL), Alternative(0.3, 7.0, USUAL)]
     low, high, _ = mixture_interval(parts, KNOWN)
     seconds = rng.choice([5.0, 7.0], 100_000, p=[0.7, 0.3])
     ends = [np.log(end / 5.0) for end in interval(5.0, USUAL, KNOWN)]
-    off = rng.logistic(size=100_000) / np.log(19)
+    off = rng.standard_t(4, 100_000) / 2.1318  # 90 % of t are within, in tables
     drawn = seconds * np.exp(np.where(off < 0, -off * ends[0], off * ends[1]))
     assert np.mean((low <= drawn) & (drawn <= high)) == pytest.approx(0.9, abs=0.005)
     assert np.mean(drawn < low) == pytest.approx(0.05, abs=0.005)
+
+
+def test_the_distribution_of_errors_is_that_of_tables():
+    """Student's t with four degrees of freedom: 75, 90, 95, 97.5 % below 0.741, 1.533, 2.132, 2.776."""
+    ends = np.array([0.0, 0.741, 1.533, 2.132, 2.776, -2.132]) / 2.1318
+    assert student_below(ends) == pytest.approx([0.5, 0.75, 0.9, 0.95, 0.975, 0.05], abs=2e-4)
+
+
+def test_a_release_without_measured_runs_widens_an_interval_and_is_said():
+    """A row of Megatron-Bridge, once of a release that has runs and once of the next, all else alike."""
+    table = [row for row in rows(PUBLISHED) if row["framework"] == "Megatron-Bridge" and row["released"]]
+    of_experts = [row for row in table if row["experts"] and row["dispatcher"]]
+    row = next(row for row, run in readable(of_experts) if not isinstance(run, str))
+    measured, new = (
+        tc.validate([{**row, "released": date}]).predictions[0] for date in (row["released"], "2031-05")
+    )
+    half = [np.log(item.high / item.low) / 2 for item in (measured, new)]
+    ends = (KNOWN.faster_moe + KNOWN.slower_moe) / 2
+    assert new.predicted_step_seconds == pytest.approx(measured.predicted_step_seconds)
+    assert half[1] ** 2 == pytest.approx(half[0] ** 2 + (ends * KNOWN.software.release_moe) ** 2, rel=0.01)
+    read_row = next(run for _, run in readable([{**row, "released": "2031-05"}]))
+    assert read_row.new_release
+    assert not next(run for _, run in readable([row])).new_release
+    assert not next(run for _, run in readable([{**row, "released": ""}])).new_release
+    stack = replace(load_stack(read_row.stack), new_release=True)
+    est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=stack)
+    assert any(said.startswith("never measured: this release of the software") for said in est.uncertain_of)
+    assert from_dict(asdict(stack)) == stack
 
 
 def test_a_question_that_states_nothing_of_software_has_the_widest_interval():
@@ -423,6 +575,24 @@ def test_an_answer_says_what_its_width_is_made_of_the_largest_first():
     stated = tc.estimate("llama-3-70b", "mi325x-node", PLAN, gbs=512, assumptions="megatron-core-2025")
     assert stated.narrowed_by is None
     assert not any("not stated" in width.due_to for width in stated.widths)
+
+
+def test_less_work_a_micro_batch_than_in_any_run_is_said_and_widens():
+    """By hand: 12 h² weights of a layer, 2 FLOP each, and half of the scores, of 2,048 tokens of a rank."""
+    h, seq = 4096, 4096
+    model = tc.Model(name="gpt", layers=4, hidden=h, heads=32, ffn=4 * h, seq=seq, vocab=32000, causal=True)
+    plans = tc.Plan(tp=2, cp=2, cp_kind="ring", dp=2, mbs=2).columns()
+    weights, scores = 2 * 12 * h**2, 4 * h * (seq + 1) / 2
+    assert layer_work(model, plans) == pytest.approx((weights + scores) * 2 * seq / 4, rel=1e-3)
+    least = KNOWN.evidence.moe["work"].least
+    case = replace(USUAL, moe=True, sizes={n: s.most for n, s in KNOWN.evidence.moe.items()})
+    little = replace(case, sizes=case.sizes | {"work": least / math.e})
+    added = deviation(little, KNOWN) ** 2 - deviation(case, KNOWN) ** 2
+    assert added == pytest.approx(KNOWN.drifts["work"] ** 2)
+    tiny = tc.estimate("qwen3-30b-a3b", "dgx-h100", Plan(tp=4, dp=8, ep=8), gbs=1024)
+    assert tiny.case.sizes["work"] < least
+    assert any("less work a micro-batch than any mixture-of-experts run" in line for line in tiny.outside)
+    assert any("less work a micro-batch" in part for part in tiny.uncertain_of)
 
 
 def test_a_cell_with_few_configurations_is_said_and_widens():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from traincast.step.uncertainty import DEGREES, KINDS, errors
+from traincast.step.uncertainty import DEGREES, KINDS, RankedSoftware, errors
 from traincast.tuner.belief import GAIN, MOST_DRAWN, SHARED, SURE, Belief, Prior
 
 KNOWN, NAMES = errors(), (*DEGREES, *KINDS)
@@ -59,6 +59,25 @@ def test_the_posterior_is_the_conditional_distribution():
     variance = np.diag(K - K[:, rows] @ inverse @ K[rows])
     assert belief.posterior.mean == pytest.approx(np.log(given.seconds) + mean, rel=1e-9)
     assert belief.posterior.deviation == pytest.approx(variance**0.5, rel=1e-6)
+
+
+def test_software_that_is_left_open_adds_its_covariance_and_moves_what_is_expected():
+    """Written out: weights 0.75 and 0.25 of two software that change three plans by e^±0.2."""
+    ratios, weights = np.array([[0.0, 0.0, 0.0], [-0.2, 0.0, 0.2]]), np.array([0.75, 0.25])
+    stated, given = prior(3), prior(3, software=RankedSoftware(weights, ratios, np.ones(2)))
+    rows = np.arange(3)
+    mean = [-0.05, 0.0, 0.05]
+    between = 0.75 * np.outer(mean, mean)  # of the first, whose ratios are 0
+    between += 0.25 * np.outer(ratios[1] - mean, ratios[1] - mean)
+    assert given.covariance(rows, rows) == pytest.approx(stated.covariance(rows, rows) + between)
+    assert given.variance == pytest.approx(np.diag(given.covariance(rows, rows)))
+    assert given.expected == pytest.approx(np.log(given.seconds) + mean)
+    assert (stated.expected == np.log(stated.seconds)).all()
+    belief = Belief(given)
+    assert belief.posterior.mean == pytest.approx(given.expected)
+    belief.time(0, float(np.exp(given.expected[0])))
+    assert belief.posterior.mean == pytest.approx(given.expected)  # a trial as expected moves nothing
+    assert belief.shared[0] == pytest.approx(0.0)
 
 
 def correlation(first, second):

@@ -48,7 +48,8 @@ import commands_page  # noqa: E402
 import experts_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
-from scoreboard_page import Chances, reliability_figure, scoreboard, stated_probabilities  # noqa: E402
+from error_model import Chances, reliability  # noqa: E402
+from scoreboard_page import StatedChances, reliability_figure, scoreboard, stated_probabilities  # noqa: E402
 
 LAYERS = sp.Symbol("n_l", positive=True, integer=True)  # of a stage
 GENERATED = "<!-- Written by tools/docs/generate.py from the code: do not edit. -->\n\n"
@@ -581,19 +582,23 @@ def stated(group: replay.Group, *, ranked: bool) -> Iterator[tuple[float, ...]]:
             return
 
 
-def stated_by_tuner() -> Chances:
+def stated_by_tuner() -> StatedChances:
     """Return probabilities that a replay of published runs states, and whether what they are of happened."""
     groups = replay.Replay().groups("left_out")
     tuned, ranked = (
-        np.array([said for group in groups for said in stated(group, ranked=ranked)], np.float64).T
+        np.array(
+            [(*said, place) for place, group in enumerate(groups) for said in stated(group, ranked=ranked)],
+            np.float64,
+        ).T
         for ranked in (False, True)
     )
-    next_gains = ~np.isnan(tuned[2])  # nothing to gain on before the first trial
-    return {
-        "Best so far within 1 %, by the tuner": (tuned[0], tuned[1]),
-        "Best so far within 1 %, by the ranking": (ranked[0], ranked[1]),
-        "Next plan more than 1 % faster": (tuned[2][next_gains], tuned[3][next_gains]),
+    gains = tuned[:, ~np.isnan(tuned[2])]  # nothing to gain on before the first trial
+    chances = {
+        "Best so far within 1 %, by the tuner": Chances(tuned[0], tuned[1], tuned[-1]),
+        "Best so far within 1 %, by the ranking": Chances(ranked[0], ranked[1], ranked[-1]),
+        "Next plan more than 1 % faster": Chances(gains[2], gains[3], gains[-1]),
     }
+    return {title: reliability(item) for title, item in chances.items()}
 
 
 def draw() -> None:

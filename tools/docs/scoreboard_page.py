@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from collective_benchmarks import BANDS
-from error_model import MIN_GROUPS, Coverage, reliability
+from error_model import MIN_GROUPS, Coverage, Reliability, reliability
 from first_contact import read as first_contact
 from goals_and_errors import (
     DOUBTED,
+    HEADLINE,
     KIND_NAMES,
     LEFT_OUT,
     PROTOCOLS,
@@ -43,11 +44,11 @@ from traincast.accuracy.verdicts import (
     VerdictErrors,
 )
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.quantities import Floats
 from traincast.step.uncertainty import FEW
 from traincast.ui.figures import style
 
-Chances = Mapping[str, tuple[Floats, Floats]]  # by title: stated probabilities, and whether it happened
+StatedChances = Mapping[str, list[Reliability]]  # by title: stated probabilities, and how often it happened
+READ = {LEFT_OUT: "with facts", HEADLINE: "facts blind"}
 MIN_RUNS_OF_FAMILY = 20  # a family with fewer runs says little of its intervals
 NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}
 WORK = (0.0, 3e10, 3e11, 3e12, float("inf"))  # size bands of products [FLOP]
@@ -160,7 +161,7 @@ def _headline(scores: Board) -> str:
 
 Expect this of a run that is not here, whose framework and release are known and nothing else of its software. Predictions read no
 sentences: [facts of software](validation.md#facts-of-software) are columns, and a cell is filled where its source states the fact. Means over rows, [%];
-inside: share of the measured times in their 90 % intervals (of the same runs read with their facts).
+inside: share of the measured times in their 90 % intervals, of the mixture over the software that a row leaves open.
 
 {table(header, rows)}
 Share of the bundled rows that state each fact [%]: {stated}.
@@ -398,7 +399,7 @@ def _uncertainty() -> str:
     ]
     rejected = sum(bool(item.rejected) for item in (*known.families.values(), *known.splits.values()))
     parts = []
-    for title, (stated, happened) in (
+    for title, chances in (
         (
             "the first plan is within 3 % of the best (measured rankings of at least three plans)",
             known.rankings,
@@ -406,44 +407,67 @@ def _uncertainty() -> str:
         ("a run fits (measured memory, in capacities around it)", known.fits),
         ("one of Megatron-LM's own tests fits (the same, each test left out)", known.tests_fit),
     ):
-        bins = reliability(stated, happened)
-        brier = float(np.mean((stated - happened) ** 2))
-        constant = float(np.mean(happened) * (1 - np.mean(happened)))
-        cells = [(percent(said), percent(true), str(n)) for said, true, n in bins]
+        brier = float(np.mean((chances.stated - chances.happened) ** 2))
+        mean_happened = float(np.mean(chances.happened))
+        constant = mean_happened * (1 - mean_happened)
+        cells = [_reliable(item) for item in reliability(chances)]
         parts.append(
             f"Probability that {title}; Brier score {brier:.3f}, of always saying the mean {constant:.3f}:\n\n"
-            + table(("stated [%]", "happened [%]", "cases"), cells)
+            + table(("stated [%]", "happened [%]", "90 % of samples", "in", "cases", "groups"), cells)
         )
+    levels = [
+        (READ[column], "experts" if moe else "dense", *_reliable(item))
+        for (column, moe), found in known.levels.items()
+        for item in found
+    ]
     return f"""## Stated uncertainty
 
 Of families with at least {MIN_RUNS_OF_FAMILY} runs; columns as above. Bootstraps reject 90 % in {rejected or "none"} of the splits and families.
 
 {table(("family", "n", "groups", "inside", "± median", "score"), families)}
+Intervals of several levels, of runs left out by source × model × accelerator: the level, and the share of the measured times
+inside. Here and below, 90 % of samples: of bootstraps over groups; in: whether what was stated lies among them.
+
+{table(("read", "models", "stated [%]", "happened [%]", "90 % of samples", "in", "runs", "groups"), levels)}
 ![Stated probabilities against what happened](figures/reliability.svg)
 
 {chr(10).join(parts)}"""
 
 
-def stated_probabilities() -> Chances:
-    """Return probabilities that the error model states, and whether what they are of happened, by title."""
+def _reliable(item: Reliability) -> tuple[str, ...]:
+    """Return the cells of what was stated and what happened."""
+    band = f"{percent(item.low)} to {percent(item.high)}"
+    is_in = "yes" if item.holds else "**no**"
+    return percent(item.stated), percent(item.happened), band, is_in, str(item.n), str(item.groups)
+
+
+def stated_probabilities() -> StatedChances:
+    """Return probabilities that the error model states, and whether what they are of happened, by title.
+
+    Those of intervals are their levels, of runs left out by their group and read with facts blind.
+    """
     known = calibration()
     return {
-        "First plan within 3 % of the best": known.rankings,
-        "Run fits in memory": known.fits,
-        "One of Megatron-LM's tests fits": known.tests_fit,
+        **{
+            f"Time lies in the interval, {'experts' if moe else 'dense'}": known.levels[HEADLINE, moe]
+            for moe in (False, True)
+        },
+        "First plan within 3 % of the best": reliability(known.rankings),
+        "Run fits in memory": reliability(known.fits),
+        "One of Megatron-LM's tests fits": reliability(known.tests_fit),
     }
 
 
 @style.styled
-def reliability_figure(chances: Chances) -> Figure:
-    """Draw stated probabilities against what happened, in bins of equal numbers, with standard errors."""
+def reliability_figure(chances: StatedChances) -> Figure:
+    """Draw stated probabilities against what happened, with what 90 % of samples lie within."""
     figure, axes = style.panels(len(chances), width=style.PAGE, height=2.4)
-    for ax, (title, (stated, happened)), colour in zip(axes, chances.items(), style.COLOURS, strict=False):
-        bins = reliability(stated, happened)
-        said, true, spread = (
-            [100 * value for value in values]
-            for values in zip(*((s, t, (t * (1 - t) / n) ** 0.5) for s, t, n in bins), strict=True)
+    for ax, (title, bins), colour in zip(axes, chances.items(), style.COLOURS, strict=False):
+        said, true, low, high = (
+            100 * np.array([getattr(item, name) for item in bins])
+            for name in ("stated", "happened", "low", "high")
         )
+        spread = np.maximum((true - low, high - true), 0)
         ax.plot((0, 100), (0, 100), color=style.GREY, linewidth=0.8)
         ax.errorbar(said, true, spread, fmt="o-", color=colour, elinewidth=0.7, capsize=2)
         ax.set(title=title, xlabel="Stated [%]", ylabel="Happened [%]", xlim=(0, 100), ylim=(0, 105))

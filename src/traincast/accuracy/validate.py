@@ -63,6 +63,7 @@ class RunBatch:
     stack: str
     unsaid: tuple[str, ...]  # stacks that they leave open
     released: bool  # whether they state a release, whose usual stack is likelier right than the median
+    new_release: bool  # and whether no measured run had it
     plans: Plans
     gbs: Any  # a column of ints, broadcast by the engine
     rows: Ints
@@ -87,7 +88,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     plans = [_placed(run) for run in runs]
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
-        software = run.stack, run.unsaid, bool(run.released)
+        software = run.stack, run.unsaid, bool(run.released), run.new_release
         group = replace(run.model, name=""), run.system.name, software, tuple(plan.choices().items())
         groups[group].append(i)
     run_batches: list[RunBatch] = []
@@ -108,6 +109,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
                 first.stack,
                 first.unsaid,
                 bool(first.released),
+                first.new_release,
                 columns.take(~broken),
                 gbs[~broken],
                 rows[~broken],
@@ -136,6 +138,24 @@ def _refusal(run: Run, plan: Plan) -> str:
     except InputError as error:
         return " ".join(str(error).split())
     return "cannot be estimated together with other runs"
+
+
+class UnsaidRows(Result):
+    """Rows that leave open what software ran, whose intervals are those of a mixture."""
+
+    n: Annotated[int, Doc("rows predicted that have a measured step time")]
+    mape: Annotated[float, Doc("mean absolute relative error")]
+    coverage: Annotated[float, Doc("share of their measured times that lie in their intervals")]
+
+
+def _coverage(rows: Sequence[Prediction]) -> float | None:
+    """Return the share of measured times that lie in their 90 % intervals; None where none has one."""
+    covered = [
+        row.low <= row.measured_step_seconds <= row.high
+        for row in rows
+        if row.low is not None and row.high is not None and row.measured_step_seconds is not None
+    ]
+    return float(np.mean(covered)) if covered else None
 
 
 class Report(Result, repr=False):
@@ -172,14 +192,19 @@ class Report(Result, repr=False):
     @property
     def coverage(self) -> Annotated[float | None, KEY]:
         """Share of the measured step times that lie in the 90 % intervals of their predictions."""
-        covered = [
-            prediction.low <= prediction.measured_step_seconds <= prediction.high
-            for prediction in self.predictions
-            if prediction.low is not None
-            and prediction.high is not None
-            and prediction.measured_step_seconds is not None
-        ]
-        return float(np.mean(covered)) if covered else None
+        return _coverage(self.predictions)
+
+    @property
+    def unsaid(
+        self,
+    ) -> Annotated[UnsaidRows | None, Doc("rows that leave open what software ran", key="unsaid")]:
+        """Rows that leave open what software ran; None where no such row has an interval."""
+        left = [row for row in self.predictions if row.id in self.subjects and self.subjects[row.id].unsaid]
+        timed = [row for row in left if row.low is not None and row.measured_step_seconds is not None]
+        if not timed:
+            return None
+        mape = float(np.mean([abs(row.error) for row in timed]))
+        return UnsaidRows(len(timed), mape, float(_coverage(timed) or 0.0))
 
     @cached_property
     def fits(self) -> Annotated[VerdictReport, KEY]:
@@ -266,14 +291,17 @@ def validate(
     usable = [run for _, run in table if isinstance(run, Run)]
     predictions |= {prediction.id: prediction for prediction in _predictions(usable, assumptions, parts)}
     ordered = tuple(predictions[name] for name, _ in table)
-    subjects = {run.id: _subject(run) for run in usable}
+    subjects = {run.id: _subject(run, assumptions == CALIBRATED) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
     stated = {fact: sum(fact in run.facts for run in usable) / max(len(usable), 1) for fact in FACTS}
     return Report(name, ordered, summaries(ordered, subjects), totals(ordered, subjects), stated, subjects)
 
 
-def _subject(run: Run) -> Subject:
-    """Return the properties of a run; runs of one setting differ in their plan only."""
+def _subject(run: Run, own_software: bool) -> Subject:
+    """Return the properties of a run, predicted with its own software or another.
+
+    Runs of one setting differ in their plan only.
+    """
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
     moe = run.model.experts is not None
     return Subject(
@@ -283,6 +311,7 @@ def _subject(run: Run) -> Subject:
         plan=run.plan,
         mbs=run.plan.mbs,
         layout=layout_of(run.plan),
+        unsaid=own_software and bool(run.unsaid),
         framework=run.facts.get("framework", "not stated"),
         accelerator=run.system.accelerator.name,
         unjudged=_unjudged(run),
@@ -305,7 +334,7 @@ def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: boo
     for batch in run_batches:
         assumed = resolve(batch.stack if assumptions == CALIBRATED else assumptions)
         if assumptions == CALIBRATED:
-            assumed = replace(assumed, unsaid=batch.unsaid)
+            assumed = replace(assumed, unsaid=batch.unsaid, new_release=batch.new_release)
         yield from _batch_predictions(batch, [runs[i] for i in batch.rows], assumed, parts)
 
 

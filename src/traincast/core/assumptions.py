@@ -398,6 +398,8 @@ class Assumptions:
     # Stacks of the catalogue that the question leaves open, ("any",) for all: these assumptions are then
     # those of the usual one. Empty where the software is stated.
     unsaid: tuple[str, ...] = ()
+    new_release: bool = False  # whether the framework's release is stated and no measured run had it
+    given: tuple[tuple[str, str], ...] = ()  # facts of the software that the question states besides
     kernels: Kernels = Kernels()
     attention: AttentionKernel = AttentionKernel()
     traffic: MemoryTraffic = MemoryTraffic()
@@ -439,9 +441,14 @@ def from_dict(saved: Mapping[str, Any]) -> Assumptions:
     for name, value in saved.items():
         if isinstance(value, Mapping):
             values |= {f"{name}.{figure}": number for figure, number in value.items()}
-        elif name not in ("name", "unsaid"):
+        elif name not in ("name", "unsaid", "given", "new_release"):
             values[name] = value
-    return Assumptions(name=saved["name"], unsaid=tuple(saved.get("unsaid", ()))).with_values(values)
+    stated = {
+        "unsaid": tuple(saved.get("unsaid", ())),
+        "given": tuple((fact, value) for fact, value in saved.get("given", ())),
+        "new_release": saved.get("new_release", False),
+    }
+    return Assumptions(name=saved["name"], **stated).with_values(values)
 
 
 def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:

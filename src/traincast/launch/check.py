@@ -1,12 +1,13 @@
 """Check of a launch: step time and memory, the best plan of its framework, changes of settings that help."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from traincast.catalog.given_facts import check_experts, read_given
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import Assumptions
@@ -144,6 +145,7 @@ def check(
     actor: bool = False,
     lengths: str | None = None,
     images: int | None = None,
+    given: Mapping[str, str] | Sequence[str] | None = None,
 ) -> Checked:
     """Predict step time and memory of a launch script or configuration, and find settings to change.
 
@@ -182,6 +184,8 @@ def check(
         sequence is one document.
     images : int, optional
         Images of a sequence that the vision tower reads; 1 if left out.
+    given : mapping of str to str, optional
+        Facts of the software that the file does not state, as for `traincast.search`.
 
     Returns
     -------
@@ -208,8 +212,8 @@ def check(
     named = {"gpus": gpus, "gbs": gbs, "model": model, **stated, "documents": lengths}  # wrong ones as well
     names = [name for name, value in named.items() if value is not None]
     names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
-    given = Given(variables or {}, recipe, names, actor=actor)
-    reading = errors.catch(read, path, READERS, framework, beside, given)
+    outside = Given(variables or {}, recipe, names, actor=actor)
+    reading = errors.catch(read, path, READERS, framework, beside, outside)
     if reading is not None and machine is not None and machine.is_cpu:
         reading = reading.on_cpus()
     name = None if reading is None else ErrorCollector("").catch(reading.form.named_model, reading.settings)
@@ -219,7 +223,8 @@ def check(
     stack = "calibrated" if reading is None else reading.form.stack(reading.settings)
     of_grace = machine is not None and re.match("G[BH]", machine.accelerator.name)
     stack += "-grace" if of_grace and f"{stack}-grace" in stack_names() else ""
-    assumed = errors.catch(check_assumptions, assumptions, stack, ())  # the file states the software
+    facts = errors.catch(read_given, given) or {}
+    assumed = errors.catch(check_assumptions, assumptions, stack, (), facts)  # the file states the software
     if reading is not None and assumed is not None and assumptions is None:
         assumed = assumed.with_values(errors.catch(reading.form.figures, reading.settings) or {})
     completed = None
@@ -233,6 +238,8 @@ def check(
         completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, stated, wrong_model)
     if completed is not None:
         errors.catch(check_size, machine, completed[2].gpus)
+    if completed is not None:
+        errors.catch(check_experts, facts, completed[1].experts is not None)
     reading, transformer, plan, batch = errors.require(completed)
     machine, assumed = errors.require(machine), errors.require(assumed)
     try:
@@ -244,7 +251,7 @@ def check(
     context = {"stack": stack, "device": device(machine)}
     refusals = (refusal.why for refusal in form.refused(launch_facts(transformer, plan, batch) | context))
     against = (
-        f"{form.title} runs this launch, although it should refuse it: {why}"
+        f"{form.title} refuses this launch; the answer is as if it ran: {why}"
         for why in (*refusals, *form.space.broken(transformer, plan, batch))
     )
     reading = replace(reading, assumed=(*reading.assumed, *against))

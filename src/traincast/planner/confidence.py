@@ -1,7 +1,8 @@
 """How surely plans differ: which are equal within errors, and how likely one is among the true best."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -9,12 +10,13 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import changed_knobs
-from traincast.step.estimate import Answer, estimate_columns
+from traincast.step.estimate import Answer, Estimate, estimate_columns
 from traincast.step.uncertainty import (
     COMPONENTS,
     MAX_LOG_SLOWDOWN,
     NEAR_BEST_SLOWDOWN,
     NORMAL_90_PERCENT,
+    RankedSoftware,
     difference_deviation,
     draw_near_best,
     errors,
@@ -25,6 +27,8 @@ from traincast.step.uncertainty import (
 )
 
 MAX_LAYOUTS: Final = 256  # layouts compared
+# The fastest of them, timed with software that a question leaves open, and what has the same choices
+MAX_SOFTWARE_LAYOUTS: Final = 32
 
 
 def equality_sentence(listed: Sequence[Answer]) -> str:
@@ -38,7 +42,8 @@ def equality_sentence(listed: Sequence[Answer]) -> str:
     estimates = [est for _, est in listed]
     shares = {name: np.array([float(est.case.shares[name]) for est in estimates]) for name in COMPONENTS}
     coordinates = plan_coordinates([plan for plan, _ in listed])
-    deviation = difference_deviation(shares, coordinates, estimates[0].case.factor(errors()))[0]
+    factor, software = estimates[0].case.factor(errors()), _software_of(estimates)
+    deviation = difference_deviation(shares, coordinates, factor, software)[0]
     apart = np.abs(np.log([float(est.step_seconds / estimates[0].step_seconds) for est in estimates]))
     equal = np.flatnonzero(apart <= NORMAL_90_PERCENT * deviation)  # the first among them
     if len(equal) == 1:
@@ -49,6 +54,27 @@ def equality_sentence(listed: Sequence[Answer]) -> str:
         return f"Plans 1 and {other} are {within}; measure both."
     knobs = ", ".join(changed_knobs(listed[0][0], listed[other - 1][0])) or "placement"
     return f"Plans {_ranges(equal + 1)} are {within}; measure 1 and {other}, which differ most ({knobs})."
+
+
+def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:
+    """Return the software that a question leaves open, timed with plans of equal choices together."""
+    shares = estimates[0].ranking_software
+    if not shares:
+        return None
+    groups = defaultdict[Any, list[int]](list)
+    for i, est in enumerate(estimates):
+        groups[tuple(est.columns.choices().items())].append(i)
+    predicted = np.array([est.step_seconds for est in estimates])
+    software = dict[str, Floats]()
+    for rows in groups.values():
+        plans = [estimates[i].plan.columns() for i in rows]
+        together = plans[0]
+        if len(plans) > 1:
+            columns = {name: np.array([getattr(one, name) for one in plans]) for name in together.numbers()}
+            together = together.given(**columns)
+        for name, seconds in estimates[0].software_seconds(together).items():
+            software.setdefault(name, np.full(len(estimates), np.nan))[rows] = seconds
+    return RankedSoftware.of(shares, predicted, software)
 
 
 def _ranges(numbers: Ints) -> str:
@@ -77,8 +103,11 @@ def probability_near_best(
     if not len(near) or not outcomes[0].evaluation.assumptions.errors_known:
         return None
     seconds: list[Floats] = []
+    software = dict[str, list[Floats]]()
+    can_be_first = near[:MAX_SOFTWARE_LAYOUTS]  # the fastest
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
-    plans: list[Plan] = []
+    numbers: dict[Any, int] = {}  # of choices, in all coordinates
+    listed_knobs, coordinates = plan_coordinates(listed, numbers), list[Floats]()
     near = near[np.argsort(times.outcome[near], kind="stable")]
     for index in np.unique(times.outcome[near]):
         outcome = outcomes[index]
@@ -86,19 +115,29 @@ def probability_near_best(
         assumed, space = outcome.evaluation.assumptions, outcome.space
         est = estimate_columns(space.model, outcome.system, columns, space.gbs, assumed)
         rows = np.shape(est.step_seconds) or (1,)
+        under = est.software_seconds(columns) if (times.outcome[can_be_first] == index).any() else {}
+        for name in est.ranking_software:
+            software.setdefault(name, []).append(np.broadcast_to(under.get(name, np.nan), rows))
         seconds.append(np.broadcast_to(est.step_seconds, rows))
         for name, blocks in shares.items():
             blocks.append(np.broadcast_to(est.case.shares[name], rows))
-        plans += columns.rows()
+        block = plan_coordinates([columns], numbers)
+        coordinates.append(np.broadcast_to(block, (rows[0], block.shape[1])))
     order = np.argsort(near)  # as enumerated, whichever layouts were evaluated together
-    # Together, since the numbers of choices are those of one list.
-    knobs = plan_coordinates([*listed, *(plans[i] for i in order)])
-    listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]
+    knobs = np.concatenate(coordinates)[order]
     all_shares = {name: np.concatenate(blocks)[order] for name, blocks in shares.items()}
     times_of_all = np.concatenate(seconds)[order]
-    good = draw_near_best(times_of_all, all_shares, knobs, est.case.factor(errors()), within)
+    under_software = {name: np.concatenate(blocks)[order] for name, blocks in software.items()}
+    good = draw_near_best(
+        times_of_all,
+        all_shares,
+        knobs,
+        est.case.factor(errors()),
+        within,
+        software=RankedSoftware.of(est.ranking_software, times_of_all, under_software),
+    )
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
-    if len(plans) == 1:
+    if len(near) == 1:
         return 1.0, 1.0
     shares_of_draws = (float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))
     layouts = layouts_compared(times_of_all, knobs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from traincast.catalog.given_facts import check_experts, read_given
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
 from traincast.core.assumptions import CALIBRATED, Assumptions
@@ -28,6 +29,7 @@ from traincast.planner.search_arguments import (
     check_sizes,
     check_strategies,
     choose_framework,
+    space_of,
 )
 from traincast.planner.search_result import Found, Work
 from traincast.planner.search_space import Progress, by_domain
@@ -84,6 +86,7 @@ def search(
     exhaustive: bool = False,
     fit_probability: float | None = None,
     within: float | None = None,
+    given: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
@@ -126,6 +129,10 @@ def search(
     within : float, optional
         Share of the fastest time within which plans count as equally fast, so that the simplest of them is
         recommended; 0.02 if left out. Where errors are not known it is the fastest, if left out.
+    given : mapping of str to str, optional
+        Facts of the software, such as ``{"dispatcher": "deepep"}``: names and values as in the table of facts
+        of docs/validation.md. They change the software, and leave less of it open. A framework among them
+        decides what is searched where `framework` is left out.
     progress : callable, optional
         Called as steps are done (to enumerate, to count what fits, to bound or to time what does) with the
         number done, that of all, and the candidates decided by the last ones.
@@ -147,7 +154,7 @@ def search(
         "locks": locks,
     }
     options |= {"top": top, "vp": vp, "objective": objective, "exhaustive": exhaustive}
-    options |= {"fit_probability": fit_probability, "within": within}
+    options |= {"fit_probability": fit_probability, "within": within, "given": given}
     return search_each(model, system, gpus=(gpus,), gbs=gbs, progress=progress, **options)[0]
 
 
@@ -185,6 +192,7 @@ def search_request(
     exhaustive: bool = False,
     fit_probability: float | None = None,
     within: float | None = None,
+    given: Mapping[str, str] | Sequence[str] | None = None,
 ) -> SearchRequest | None:
     """Check the arguments of a search; None where one is wrong, and `errors` then has every mistake.
 
@@ -197,11 +205,14 @@ def search_request(
     if system is not None and locked is not None:
         errors.catch(check_machine, system, locked)
     strategies = errors.catch(check_strategies, strategy)
-    space = errors.catch(choose_framework, model, system, strategies, framework, locked or {})
+    facts = errors.catch(read_given, given) or {}
+    if model is not None:
+        errors.catch(check_experts, facts, model.experts is not None)
+    named = space_of(facts.get("framework")) if framework is None else framework
+    space = errors.catch(choose_framework, model, system, strategies, named, locked or {})
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
-    assumed = errors.catch(
-        check_assumptions, assumptions, usual, ANY_SOFTWARE if framework is None else releases(usual)
-    )
+    unsaid = ANY_SOFTWARE if framework is None else releases(usual)
+    assumed = errors.catch(check_assumptions, assumptions, usual, unsaid, facts)
     if errors.errors or model is None or system is None or sizes is None or gbs is None:
         return None
     if locked is None or space is None or assumed is None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any, Final, Literal, get_args
 
+from traincast.catalog.software import search_spaces
+from traincast.catalog.software_stacks import facts_of, names_stack
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import (
     ErrorCollector,
@@ -130,6 +132,19 @@ def framework_without(model: Model, system: System, locks: Mapping[str, Any]) ->
     usual = default_framework(model, system)
     runs_it = not locks or (not usual.not_run(locks) and _has_batches(usual, model, locks))
     return None if runs_it else usual
+
+
+def space_of(framework: str | None) -> str | None:
+    """Return the name of the space of a framework of the table of facts; None where no space is its own."""
+    if framework is None:
+        return None
+    own = (
+        name
+        for name, space in FRAMEWORKS.items()
+        if names_stack(space.assumptions) and facts_of(space.assumptions)["framework"] == framework
+    )
+    space = next(own, None) or search_spaces().get(framework)
+    return space if space in FRAMEWORKS else None
 
 
 def choose_framework(

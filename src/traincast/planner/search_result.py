@@ -53,7 +53,7 @@ from traincast.planner.search_space import (
 from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.placement import MOST_NEAR, near_members
-from traincast.step.uncertainty import fits_probability, memory_that_fits
+from traincast.step.uncertainty import memory_that_fits
 from traincast.step.validity import reasons
 
 if TYPE_CHECKING:

@@ -1,11 +1,19 @@
 """Checks of the arguments of an estimate or a search: global batch, assumptions, number of GPUs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import log2
 
 import numpy as np
 
-from traincast.catalog.software_stacks import ANY_SOFTWARE, names_stack, resolve
+from traincast.catalog.given_facts import left_of_framework, require_software
+from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
+    DEFAULT_STACK,
+    load_stack,
+    names_stack,
+    resolve,
+)
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.model import Model
@@ -34,20 +42,40 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
 
 
 def check_assumptions(
-    assumptions: str | Assumptions | None, usual: str, unsaid: tuple[str, ...] = ANY_SOFTWARE
+    assumptions: str | Assumptions | None,
+    usual: str,
+    unsaid: tuple[str, ...] = ANY_SOFTWARE,
+    given: Mapping[str, str] | None = None,
 ) -> Assumptions:
     """Return the assumptions of a name, given `Assumptions`, or those named `usual` for None.
 
     ``"calibrated"`` means the usual software stack, where `usual` names one. Then the software is `unsaid`
-    (`Assumptions.unsaid`), else it is stated.
+    (`Assumptions.unsaid`), else it is stated. Facts that are `given` (`read_given`) change the software.
 
-    Raises `InputError` if it is neither, or no preset has that name.
+    Raises `InputError` if it is neither, no preset has that name, or it is no software whose facts are known.
     """
     usual_stack = assumptions == CALIBRATED and names_stack(usual)
     if assumptions is None or usual_stack:
         assumed = resolve(usual)
-        return replace(assumed, unsaid=unsaid) if assumed.errors_known else assumed
-    return resolve(assumptions)
+        assumed = replace(assumed, unsaid=unsaid) if assumed.errors_known else assumed
+    else:
+        assumed = resolve(assumptions)
+    return _with_given(assumed, given) if given else assumed
+
+
+def _with_given(assumed: Assumptions, given: Mapping[str, str]) -> Assumptions:
+    """Return the assumptions of the software with facts, where the given one has others."""
+    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+    if not names_stack(stack) or assumed.values() != load_stack(stack).values():
+        facts = ", ".join(f"{fact} = {value}" for fact, value in given.items())
+        raise InputError(
+            "given", [f"{facts}: {assumed.name} is no software of the catalogue, whose facts are known"]
+        )
+    unsaid = assumed.unsaid
+    if unsaid and "framework" in given:
+        unsaid = left_of_framework(unsaid, given["framework"])
+    changed = load_stack(require_software(stack, given))
+    return replace(changed, unsaid=unsaid, given=tuple(given.items()))
 
 
 def check_size(system: System | None, gpus: int) -> None:

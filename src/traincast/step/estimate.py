@@ -3,21 +3,23 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from traincast.catalog.given_facts import OF_EXPERTS, check_experts, read_given
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
+    DEFAULT_STACK,
     PACKED_STACK,
     TPU_STACK,
-    fitted_stack,
+    facts_of,
     is_fitted,
     load_stack,
     releases,
@@ -25,7 +27,7 @@ from traincast.catalog.software_stacks import (
     usual_stack,
     with_fitted_values,
 )
-from traincast.core.assumptions import PAPER, Assumptions
+from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import INTERVALS
@@ -66,7 +68,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Figure = TypeVar("Figure", bound=Column)
+LEAST_NARROWING: Final = 0.01  # share of a width, below which an option does not narrow it
+LEAST_RANKED: Final = 0.05  # share of the software that counts in rankings of plans
+# Such software at most: each takes the time of another estimate of all plans that can be first
+MOST_RANKED: Final = 3
 GROUPS: Final[tuple[Axis, ...]] = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp")  # whose place is shown
+
+
+class Narrower(NamedTuple):
+    """Option of a command that narrows an interval."""
+
+    option: str  # with the value that the estimate's software has
+    half: float  # half of the width that is left, of the logarithm
+    others: tuple[str, ...]  # values that the option may have instead, of other software that is left open
 
 
 class Job(Result):
@@ -167,32 +181,71 @@ class StepEstimate(Generic[Figure]):
         return ErrorCase.of(self.model, accelerator, *own)
 
     @cached_property
+    def open_software(self) -> dict[str, float]:
+        """Share of each software that the question leaves open; empty where it is stated."""
+        return self._left_open(self.assumptions)
+
+    def _left_open(self, assumed: Assumptions) -> dict[str, float]:
+        """Return the share of each software that assumptions leave open for this question."""
+        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
+            return {}
+        known = errors().software
+        asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.generations)
+        unsaid = None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
+        return known.given(asked, unsaid, dict(assumed.given))
+
+    @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Software that the question leaves open, with the times it would take; empty where it is stated.
 
         Times are of columns. Software that does not run the plan's precision is none.
         """
-        assumed, known = self.assumptions, errors()
-        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
-            return ()
-        asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.software.generations)
+        return self._alternatives(self.open_software)
+
+    def _alternatives(self, shares: Mapping[str, float]) -> tuple[Alternative, ...]:
+        """Return software with the times it would take, by its share; each is timed once."""
         found = list[Alternative]()
-        for name, weight in known.software.of(
-            asked, None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
-        ).items():
-            try:
-                est = self._with(load_stack(name))
-            except InputError:  # a choice of the plan that this software lacks
-                continue
-            found.append(est.as_alternative(weight))
+        for name, weight in shares.items():
+            if name not in self._of_software:
+                try:
+                    est = self._with(load_stack(name))
+                except InputError:  # a choice of the plan that this software lacks
+                    self._of_software[name] = None
+                else:
+                    self._of_software[name] = est.as_alternative(weight)
+            if (timed := self._of_software[name]) is not None:
+                found.append(timed._replace(weight=weight, name=name))
         return tuple(found)
+
+    @cached_property
+    def _of_software(self) -> dict[str, Alternative | None]:
+        """Software timed so far; None of what does not run the plan."""
+        return {}
+
+    @cached_property
+    def ranking_software(self) -> dict[str, float]:
+        """Share of the software that counts in rankings of plans, the likeliest; they add up to 1."""
+        least = LEAST_RANKED * sum(self.open_software.values())
+        likely = {name: share for name, share in self.open_software.items() if share >= least}
+        names = sorted(likely, key=lambda name: -likely[name])[:MOST_RANKED]
+        return {name: likely[name] / sum(map(likely.__getitem__, names)) for name in names}
+
+    def software_seconds(self, plans: Plans) -> dict[str, Column]:
+        """Return the times of plans of this question under each of `ranking_software` that runs them [s]."""
+        found = dict[str, Column]()
+        for name in self.ranking_software:
+            try:
+                est = estimate_columns(self.model, self.system, plans, self.gbs, load_stack(name))
+            except InputError:  # a choice of the plans that this software lacks
+                continue
+            found[name] = est.step.seconds
+        return found
 
     def as_alternative(self, weight: float) -> Alternative:
         """Return this estimate as one of several, with its weight."""
         memory = total(self.components.values())
-        return Alternative(
-            weight, self.step.seconds, self.case, memory, self.assumptions.memory.allocator_share
-        )
+        lost = self.assumptions.memory.allocator_share
+        return Alternative(weight, self.step.seconds, self.case, nbytes=memory, allocator_share=lost)
 
     @cached_property
     def memory_alternatives(self) -> tuple[Alternative, ...]:
@@ -216,17 +269,28 @@ class StepEstimate(Generic[Figure]):
         plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
         return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
 
-    @property
-    def _spread(self) -> float:
-        """What software adds to the deviation that is none of the alternatives."""
-        return errors().software.spread if self.assumptions.unsaid == ANY_SOFTWARE else 0.0
+    def _ends_of(self, assumed: Assumptions) -> tuple[Column, Column, Column]:
+        """Return the ends of the interval, and the median, as these assumptions leave software open [s].
+
+        They are of the same times as the estimate's own.
+        """
+        parts = self._alternatives(self._left_open(assumed))
+        spread = float(np.hypot(*self._added(assumed)))
+        if parts:
+            return mixture_interval(parts, spread=spread)
+        return (*interval(self.step.seconds, self.case, spread=spread), self.step.seconds)
+
+    def _added(self, assumed: Assumptions) -> tuple[float, float]:
+        """Return what software that assumptions leave open, and a new release of it, add to the deviation."""
+        is_open = len(self._alternatives(self._left_open(assumed))) > 1
+        moe, known = self.model.experts is not None, errors().software
+        left_open = known.left_open(moe, assumed.unsaid) if is_open else 0.0
+        return left_open, known.of_new_release(moe) if assumed.new_release else 0.0
 
     @cached_property
     def _ends(self) -> tuple[Column, Column, Column]:
         """Ends of the interval, and the median [s]."""
-        if self.alternatives:
-            return mixture_interval(self.alternatives, spread=self._spread)
-        return (*interval(self.step.seconds, self.case), self.step.seconds)
+        return self._ends_of(self.assumptions)
 
     @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:
@@ -458,24 +522,53 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             return []
         is_any = self.assumptions.unsaid == ANY_SOFTWARE
         what = "software not stated" if is_any else "release of the software not stated"
-        return widths(self.case, self.alternatives, what, self._spread)
+        return widths(self.case, self.alternatives, what, *self._added(self.assumptions))
 
     @cached_property
-    def narrower(self) -> tuple[str, float] | None:
-        """Option of a command that narrows the interval most, and half the width left (of the logarithm).
+    def narrower(self) -> Narrower | None:
+        """Option of a command that narrows the interval most, as its own software would have it.
 
-        None where the software is stated.
+        None where the software is stated, or nothing narrows it. A framework and facts come before the name
+        of a stack, which says all of them.
         """
         if not self.alternatives:
             return None
-        stack = fitted_stack(self.assumptions.name)
-        option = f"--assumptions {stack}"
-        ends = interval(self.step.seconds, self.case)
-        if self.assumptions.unsaid == ANY_SOFTWARE:
-            open_still = [part for part in self.alternatives if part.case.stack in releases(stack)]
-            if len(open_still) > 1:
-                option, ends = f"--framework {stack_framework(stack)}", mixture_interval(open_still)[:2]
-        return option, float(np.log(ends[1] / ends[0])) / 2
+        most = (1 - LEAST_NARROWING) * self._half_width(self.assumptions)
+        halves = {
+            option: self._half_width(assumed)
+            for option, assumed in self._narrowing()
+            if len(self._left_open(assumed)) < len(self.open_software)
+        }
+        option = min(halves, key=lambda option: halves[option], default="")
+        if option and halves[option] <= most:
+            return Narrower(option, halves[option], self._other_values(option))
+        stated = replace(self.assumptions, unsaid=())
+        half = self._half_width(stated)
+        return Narrower(f"--assumptions {_stack(stated)}", half, ()) if half <= most else None
+
+    def _half_width(self, assumed: Assumptions) -> float:
+        """Return half the width of the interval as assumptions leave software open, of the logarithm."""
+        low, high, _ = self._ends_of(assumed)
+        return float(np.log(high / low)) / 2
+
+    def _narrowing(self) -> Iterator[tuple[str, Assumptions]]:
+        """Yield options that state more of the estimate's own software, and what they leave open."""
+        assumed, stack = self.assumptions, _stack(self.assumptions)
+        is_any, framework = assumed.unsaid == ANY_SOFTWARE, stack_framework(stack)
+        if is_any and framework is not None:
+            yield f"--framework {framework}", replace(assumed, unsaid=releases(stack))
+        for fact, value in facts_of(stack).items():
+            of_none = fact in OF_EXPERTS and not self.model.experts
+            alone = is_any and fact == "released"  # a date says little without a framework
+            if fact != "framework" and not of_none and not alone:
+                given = dict(assumed.given) | {fact: value}
+                yield f"--given {fact}={value}", replace(assumed, given=tuple(given.items()))
+
+    def _other_values(self, option: str) -> tuple[str, ...]:
+        """Return the other values of the fact of an option among the alternatives."""
+        fact, _, value = option.removeprefix("--given ").partition("=")
+        values = (facts_of(part.name).get(fact) for part in self.alternatives if value)
+        return tuple(sorted({other for other in values if other not in (None, value)}))
 
     @property
     def uncertain_of(self) -> Annotated[list[str] | None, Doc(optional=True)]:
@@ -485,7 +578,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     @property
     def narrowed_by(self) -> Annotated[str | None, Doc(optional=True)]:
         """Option of a command that narrows the interval most, where the software is not stated."""
-        return None if self.narrower is None else self.narrower[0]
+        return None if self.narrower is None else self.narrower.option
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the parts of the model and the memory by component of every pipeline device [byte]."""
@@ -637,6 +730,11 @@ AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
 _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are those of the next machine as well
 
 
+def _stack(assumed: Assumptions) -> str:
+    """Return the name of the software of calibrated assumptions."""
+    return DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+
+
 def usual_assumptions(model: Model | None, system: System | None = None) -> str:
     """Return the name of the default assumptions: the paper's without a vocabulary, else a stack."""
     if model is None or (model.vocab is None and model.diffusion is None):
@@ -654,6 +752,7 @@ def estimate(
     *,
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> Estimate: ...
 @overload
 def estimate(
@@ -663,6 +762,7 @@ def estimate(
     *,
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> Estimates: ...
 def estimate(
     model: str | Path | Model,
@@ -671,6 +771,7 @@ def estimate(
     *,
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> Estimate | Estimates:
     """Estimate time and memory of one training step.
 
@@ -689,6 +790,9 @@ def estimate(
         Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
         `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary,
         ``"maxtext-2025"`` on TPUs, ``"huggingface-eager"`` for QLoRA, and ``"calibrated"`` for others.
+    given : mapping of str to str, optional
+        Facts of the software, such as ``{"dispatcher": "deepep"}``: names and values as in the table of facts
+        of docs/validation.md. They change the software, and leave less of it open.
 
     Returns
     -------
@@ -714,7 +818,11 @@ def estimate(
     errors.catch(require_type, "plan", plan, "a Plan or Plans", Plan, Plans)
     model_read, system_read = errors.catch(as_model, model), errors.catch(as_system, system)
     gbs_read = errors.catch(check_gbs, gbs, model_read)
-    stack = errors.catch(check_assumptions, assumptions, usual_assumptions(model_read, system_read))
+    facts = errors.catch(read_given, given)
+    if facts and model_read is not None:
+        errors.catch(check_experts, facts, model_read.experts is not None)
+    usual = usual_assumptions(model_read, system_read)
+    stack = errors.catch(check_assumptions, assumptions, usual, ANY_SOFTWARE, facts)
     if isinstance(plan, Plan):
         errors.catch(check_size, system_read, plan.gpus)
         errors.catch(_check_one_machine, plan, system_read)

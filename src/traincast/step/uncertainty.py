@@ -20,12 +20,13 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.software_stacks import fitted_stack, stack_year
+from traincast.catalog.given_facts import contradicts, software_with
+from traincast.catalog.software_stacks import ANY_SOFTWARE, fitted_stack, stack_year
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Bools, Column, Floats, plain
-from traincast.core.units import GIB
+from traincast.core.quantities import Bools, Column, Floats, Ints, plain
+from traincast.core.units import GIB, rate
 from traincast.step.model_flops import forward_flops
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
@@ -34,7 +35,7 @@ MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in 
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
-ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
+STUDENT_90_PERCENT: Final = 2.1318468  # the same of Student's t with four degrees of freedom, as errors have
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 # 90 % of the errors of what is allocated whatever the plan: resumed runs hold so much more [byte]
 FIXED_MEMORY_ERROR: Final = 0.06 * GIB  # in Megatron-LM's functional tests, 2025 and 2026
@@ -67,9 +68,12 @@ class Size:
     fewer: str
     unit: str = ""
     linear: bool = False  # distances are differences, else logarithms of ratios
+    prefixed: str = ""  # unit that follows the number, with a decimal prefix
 
     def text(self, value: float) -> str:
         """Return a value in words."""
+        if self.prefixed:
+            return rate(value, self.prefixed)
         number = f"{value:g}" if self.linear else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
         return self.unit + number
 
@@ -82,6 +86,7 @@ SIZES: Final[Mapping[str, Size]] = {
     "pp": Size("a deeper pipeline", "a shallower pipeline", "pp "),
     "ep": Size("wider expert parallelism", "narrower expert parallelism", "ep "),
     "mbs": Size("a larger micro-batch", "a smaller micro-batch", "mbs "),
+    "work": Size("more work a micro-batch", "less work a micro-batch", prefixed="FLOP"),
     "seconds": Size("longer steps", "shorter steps", "seconds "),
     "year": Size("newer software", "older software", "year ", linear=True),
 }
@@ -150,7 +155,51 @@ class SoftwareShares:
     releases: Mapping[str, tuple[str, ...]]  # framework and release → stacks that its measured runs had
     generations: Mapping[str, str]  # accelerator → its generation, of those with several accelerators
     prior: float  # configurations that shares among runs alike in one respect less count as
-    spread: float  # what software adds to the deviation that none of them is
+    # what is added to the deviation where nothing is said of the software, which may be none of them,
+    spread: float
+    open: float  # where its framework or release is and the facts of it are not: with dense models
+    open_moe: float  # and with mixtures of experts
+    release: float  # and by a release without measured runs
+    release_moe: float
+
+    def left_open(self, moe: bool, unsaid: Collection[str]) -> float:
+        """Return what software that a question leaves open adds to the deviation, beside its alternatives.
+
+        `unsaid`: as in `Assumptions`.
+        """
+        if not unsaid:
+            return 0.0
+        if tuple(unsaid) == ANY_SOFTWARE:
+            return self.spread
+        return self.open_moe if moe else self.open
+
+    def of_new_release(self, moe: bool) -> float:
+        """Return what a release without measured runs adds to the deviation."""
+        return self.release_moe if moe else self.release
+
+    @property
+    def stacks(self) -> list[str]:
+        """Every measured software, in alphabetical order."""
+        return sorted({name for by_stack in self.configurations.values() for name in by_stack})
+
+    def given(
+        self, asked: "Asked", unsaid: Collection[str] | None, facts: Mapping[str, str]
+    ) -> dict[str, float]:
+        """Return the share of each software that a question leaves open and that has the facts it states.
+
+        Software that states none of a fact is taken with it; where all state another value, so is all.
+
+        `unsaid`: software that the question leaves open, all if None; `facts`: as of `read_given`.
+        """
+        if not facts:
+            return self.of(asked, unsaid)
+        left = [name for name in (unsaid or self.stacks) if not contradicts(name, facts)]
+        found = self.of(asked, left) or self.of(asked, unsaid)
+        shares = dict[str, float]()
+        for name, share in found.items():
+            changed = software_with(name, facts)
+            shares[changed] = shares.get(changed, 0.0) + share
+        return shares
 
     def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
         """Return the share of each software among runs like a question, most of all those alike in most.
@@ -173,6 +222,9 @@ class SoftwareShares:
                 shares = (found + prior * shares) / (found.sum() + prior)
         least = LEAST_SHARE * shares.max(initial=0.0)
         return {name: n for name, n in zip(names, shares.tolist(), strict=True) if n >= least}
+
+
+ADDED: Final = ("spread", "open", "open_moe", "release", "release_moe")  # figures of `SoftwareShares`
 
 
 class Asked(NamedTuple):
@@ -268,7 +320,7 @@ def _software(part: Mapping[str, Any]) -> SoftwareShares:
         releases={name: tuple(stacks) for name, stacks in part["releases"].items()},
         generations={name: kind for kind, names in part["generations"].items() for name in names},
         prior=part["prior"],
-        spread=part["spread"],
+        **{name: part[name] for name in ADDED},
     )
 
 
@@ -311,6 +363,7 @@ class ErrorCase:
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
             **{name: getattr(model, name) for name in ("hidden", "layers", "seq")},
+            "work": layer_work(model, plans),
             "seconds": seconds,
         }
         stack = fitted_stack(stack)
@@ -348,6 +401,11 @@ class ErrorCase:
         """By how many factors of e the step is shorter than `SHORT_STEP`."""
         return np.maximum(np.log(SHORT_STEP / self.sizes["seconds"]), 0.0)
 
+    @property
+    def products_share(self) -> Column:
+        """Share of the step that is not spent on any of `COMPONENTS`."""
+        return 1.0 - sum(self.shares.values())
+
     def in_few(self, evidence: Evidence) -> Column:
         """Return 1 where fewer than `FEW` configurations of runs are in the cell, else 0."""
         found: Column = 0.0
@@ -371,7 +429,7 @@ class ErrorCase:
         return (
             float(new_stack),
             0.0 if new_stack else self.in_few(evidence),
-            float(runs is None),
+            float(runs is None) * self.products_share,
             float(runs is None and self.accelerator not in evidence.kin),
             float(runs is not None and self.precision not in runs),
             1.0 if self.layers - evidence.layers else self.tower_share,
@@ -388,6 +446,16 @@ class ErrorCase:
             **{f"new_{name}": d for name, d in zip(FIRSTS, self.firsts(known.evidence), strict=True)},
             **spans,
         }
+
+
+def layer_work(model: Model, plans: Plans) -> Column:
+    """Return the forward work of a rank in a layer and a micro-batch, of the mean layer [FLOP].
+
+    What issues kernels, and what they need beside their products, is a larger part where it is small.
+    """
+    forward = forward_flops(model)
+    tokens = plans.mbs * model.seq / (plans.tp * plans.tp2 * plans.cp)
+    return (forward.layers + forward.attention) / model.layers * tokens
 
 
 def measured_deviation(case: ErrorCase, known: Errors) -> Column:
@@ -429,8 +497,68 @@ class Alternative(NamedTuple):
     weight: float
     seconds: Column  # predicted times [s]
     case: ErrorCase
+    name: str = ""  # of the stack, with facts that the question states
     nbytes: Column = 0.0  # predicted memory [byte]
     allocator_share: float = 0.0  # of it that is counted as lost to fragmentation
+
+
+def student_below(ends: Floats) -> Floats:
+    """Return the probability that an error is below so many ends of its 90 % interval.
+
+    Errors have Student's t distribution with four degrees of freedom, whose tails are those of left-out runs.
+    """
+    t = STUDENT_90_PERCENT * ends
+    s = t / (4 + t**2) ** 0.5
+    return np.asarray(0.5 + s * (3 - s**2) / 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Time that is one of several.
+
+    Parameters
+    ----------
+    weights : array, shape (parts, ...)
+        Share of each part.
+    middle, low, high : array, shape (parts, ...)
+        Logarithms of the predicted times and of the ends of their intervals [ln s].
+    """
+
+    weights: Floats
+    middle: Floats
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(
+        cls, parts: Sequence["Alternative"], known: Errors | None = None, spread: float = 0.0
+    ) -> "Mixture":
+        """Return the mixture of parts.
+
+        `spread`: deviation that is added to that of each part, as software may be none of these.
+        """
+        known = known or errors()
+        weights = np.array([part.weight for part in parts])
+        columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
+        rows = np.broadcast_shapes(*(np.shape(figure) for column in columns for figure in column))
+        logs = np.log([[np.broadcast_to(figure, rows) for figure in column] for column in columns])
+        return cls((weights / weights.sum()).reshape(-1, *(1,) * len(rows)), *logs.swapaxes(0, 1))
+
+    def share_below(self, x: Floats) -> Floats:
+        """Return the probability that the logarithm of the time is below x, shape of the columns."""
+        off = x - self.middle
+        end = np.maximum(np.where(off < 0, self.middle - self.low, self.high - self.middle), 1e-9)
+        return np.asarray((self.weights * student_below(off / end)).sum(axis=0))
+
+    def quantile(self, share: float) -> Column:
+        """Return the time that is above the true one with a probability [s]."""
+        below = np.min(2 * self.low - self.middle, axis=0)
+        above = np.max(2 * self.high - self.middle, axis=0)
+        for _ in range(BISECTIONS):
+            x = (below + above) / 2
+            is_below = self.share_below(x) < share
+            below, above = np.where(is_below, x, below), np.where(is_below, above, x)
+        return plain(np.exp((below + above) / 2))
 
 
 def mixture_interval(
@@ -438,34 +566,10 @@ def mixture_interval(
 ) -> tuple[Column, Column, Column]:
     """Return the ends of the 90 % interval of a time that is one of several, and its median [s].
 
-    The error of each part is logistic on either side of its prediction, with the ends of its own interval,
-    which `spread` widens: software may be none of these.
+    `spread`: deviation that is added to that of each part.
     """
-    known = known or errors()
-    weights = np.array([part.weight for part in parts])
-    weights /= weights.sum()
-    columns = [(part.seconds, *interval(part.seconds, part.case, known, spread)) for part in parts]
-    rows = np.broadcast_shapes(*(np.shape(figure) for column in columns for figure in column))
-    middle, low, high = np.log(
-        [[np.broadcast_to(figure, rows) for figure in column] for column in columns]
-    ).swapaxes(0, 1)
-    by_part = weights.reshape(-1, *(1,) * len(rows))
-
-    def share_below(x: Floats) -> Floats:
-        """Return the probability that the logarithm of the time is below x, shape of the columns."""
-        off = x - middle
-        end = np.maximum(np.where(off < 0, middle - low, high - middle), 1e-9)
-        return np.asarray((by_part * (0.5 + 0.5 * np.tanh(ODDS_OF_END / 2 * off / end))).sum(axis=0))
-
-    def quantile(share: float) -> Column:
-        below, above = np.min(2 * low - middle, axis=0), np.max(2 * high - middle, axis=0)
-        for _ in range(BISECTIONS):
-            x = (below + above) / 2
-            is_below = share_below(x) < share
-            below, above = np.where(is_below, x, below), np.where(is_below, above, x)
-        return plain(np.exp((below + above) / 2))
-
-    return quantile(0.05), quantile(0.95), quantile(0.5)
+    mixture = Mixture.of(parts, known, spread)
+    return mixture.quantile(0.05), mixture.quantile(0.95), mixture.quantile(0.5)
 
 
 @dataclass(frozen=True)
@@ -480,12 +584,16 @@ class Width:
 
 
 def widths(
-    case: ErrorCase, alternatives: Sequence[Alternative] = (), software: str = "", spread: float = 0.0
+    case: ErrorCase,
+    alternatives: Sequence[Alternative] = (),
+    software: str = "",
+    spread: float = 0.0,
+    release: float = 0.0,
 ) -> list[Width]:
     """Return what the interval of one plan is made of, the largest first; less than 1 % is left out.
 
     `alternatives`: software that the question leaves open; `software`: what it does not state of it;
-    `spread`: what software adds to the deviation that is none of them.
+    `spread`: what it adds to the deviation beside them; `release`: what a new release adds.
     """
     known = errors()
     ends = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
@@ -496,6 +604,7 @@ def widths(
         variance = np.average((logs - np.average(logs, weights=weights)) ** 2, weights=weights)
         among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * spread))
         found.append(Width(software, among))
+    found.append(Width(f"{NEVER}this release of the software", scale * release))
     never = _respects(case)
     for name, distance in case.distances(known).items():
         if distance:
@@ -617,7 +726,7 @@ def _memory_scale(stack: str, nbytes: Column, known: Errors | None = None) -> Co
         fitted_stack(stack), float(np.hypot(known.memory, known.memory_new_stack))
     )
     # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
-    return np.hypot(ninety, FIXED_MEMORY_ERROR / nbytes) / ODDS_OF_END
+    return np.hypot(ninety, FIXED_MEMORY_ERROR / nbytes) / float(np.log(19))
 
 
 def plan_coordinates(plans: Sequence[Plan | Plans], numbers: dict[Any, int] | None = None) -> Floats:
@@ -648,6 +757,62 @@ def plan_distance(first: Floats, second: Floats) -> Floats:
     return np.asarray(np.where(is_choice, difference > 0, difference).sum(axis=-1))
 
 
+@dataclass(frozen=True, eq=False)
+class RankedSoftware:
+    """Software that a question leaves open, with what it changes in the times of plans that are compared.
+
+    Parameters
+    ----------
+    weights : array, shape (software,)
+        Probability of each; they add up to 1.
+    ratios : array, shape (software, plans)
+        Logarithm of the time that a plan takes under it, over the predicted time, less the mean over the
+        plans, which they share and which changes no ranking.
+    factors : array, shape (software,)
+        How uncertain predictions of it are, relative to all.
+    """
+
+    weights: Floats
+    ratios: Floats
+    factors: Floats
+
+    @classmethod
+    def of(
+        cls, shares: Mapping[str, float], predicted: Floats, seconds: Mapping[str, Floats]
+    ) -> "RankedSoftware | None":
+        """Return it from times; None where the software is stated.
+
+        `shares`: probability of each software; `predicted`: times of the plans, shape (plans,) [s];
+        `seconds`: those under each software, nan where a plan was not timed. Such plans have the mean ratio
+        of the others.
+        """
+        if not shares:
+            return None
+        known, rows = errors(), list[Floats]()
+        for name in shares:
+            row = np.log(seconds.get(name, np.full(len(predicted), np.nan)) / predicted)
+            timed = ~np.isnan(row)
+            rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
+        factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
+        return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of the ratios over software, shape (plans,)."""
+        return np.asarray(self.weights @ self.ratios)
+
+    @property
+    def roots(self) -> Floats:
+        """Factor R of the covariance RᵀR that software adds to the plans' errors, shape (software, plans)."""
+        return np.asarray(self.weights[:, None] ** 0.5 * (self.ratios - self.mean))
+
+    @property
+    def drawn(self) -> Ints:
+        """Index of the software of each draw: of each as many as its weight, shape (draws,)."""
+        places = (np.arange(DRAWS) + 0.5) / DRAWS
+        return np.searchsorted(np.cumsum(self.weights)[:-1], places, side="right")
+
+
 def draw_near_best(
     seconds: Floats,
     shares: Mapping[str, Floats],
@@ -655,18 +820,21 @@ def draw_near_best(
     factor: float = 1.0,
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
+    software: RankedSoftware | None = None,
 ) -> Bools:
     """Draw which plans are within a share of the true best, with a fixed seed, shape (draws, plans).
 
-    Only what differs between the plans counts: errors of components of which their steps have different
-    shares, and errors of single plans.
+    Only what differs between the plans counts: what software changes that the question leaves open, errors of
+    components of which their steps have different shares, and errors of single plans.
 
     `seconds`: predicted times [s], shape (plans,); `shares`: share of each step spent on each of
     `COMPONENTS`, shape (plans,); `coordinates`: the plans as `plan_coordinates` gives them, shape (plans,
-    degrees and choices).
+    degrees and choices); `software`: what is left open, each with a `factor` of its own.
     """
     known = known or errors()
-    scale = factor * known.apart / NORMAL_90_PERCENT
+    scale: Column = factor * known.apart / NORMAL_90_PERCENT
+    if software is not None:
+        scale = software.factors[software.drawn][:, None] * known.apart / NORMAL_90_PERCENT
     rng = np.random.default_rng(0)
     log_error = np.zeros((DRAWS, len(seconds)))
     for name in COMPONENTS:
@@ -675,21 +843,34 @@ def draw_near_best(
     correlation = np.exp(-distance / known.reach) + 1e-9 * np.eye(len(coordinates))
     log_error += known.own * scale * rng.standard_normal(log_error.shape) @ np.linalg.cholesky(correlation).T
     log_true = np.log(seconds) - log_error
+    if software is not None:
+        log_true += software.ratios[software.drawn]
     return np.asarray(log_true <= log_true.min(axis=1, keepdims=True) + np.log1p(within))
 
 
-def difference_deviation(shares: Mapping[str, Floats], coordinates: Floats, factor: float = 1.0) -> Floats:
+def difference_deviation(
+    shares: Mapping[str, Floats],
+    coordinates: Floats,
+    factor: float = 1.0,
+    software: RankedSoftware | None = None,
+) -> Floats:
     """Return the standard deviation of the error of the logarithm of two plans' ratio, shape (plans, plans).
 
-    It is that of the errors that `draw_near_best` draws, whose arguments these are.
+    It is that of the errors that `draw_near_best` draws, whose arguments these are, about the predicted
+    ratio.
     """
     known = errors()
+    if software is not None:
+        factor = float(software.weights @ software.factors**2) ** 0.5
     scale = factor * known.apart / NORMAL_90_PERCENT
     distance = plan_distance(coordinates[:, None], coordinates[None])
     variance = 2 * (known.own * scale) ** 2 * (1 - np.exp(-distance / known.reach))
     for name in COMPONENTS:
         apart = shares[name][:, None] - shares[name][None]
         variance = variance + (getattr(known, name) * scale * apart) ** 2
+    if software is not None:
+        for weight, ratios in zip(software.weights, software.ratios, strict=True):
+            variance = variance + weight * (ratios[:, None] - ratios[None]) ** 2
     return np.asarray(variance**0.5)
 
 

@@ -6,10 +6,14 @@ of the bubble by their shares of the step, and an own error. That is mostly one 
 ranks compute equal shapes have in common; of the rest they share the more, the less they differ::
 
     K_ij = shared² + Σ_c (σ_c a)² s_ci s_cj + (own a)² (ρ [shapes_i = shapes_j] + (1 - ρ) exp(-D_ij / reach))
+           + Σ_k w_k (r_ki - r_i) (r_kj - r_j)
 
-σ, own and a are those of `traincast.step.uncertainty`, but that software counts less in a: how far predicted
-levels are off says little of differences between plans (`STACK_POWER`). ρ is `SHAPE_PART`. D is its distance
-without what follows from another knob (`FOLLOWING`, `PART_OF`), and the reach that of such a distance.
+σ, own and a are those of `traincast.step.uncertainty`, but that a stack's uncertainty counts less in a: how
+far predicted levels are off says little of differences between plans (`STACK_POWER`). ρ is `SHAPE_PART`. D is
+its distance without what follows from another knob (`FOLLOWING`, `PART_OF`), and the reach that of such a
+distance. The last sum is of the software that a question leaves open, of weight w_k each: r_ki is what it
+changes of a candidate's time beside what it changes of all (`RankedSoftware`); its mean r_i moves what is
+expected of the candidate.
 A trial observes a candidate's error with the noise of a measurement. Given trials, errors have the mean and
 covariance of the conditional distribution (Rasmussen and Williams, Gaussian Processes for Machine Learning,
 2006, equations 2.23 and 2.24); one measured trial costs one column over all candidates.
@@ -23,7 +27,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from traincast.core.quantities import Floats, Ints
-from traincast.step.uncertainty import DEGREES, DRAWS, KINDS, NORMAL_90_PERCENT, Errors, errors
+from traincast.step.uncertainty import (
+    DEGREES,
+    DRAWS,
+    KINDS,
+    NORMAL_90_PERCENT,
+    Errors,
+    RankedSoftware,
+    errors,
+)
 
 # Deviation of the shared error. That of published runs is 0.03; with so little, a machine that is faster than
 # its file says stops too soon.
@@ -66,7 +78,14 @@ class Prior:
     factor: float = 1.0  # how uncertain predictions of this software are, relative to all
     capacity: float = np.inf  # memory of the accelerator [byte]
     memory_scale: float = 0.02  # of the logistic error of the logarithm of memory
+    software: RankedSoftware | None = None  # that the question leaves open; None where it is stated
     known: Errors = field(default_factory=errors)
+
+    @cached_property
+    def expected(self) -> Floats:
+        """Logarithm of every candidate's time, mean over software (without, that of the predicted time)."""
+        predicted = np.log(self.seconds)
+        return predicted if self.software is None else predicted + self.software.mean
 
     @property
     def scale(self) -> float:
@@ -81,11 +100,18 @@ class Prior:
         own = np.full(len(self.seconds), SHARED**2 + (self.known.own * self.scale) ** 2)
         for name in LEARNT:
             own += (getattr(self.known, name) * self.scale * self.shares[name]) ** 2
+        own += (self._roots**2).sum(axis=0)
         return own
+
+    @cached_property
+    def _roots(self) -> Floats:
+        """`RankedSoftware.roots`; without rows where the software is stated."""
+        return np.zeros((0, len(self.seconds))) if self.software is None else self.software.roots
 
     def covariance(self, rows: Ints, columns: Ints) -> Floats:
         """Return K between candidates, shape (rows, columns)."""
         result = np.full((len(rows), len(columns)), SHARED**2)
+        result += self._roots[:, rows].T @ self._roots[:, columns]
         for name in LEARNT:
             share = self.shares[name] * getattr(self.known, name) * self.scale
             result += share[rows, None] * share[columns]
@@ -180,7 +206,7 @@ class Belief:
     def posterior(self) -> "Posterior":
         """Logarithms of all candidates' times: means, deviations, and what draws are made from."""
         prior, measured = self.prior, np.array([*self.times, *self._new_pending], np.int64)
-        predicted = np.log(prior.seconds)
+        predicted = prior.expected
         if not len(measured):
             return Posterior(predicted, np.sqrt(prior.variance), np.zeros((0, len(predicted))))
         every = np.arange(len(predicted))
@@ -206,7 +232,7 @@ class Belief:
         seen = np.array([np.mean(np.log(times)) for times in self.times.values()])
         covariance = self.prior.covariance(rows, rows) + np.diag(self._variances())
         weights = np.linalg.solve(covariance, np.full(len(rows), SHARED**2))
-        mean = weights @ (seen - np.log(self.prior.seconds[rows]))
+        mean = weights @ (seen - self.prior.expected[rows])
         return float(mean), float(max(SHARED**2 - weights.sum() * SHARED**2, 0.0) ** 0.5)
 
     @property

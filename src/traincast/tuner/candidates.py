@@ -14,8 +14,8 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats
 from traincast.planner.search import search_request
 from traincast.step.estimate import Estimates, estimate_columns
-from traincast.step.uncertainty import errors, memory_that_fits, plan_coordinates
-from traincast.tuner.belief import LEARNT, Prior
+from traincast.step.uncertainty import RankedSoftware, errors, memory_that_fits, plan_coordinates
+from traincast.tuner.belief import LEARNT, MOST_DRAWN, Prior
 
 MOST_CANDIDATES: Final = 100_000
 MAX_SLOWDOWN: Final = 2.0  # candidates predicted slower than the fastest by more are never best
@@ -61,7 +61,13 @@ class _Blocks:
         self.coordinates.append(np.broadcast_to(coordinates, (rows, coordinates.shape[1])))
         self.plans.append(plans)
 
-    def prior(self, est: Estimates, capacity: float, order: Any = slice(None)) -> Prior:
+    def prior(
+        self,
+        est: Estimates,
+        capacity: float,
+        order: Any = slice(None),
+        software: RankedSoftware | None = None,
+    ) -> Prior:
         """Return all blocks as one prior; `est` is one of their estimates."""
         columns = {name: np.concatenate(blocks)[order] for name, blocks in self.columns.items()}
         stack, known = est.assumptions.name, errors()
@@ -74,6 +80,7 @@ class _Blocks:
             factor=est.case.factor(known),
             capacity=capacity,
             memory_scale=float(-np.log(room) / np.log(9)),
+            software=software,
             known=known,
         )
 
@@ -95,6 +102,8 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     if not len(rows):
         raise NothingFits(str(request.answer()[0].explain()))
     blocks, place = _Blocks(), []
+    software = dict[str, Floats]()  # times of candidates, ranked
+    can_be_first = set(times.outcome[rows[:MOST_DRAWN]].tolist())
     for index in np.unique(times.outcome[rows]):
         mine = np.flatnonzero(times.outcome[rows] == index)
         columns, space = times.columns(rows[mine]), times.outcomes[index].space
@@ -102,6 +111,8 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
         est = estimate_columns(space.model, system, columns, space.gbs, fitted)
         blocks.add(est, columns, len(mine))
         place.append(mine)
+        for name, seconds in (est.software_seconds(columns) if index in can_be_first else {}).items():
+            software.setdefault(name, np.full(len(rows), np.nan))[mine] = seconds
     order = np.argsort(np.concatenate(place))  # as they are ranked
     starts = np.cumsum([0, *map(len, place)])
 
@@ -109,7 +120,9 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
         block = int(np.searchsorted(starts, order[i], side="right")) - 1
         return blocks.plans[block].row(int(order[i] - starts[block]))
 
-    return Candidates(blocks.prior(est, capacity, order), row, blocks.numbers)
+    predicted = np.concatenate(blocks.columns["seconds"])[order]
+    open_still = RankedSoftware.of(est.ranking_software, predicted, software)
+    return Candidates(blocks.prior(est, capacity, order, open_still), row, blocks.numbers)
 
 
 def of_runs(runs: Sequence[Run]) -> Candidates:

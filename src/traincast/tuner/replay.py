@@ -356,6 +356,7 @@ def _space() -> Prior:
         shares={name: share[:SPACE_PLANS] for name, share in every.shares.items()},
         coordinates=every.coordinates[:SPACE_PLANS],
         capacity=np.inf,
+        software=None,  # errors are drawn as of stated software
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import numpy as np
 
 from traincast.accuracy.runs.run import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
+from traincast.catalog.given_facts import read_given
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
 from traincast.core.assumptions import Assumptions
@@ -123,7 +124,7 @@ class Tuner:
         Global batch [sequences]; the model's own if left out, or else one of about 4M tokens.
     framework : str or Framework, optional
         Whose plans are tried, as for `search`.
-    assumptions, locks
+    assumptions, given, locks
         As for `search`.
     plans : sequence of Plan, optional
         Candidates, in place of those of a search.
@@ -156,6 +157,7 @@ class Tuner:
         gbs: int | None = None,
         framework: str | Framework | None = None,
         assumptions: str | Assumptions | None = None,
+        given: Mapping[str, str] | Sequence[str] | None = None,
         locks: Mapping[str, Any] | None = None,
         plans: Sequence[Plan] | None = None,
         to: str | Launcher | None = None,
@@ -171,9 +173,9 @@ class Tuner:
         usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer, machine)
-        assumed = errors.catch(
-            check_assumptions, assumptions, usual, ANY_SOFTWARE if space is None else releases(usual)
-        )
+        unsaid = ANY_SOFTWARE if space is None else releases(usual)
+        facts = errors.catch(read_given, given) or {}
+        assumed = errors.catch(check_assumptions, assumptions, usual, unsaid, facts)
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)
         problems += whole_number_problems("steps", steps)
         if budget is not None and not 0 < budget < float("inf"):
@@ -187,7 +189,8 @@ class Tuner:
         self.assumptions, self.gbs = errors.require(assumed), errors.require(batch)
         self.gpus, self.most, self.budget = gpus, trials, budget
         self.base = None if isinstance(system, System) else system
-        options = {"gbs": self.gbs, "framework": framework, "assumptions": assumptions, "locks": locks}
+        options: dict[str, Any] = {"gbs": self.gbs, "framework": framework, "assumptions": assumptions}
+        options |= {"locks": locks, "given": facts}
         self.candidates: Candidates = (
             of_search(self.model, self.system, gpus, **options)
             if plans is None

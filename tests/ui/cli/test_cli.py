@@ -129,7 +129,8 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
     assert re.fullmatch(r"Recommended: \w+ (\w+=\S+ ?)+", first)
     assert re.match(r"  in words: .* replicas", " ".join(words))
     assert re.fullmatch(r"  \S+ m?s a step \(.*, 90%\): [\d,]+ token/s/GPU, .* tokens in .* days", step)
-    narrower = r"narrower, ±\d+%, if the software is stated: --framework megatron"
+    again = re.escape(f"traincast {question} ")
+    narrower = rf"narrower, ±\d+%, with the framework stated: {again}(\\ )?--framework megatron"
     assert re.fullmatch(rf"uncertain by software not stated: ±\d+%; .*: ±\d+% {narrower}", width)
     assert re.fullmatch(r"  \S+ of 79.2 GiB a rank: fits with >?\d+% probability; MFU .*", memory)
     assert all(len(line) <= 80 for text in (out, why, rejected) for line in text.splitlines())

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import json
 import re
+import shlex
 import signal
 import socket
 import struct
@@ -239,6 +240,27 @@ def test_copied_python_says_the_same(client, capsys):
     assert output.index(best["label"]) < output.index("Spends its step on")  # the plans, then why
     exec(asked(client, "copy", **state, plan=best["knobs"])["python"].replace("print(est)", ""), scope)
     assert scope["est"].step_seconds == best["step_seconds"]
+
+
+def test_facts_of_the_software_are_those_of_the_command_line(client, capsys):
+    """The page's field has the values of --given, and so have the texts to copy."""
+    state = SMALL | {"model": "qwen3-30b-a3b", "locks": {"tp": 1}, "top": 1}
+    given = {"given": "dispatcher = AllToAll"}
+    usual, stated = (asked(client, "search", **state, **more) for more in ({}, given))
+    assert usual["state"]["given"] is None
+    assert stated["state"]["given"] == "dispatcher=alltoall"
+    assert stated["state"]["assumptions"] == "megatron-core-2025"
+    assert usual["plans"][0]["narrowed_by"] == "--given dispatcher=deepep"
+    best = stated["plans"][0]
+    words = asked(client, "copy", **state, **given)["cli"]
+    main([*shlex.split(words)[1:], "--json"])
+    assert json.loads(capsys.readouterr().out)["plans"][0]["step_seconds_high"] == best["step_seconds_high"]
+    scope = {}
+    exec(asked(client, "copy", **state, **given)["python"], scope)
+    assert scope["found"].best[1].interval == (best["step_seconds_low"], best["step_seconds_high"])
+    problem = refused(client, "search", **state, given="dispatcher=x")["message"]
+    assert "dispatcher = 'x': must be one of alltoall" in problem
+    assert "given = 7: must be a text" in refused(client, "search", **state, given=7)["message"]
 
 
 def test_copied_command_says_the_same(client, capsys):

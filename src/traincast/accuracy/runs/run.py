@@ -287,6 +287,14 @@ class Run:
         """Year or month of its software; empty where the row does not state it."""
         return self.facts.get("released", "")
 
+    @property
+    def new_release(self) -> bool:
+        """Whether its framework has measured runs, and none of its release."""
+        measured, framework = errors().software.releases, self.facts.get("framework", "")
+        if not self.released or release_of(framework, self.released) in measured:
+            return False
+        return any(name.startswith(f"{framework} ") for name in measured)
+
 
 def bundled() -> list[tuple[str, Run | str]]:
     """Return the published runs of the package by id, or the reason why one cannot be predicted."""

@@ -21,7 +21,15 @@ from traincast.ui.cli.options import (
     require_fit,
     warn_of_misfit,
 )
-from traincast.ui.cli.output import check_figure, fail, file_name, print_files, print_json, progress
+from traincast.ui.cli.output import (
+    check_figure,
+    command_with,
+    fail,
+    file_name,
+    print_files,
+    print_json,
+    progress,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +81,7 @@ def advise(
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
     else:
         header = text.plans.header(est, question.run.leaves_batch(est.model))
-        text.tables.show(header, text.analysis.advice(advice))
+        text.tables.show(header, text.analysis.advice(advice, command_with))
     require_fit(est)
 
 

@@ -24,6 +24,11 @@ def _names(kind: str) -> Iterable[str]:
             return load.accelerator_names()
         case "stacks":
             return software_stacks.stack_names()
+        case "facts":
+            from traincast.catalog.facts import OF_SOFTWARE
+
+            known = ((name, fact.allowed or ("",)) for name, fact in OF_SOFTWARE.items())
+            return [f"{name}={value}" for name, values in known for value in values]
         case "frameworks":
             from traincast.planner.framework_spaces import FRAMEWORKS
 
@@ -63,6 +68,7 @@ names_of_models, names_of_systems = _completer("models", files=True), _completer
 names_of_accelerators, names_of_frameworks = _completer("accelerators"), _completer("frameworks")
 names_of_formats, names_of_outputs = _completer("formats"), _completer("outputs")
 names_of_assumptions = _completer("stacks", also=("calibrated", "paper", "paper-published"))
+names_of_facts = _completer("facts")
 names_of_entries = _completer("models", "systems", "accelerators", "stacks", files=True)
 
 

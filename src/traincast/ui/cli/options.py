@@ -24,6 +24,7 @@ from traincast.ui.cli.app import (
 from traincast.ui.cli.completion import (
     names_of_assumptions,
     names_of_choices,
+    names_of_facts,
     names_of_frameworks,
     names_of_models,
     names_of_systems,
@@ -45,10 +46,17 @@ if TYPE_CHECKING:
 
 _MODEL = "Catalogue model, file, or Hugging Face config.json."
 _SYSTEM = "System of the catalogue, or a file."
-_ASSUMED = "calibrated, a software stack (torchtitan-2025), paper, or paper-published (its errata)."
+_ASSUMED = "calibrated, paper(-published), or a software stack."
 ModelName = Annotated[str, question_option(_MODEL, metavar="MODEL", completer=names_of_models)]
 SystemName = Annotated[str, question_option(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
 Assumed = Annotated[str | None, question_option(_ASSUMED, completer=names_of_assumptions)]
+_GIVEN = "Facts of software: dispatcher=deepep,graphs=none."
+GivenFacts = Annotated[
+    list[str] | None,
+    question_option(
+        _GIVEN, name="--given", metavar="FACT=VALUE", consume_multiple=1, completer=names_of_facts
+    ),
+]
 _BATCH = option(
     "Sequences of a step; else the model's, or 4M tokens.",
     name=["--global-batch", "--gbs"],
@@ -252,6 +260,7 @@ class PlanQuestion:
     run: RunArguments = NO_RUN_OPTIONS
     framework: Annotated[str | None, question_option(_RULES, completer=names_of_frameworks)] = None
     assumptions: Assumed = None
+    given: GivenFacts = None
 
     def estimate(
         self,
@@ -265,6 +274,7 @@ class PlanQuestion:
         The framework is the one given on the command line, whose rules the plan must meet, or `space`.
         `errors` holds mistakes in other options.
         """
+        from traincast.catalog.given_facts import check_experts, read_given
         from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
         from traincast.core.plan import Plan
         from traincast.step.arguments import check_assumptions, check_size
@@ -287,9 +297,11 @@ class PlanQuestion:
             stack = usual_assumptions(model_read, machine)
         else:
             stack = space.usual_assumptions(model_read, machine)
-        assumed = errors.catch(
-            check_assumptions, self.assumptions, stack, ANY_SOFTWARE if space is None else releases(stack)
-        )
+        facts = errors.catch(read_given, self.given) or {}
+        if model_read is not None:
+            errors.catch(check_experts, facts, model_read.experts is not None)
+        unsaid = ANY_SOFTWARE if space is None else releases(stack)
+        assumed = errors.catch(check_assumptions, self.assumptions, stack, unsaid, facts)
         if named is not None and model_read is not None and machine is not None:
             errors.catch(_require_run, named, model_read, machine, plan, locks, gbs, assumed)
         if plan is not None:

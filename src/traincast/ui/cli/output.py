@@ -100,6 +100,11 @@ def begin_reply(arguments: Sequence[str], debug: bool = False) -> None:
     _Reply.printed, _Reply.debug = False, debug
 
 
+def command_with(option: str) -> list[str]:
+    """Return the words of the command line as it was typed, with an option added, quoted for a shell."""
+    return [shlex.quote(word) for word in ("traincast", *_Reply.typed, *option.split())]
+
+
 def check_html(html: Path | None, force: bool) -> None:
     """Refuse a report that cannot be written, before any work is done for it."""
     check_output(html, force, (".html",))

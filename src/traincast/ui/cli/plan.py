@@ -31,6 +31,7 @@ from traincast.ui.cli.options import (
     NO_LOCKS,
     NO_RUN_OPTIONS,
     Assumed,
+    GivenFacts,
     LockOptions,
     ModelName,
     PlanArguments,
@@ -46,6 +47,7 @@ from traincast.ui.cli.options import (
 )
 from traincast.ui.cli.output import (
     check_html,
+    command_with,
     file_name,
     print_files,
     print_json,
@@ -95,6 +97,7 @@ def plan(
     rejected: Annotated[bool, output_option(_REJECTED)] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
+    given: GivenFacts = None,
     html: HtmlFile = None,
     force: Force = False,
     json: Json = False,
@@ -117,6 +120,7 @@ def plan(
         errors, model_read, machine, (gpus,), gbs, assumptions=assumptions, strategy=strategy,
         framework=framework, locks=locked_values(locks), top=top, objective=objective, exhaustive=exhaustive,
         fit_probability=errors.catch(_share, fit_probability), within=errors.catch(_share, within),
+        given=given,
     )  # fmt: skip
     question = errors.require(request)
     rounder = _rounder(gpus) if objective == "time" and not (question.locks or json or html) else []
@@ -145,6 +149,7 @@ def plan(
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
+            shown = partial(shown, command=command_with)
             text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
             text.tables.show(text.plans.rejected(result))
@@ -208,7 +213,7 @@ def estimate(
         show, plans = text.tables.show, text.plans
         asked = list(dict.fromkeys([*question.run.asked(), *(["cost"] if cost else [])]))
         run = plans.utilisation(measures, est, asked)
-        show(plans.header(est, usual_batch), plans.breakdowns(est), run)
+        show(plans.header(est, usual_batch), plans.breakdowns(est, command_with), run)
         if operations:
             show(plans.operations(est, anatomy(est)))
         print_files(html)
@@ -267,6 +272,7 @@ def export(
     output: Annotated[Path | None, output_option(_EXPORT_OUTPUT)] = None,
     force: Force = False,
     assumptions: Assumed = None,
+    given: GivenFacts = None,
     json: Json = False,
 ) -> None:
     """Write the best plan, or the one given, as a launch script or configuration of a training framework.
@@ -295,12 +301,14 @@ def export(
     else:
         check_output(output, force, (FORMATS[to].ending,))
     locked = {**(DATA_PARALLEL if is_folder and gpus is not None else {}), **locked_values(locks)}
-    given = PlanQuestion(system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions)
+    question = PlanQuestion(
+        system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions, given=given
+    )
     form = FORMATS[to]
     if gpus is None:
-        subject: Estimate | Found = given.estimate(model, space=form.space)
+        subject: Estimate | Found = question.estimate(model, space=form.space)
     else:
-        subject = _best(given, model, gpus, form, locked)
+        subject = _best(question, model, gpus, form, locked)
     launch = export_folder(subject, to) if is_folder else launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
@@ -325,7 +333,7 @@ def export(
     require_fit(launch.est)
 
 
-def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: dict[str, Any]) -> "Found":
+def _best(question: PlanQuestion, model: str, gpus: int, form: "Format", locked: dict[str, Any]) -> "Found":
     """Search the plans that a framework can run and its launch format can express."""
     from traincast.launch.canonical import device
     from traincast.launch.check import expressible_space
@@ -333,16 +341,17 @@ def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: di
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
-    model_read, machine, gbs = given.run.read(errors, model, given.system)
+    model_read, machine, gbs = question.run.read(errors, model, question.system)
     space = form.space
     framework_locks: dict[str, Any] = {}
-    context = {"stack": given.assumptions, "device": None if machine is None else device(machine)}
+    context = {"stack": question.assumptions, "device": None if machine is None else device(machine)}
     if model_read is not None:
         errors.catch(require_expressible, form, model_read)
         space, framework_locks = expressible_space(form, model_read, context | locked)
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED,
-        assumptions=given.assumptions, framework=space, locks=framework_locks | locked,
+        assumptions=question.assumptions, given=question.given, framework=space,
+        locks=framework_locks | locked,
     )  # fmt: skip
     with progress("search") as report_progress:
         (result,) = errors.require(request).answer(report_progress)
@@ -374,6 +383,7 @@ def check(
     images: Annotated[int | None, option(IMAGES)] = None,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
+    given: GivenFacts = None,
     json: Json = False,
 ) -> None:
     """Check a launch: step time, memory, distance from the best plan, and which settings to change.
@@ -385,11 +395,11 @@ def check(
     from traincast.launch.check import check as check_launch
     from traincast.launch.given import pairs_of
 
-    given = pairs_of("--set", variables or (), "TP=4", values=False)
+    values = pairs_of("--set", variables or (), "TP=4", values=False)
     with progress("check") as report_progress:
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
-            report_progress, accept_unread, beside, given, recipe, vocab, seq, actor, lengths, images,
+            report_progress, accept_unread, beside, values, recipe, vocab, seq, actor, lengths, images, given,
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:

@@ -20,6 +20,7 @@ from traincast.ui.cli.options import (
     NO_LOCKS,
     NO_RUN_OPTIONS,
     Assumed,
+    GivenFacts,
     LockOptions,
     RunArguments,
     framework_typed,
@@ -63,6 +64,7 @@ def tune(
     gpus: Annotated[int | None, question_option("GPUs in the job.")] = None,
     options: RunArguments = NO_RUN_OPTIONS,
     assumptions: Assumed = None,
+    facts: GivenFacts = None,
     framework: Annotated[str | None, question_option(_FRAMEWORK, completer=names_of_frameworks)] = None,
     locks: LockOptions = NO_LOCKS,
     to: Annotated[str | None, option(_TO, completer=names_of_formats)] = None,
@@ -118,7 +120,8 @@ def tune(
     errors.raise_any()
     count = {name: value for name, value in (("trials", trials), ("steps", steps)) if value is not None}
     job = (transformer, system, gpus, gbs)
-    settings = {"framework": framework, "assumptions": assumptions, "locks": locked_values(locks)}
+    settings: dict[str, Any] = {"framework": framework, "assumptions": assumptions, "given": facts}
+    settings["locks"] = locked_values(locks)
     runner = _runner(job, settings, output, launched, command, log, limits, count, force)
     for number, outcome in filter(None, results):
         runner.tuner.tell(number, **outcome)

@@ -52,6 +52,7 @@ class State:
     strategy: Any = None
     objective: Any = "time"
     assumptions: Any = None
+    given: Any = None
     locks: Any = field(default_factory=dict)
     top: Any = 10
     tokens: Any = None
@@ -182,6 +183,7 @@ class ExplorerCase:
             "framework": question.framework.name,
             "strategy": list(question.framework.strategies),
             "assumptions": question.assumptions.name,
+            "given": ",".join(f"{fact}={value}" for fact, value in question.assumptions.given) or None,
             "figures": {path: figure_at(self.system, path) for path in self.state.figures},
             "tokens": tokens_of(self.state),
         }
@@ -215,7 +217,7 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
     errors.catch(check_given, price=state.price, restart_seconds=state.restart)
     if model is not None and tokens:
         model = replace(model, training_sequences=tokens / model.seq)
-    names = ("assumptions", "strategy", "top", "framework", "locks", "objective")
+    names = ("assumptions", "given", "strategy", "top", "framework", "locks", "objective")
     choices = {name: getattr(state, name) for name in names}
     question = search_request(errors, model, system, sizes or (state.gpus,), gbs, **choices)
     require = errors.require
@@ -319,6 +321,7 @@ def _check_types(state: State) -> None:
     """Refuse what no argument of a search can be, beyond what the search itself refuses."""
     problems = type_problems("locks", state.locks, "an object of knobs and values", Mapping)
     problems += type_problems("objective", state.objective, "a name", str)
+    problems += type_problems("given", state.given, "a text", str, type(None))
     problems += type_problems("strategy", state.strategy, "a name or a list of names", str, list, type(None))
     if is_whole(state.top) and state.top > MOST_PLANS:
         problems.append(f"top = {state.top}: must be at most {MOST_PLANS}")

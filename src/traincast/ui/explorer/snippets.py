@@ -73,6 +73,8 @@ def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
     state = case.state
     arguments = {"gpus": state.gpus, "gbs": case.question.gbs}
     arguments |= {name: getattr(state, name) for name in SEARCH_ARGUMENTS if getattr(state, name) is not None}
+    if state.given is not None:
+        arguments["given"] = dict(case.question.assumptions.given)
     if state.locks:
         arguments["locks"] = dict(state.locks)
     if state.objective != "time":
@@ -96,6 +98,7 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
         notes.append(f"not part of this command: {figures}; write them into a system file")
     if plan is None:
         options = {name: getattr(state, name) for name in SEARCH_OPTIONS} | dict(state.locks)
+        options["given"] = state.given
         options["objective"] = None if state.objective == "time" else state.objective
         options["top"] = state.top
     else:

@@ -151,6 +151,10 @@ def error_explanations(report: "Report") -> list[str]:
     if report.coverage is not None:
         limits = "lie in the 90% limits of their predictions (docs/uncertainty.md)"
         lines.append(f"{report.coverage:.0%} of the measured times {limits}.")
+    if (left := report.unsaid) is not None:
+        rows = f"{left.n:,} of these rows leave" if left.n > 1 else "1 of these rows leaves"
+        fare = f"{left.coverage:.0%} of their times lie in the limits, {left.mape:.1%} off in the mean"
+        lines.append(f"{rows} open what software ran, fully or in part: {fare}.")
     if any((total.mape or 0) > LARGE_MEAN_ERROR for total in report.totals):
         lines.append(ERRORS_STILL_LARGE)
     return lines

@@ -15,7 +15,7 @@ from traincast.analysis.trace import Trace
 from traincast.core.units import count_of, gib, number_text, percent, rate, seconds, signed
 from traincast.planner.plan_sentences import label
 from traincast.step.estimate import Estimate
-from traincast.ui.text.plans import breakdowns
+from traincast.ui.text.plans import Command, breakdowns
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
@@ -27,9 +27,12 @@ MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
 SHARES: Final = ("FLOP", "memory", "network")
 
 
-def advice(result: Advice) -> Parts:
-    """Show time, memory, bytes per parameter, throughput, dimensions, batches, network, rules of thumb."""
-    yield from breakdowns(result.est)
+def advice(result: Advice, command: Command | None = None) -> Parts:
+    """Show time, memory, bytes per parameter, throughput, dimensions, batches, network, rules of thumb.
+
+    `command` is as in `plans.certainty`.
+    """
+    yield from breakdowns(result.est, command)
     yield from bytes_per_parameter(result.est)
     yield from _throughput(result)
     yield from _causes(result)

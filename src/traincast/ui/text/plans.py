@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from rich.table import Table
@@ -31,7 +31,7 @@ from traincast.core.units import (
 from traincast.planner.plan_sentences import in_words, label, memory_verdict, what_decides, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
 from traincast.planner.search_arguments import framework_without
-from traincast.step.estimate import Answer, Estimate, GroupRow, usual_assumptions
+from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.step.uncertainty import NEVER
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from traincast.planner.explain import Explanation
     from traincast.planner.search_result import Found
 
+Command: TypeAlias = Callable[[str], list[str]]  # option → words of a command line with it
 MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
 MAX_COMM_SHARE: Final = 0.35
-SHOWN_WIDTHS: Final = 3  # what an interval is made of, the largest
 BAR_CHARACTERS: Final = 32  # length of a full bar
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
@@ -81,14 +81,15 @@ def search(
     rejected: bool = False,
     asked: Sequence[str] = (),
     faster: Sequence[Estimate] = (),
+    command: Command | None = None,
 ) -> Parts:
     """Show the recommended plan in three lines, the best others, and what decides.
 
     With `each`, plans alike are listed one by one; with `why`, the parts of time and memory, and why all
-    alternatives lose; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs that take less time. The
-    last line names `--why` and `--rejected` where they are not given.
+    alternatives lose; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs that take less time, and
+    `command` as in `certainty`. The last line names `--why` and `--rejected` where they are not given.
     """
-    yield from answer(result, measures)
+    yield from answer(result, measures, command)
     if asked and not why and result.recommended is not None:  # else it stands beside the utilisation
         yield from paragraphs(*(f"  {line}" for line in whole_run(measures, result.recommended[1], asked)))
     for est in faster:
@@ -130,8 +131,11 @@ def search(
         yield note(f"\n{'; '.join(left)}")
 
 
-def answer(result: "Found", measures: Metrics) -> Parts:
-    """Show the recommended plan: its knobs, the same in words, the step, and the memory of a rank."""
+def answer(result: "Found", measures: Metrics, command: Command | None = None) -> Parts:
+    """Show the recommended plan: its knobs, the same in words, the step, and the memory of a rank.
+
+    `command` is as in `certainty`.
+    """
     if result.recommended is None or result.recommendation is None:
         return
     plan, est = result.recommended
@@ -147,7 +151,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
         rest += [f"{large(est.model.training_tokens)} tokens in {days(est.training_days)}"]
     step = time.replace(" (", " a step (", 1) if "(" in time else f"{time} a step"
     yield from paragraphs(f"  {step}: {', '.join(rest)}")
-    yield from paragraphs(*(f"  {line}" for line in certainty(est)))
+    yield from certainty(est, command, "  ")
     odds = est.fits_probability
     fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
     capacity = gib(float(est.system.accelerator.visible_bytes))
@@ -405,8 +409,8 @@ def fast_members(plan: Plan) -> str:
     return " ".join(f"{number}{axis}" for axis, number in members.items() if number > 1)
 
 
-def breakdowns(est: Estimate) -> Parts:
-    """Show step time and memory by component."""
+def breakdowns(est: Estimate, command: Command | None = None) -> Parts:
+    """Show step time and memory by component; `command` is as in `certainty`."""
     yield title_line(f"Plan: {est.plan}")
     if groups := est.group_rows():
         yield from paragraphs(network_of(est.system, groups))
@@ -414,27 +418,64 @@ def breakdowns(est: Estimate) -> Parts:
     if est.interval is not None:
         text = f"{seconds_with_interval(time, *est.interval)}, 90%)"
     yield heading(f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU")
-    yield from paragraphs(*certainty(est))
+    yield from certainty(est, command)
     yield bar_table(est.breakdown, seconds, time, est.plan)
     yield from paragraphs(*_bound_sentences(est))
     yield from _outside(est)
     yield from memory_breakdown(est)
 
 
-def certainty(est: Estimate) -> list[str]:
-    """Return what the interval of a time is made of, and the option that narrows it most."""
+def certainty(est: Estimate, command: Command | None = None, indent: str = "") -> Parts:
+    """Show what the interval of a time is made of, and what narrows it most.
+
+    `command` returns the words of the answer's command line with an option added; without it the option is
+    shown.
+    """
     if not est.widths:
-        return []
-    lines = [f"uncertain by {'; '.join(map(str, est.widths[:SHOWN_WIDTHS]))}"]
-    if est.narrower is not None:
-        option, half = est.narrower
-        lines.append(f"narrower, ±{np.expm1(half):.0%}, if the software is stated: {option}")
-    return lines
+        return
+    yield from paragraphs(f"{indent}uncertain by {'; '.join(map(str, est.widths))}")
+    if est.narrower is None:
+        return
+    option, half, _ = est.narrower
+    narrower = f"{indent}narrower, ±{np.expm1(half):.0%}, with {narrowing(est.narrower)}"
+    if command is None:
+        yield from paragraphs(f"{narrower}: {option}")
+        return
+    yield from paragraphs(f"{narrower}:")
+    yield from shell_lines(command(option), f"{indent}  ")
+
+
+def narrowing(narrower: Narrower) -> str:
+    """Return what an option states, and the values that it may have instead, in words."""
+    option, _, value = narrower.option.partition(" ")
+    fact = value.partition("=")[0]
+    stated = {"--framework": "the framework", "--assumptions": "the software"}
+    subject = stated.get(option, "the release" if fact == "released" else fact)
+    others = f" ({', '.join(narrower.others)}, if yours has that)" if narrower.others else ""
+    return f"{subject} stated{others}"
+
+
+def shell_lines(command: Sequence[str], indent: str) -> Iterator[str]:
+    """Yield the words of a command as lines of the width of the terminal that a shell reads as one."""
+    parts = list[str]()
+    for word in command:  # an option stays beside its value
+        if parts and not word.startswith("-") and parts[-1].startswith("-") and " " not in parts[-1]:
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    line = ""
+    for part in parts:
+        if line and len(indent) + len(line) + len(part) + len("  \\") > width():
+            yield f"{indent}{line} \\"
+            line = f"  {part}"
+        else:
+            line = f"{line} {part}" if line else part
+    yield f"{indent}{line}"
 
 
 def _outside(est: Estimate) -> Parts:
     """Show in which respects a plan lies outside of measured runs, but for those that `certainty` shows."""
-    shown = {width.due_to.removeprefix(NEVER) for width in est.widths[:SHOWN_WIDTHS]}
+    shown = {width.due_to.removeprefix(NEVER) for width in est.widths}
     if respects := [respect for respect in est.outside if respect not in shown]:
         yield from paragraphs(f"The interval is wider outside of measured runs: {'; '.join(respects)}.")
 

@@ -48,11 +48,18 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
   return h("p.step", value, h("span.of", "a step"), h("span.of", interval));
 }
 
-/** What the width of the interval is made of, the largest first. */
+/** What the width of the interval is made of, the largest first, and which field narrows it most. */
 function uncertain({ uncertain_of: parts, narrowed_by: option }) {
   if (!parts?.length) return "";
-  const narrower = option ? ` State the software to narrow it: ${option}.` : "";
-  return h("p.notes", `Uncertain by ${parts.slice(0, 3).join("; ")}.${narrower}`);
+  return h("p.notes", `Uncertain by ${parts.join("; ")}.${option ? narrowing(option) : ""}`);
+}
+
+/** An option of a command as a field of the form. */
+function narrowing(option) {
+  const [name, value] = option.split(" ");
+  if (name === "--framework") return ` Choose a framework, such as ${value}, to narrow it.`;
+  if (name === "--given") return ` Say what the software has, such as ${value}, to narrow it.`;
+  return ` Choose the software, such as ${value}, to narrow it.`;
 }
 
 function stats(recommended, answer) {
@@ -71,10 +78,11 @@ function stats(recommended, answer) {
   return h("dl.stats", rows.map(stat));
 }
 
-function notes({ outside_measured: outside = [] }, { candidates, feasible, elapsed_seconds, state }) {
+function notes({ outside_measured: all = [], uncertain_of: parts = [] }, { candidates, feasible, elapsed_seconds, state }) {
   const search = `${whole(candidates)} candidates, ${whole(feasible)} fit`;
   const how = `as ${state.framework}, assuming ${state.assumptions}`;
   const settings = `; searched in ${seconds(elapsed_seconds)} ${how}.`;
+  const outside = all.filter((respect) => !parts.some((part) => part.includes(respect))); // said above
   const beyond = outside.length ? ` Outside of measured runs: ${outside.join("; ")}.` : null;
   return h("p.notes", search, settings, beyond, h("span", { id: "sure" }));
 }

@@ -5,7 +5,7 @@ import { byId, h, option } from "./dom.js";
 import { gib, large, whole } from "./format.js";
 
 const NUMBERS = ["gpus", "global_batch", "seq", "images", "image_size"];
-const TEXTS = ["train", "lengths"];
+const TEXTS = ["train", "lengths", "given"];
 const FLAGS = ["frozen_tower"]; // lists of two values, whose second is true
 const CHOICES = ["model", "system", "framework", "assumptions", "strategy", "objective"];
 const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null, images: null, image_size: null, frozen_tower: null } }; // reset with it
