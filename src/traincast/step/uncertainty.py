@@ -498,8 +498,15 @@ class Alternative(NamedTuple):
     seconds: Column  # predicted times [s]
     case: ErrorCase
     name: str = ""  # of the stack, with facts that the question states
-    nbytes: Column = 0.0  # predicted memory [byte]
-    allocator_share: float = 0.0  # of it that is counted as lost to fragmentation
+
+
+class OpenMemory(NamedTuple):
+    """Software that a question leaves open, with the memory that it would take."""
+
+    weight: float
+    stack: str
+    nbytes: Column  # predicted memory [byte]
+    allocator_share: float  # of it that is counted as lost to fragmentation
 
 
 def student_below(ends: Floats) -> Floats:
