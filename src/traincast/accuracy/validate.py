@@ -311,11 +311,11 @@ def _subject(run: Run, own_software: bool) -> Subject:
         plan=run.plan,
         mbs=run.plan.mbs,
         layout=layout_of(run.plan),
+        unsaid=own_software and bool(run.unsaid),
         framework=run.facts.get("framework", "not stated"),
         accelerator=run.system.accelerator.name,
         unjudged=_unjudged(run),
         assumed_out="outcome" in run.assumed,
-        unsaid=own_software and bool(run.unsaid),
     )
 
 

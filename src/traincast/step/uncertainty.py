@@ -36,7 +36,6 @@ LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes interva
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 STUDENT_90_PERCENT: Final = 2.1318468  # the same of Student's t with four degrees of freedom, as errors have
-ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 # 90 % of the errors of what is allocated whatever the plan: resumed runs hold so much more [byte]
 FIXED_MEMORY_ERROR: Final = 0.06 * GIB  # in Megatron-LM's functional tests, 2025 and 2026
@@ -499,8 +498,15 @@ class Alternative(NamedTuple):
     seconds: Column  # predicted times [s]
     case: ErrorCase
     name: str = ""  # of the stack, with facts that the question states
-    nbytes: Column = 0.0  # predicted memory [byte]
-    allocator_share: float = 0.0  # of it that is counted as lost to fragmentation
+
+
+class OpenMemory(NamedTuple):
+    """Software that a question leaves open, with the memory that it would take."""
+
+    weight: float
+    stack: str
+    nbytes: Column  # predicted memory [byte]
+    allocator_share: float  # of it that is counted as lost to fragmentation
 
 
 def student_below(ends: Floats) -> Floats:
@@ -727,7 +733,7 @@ def _memory_scale(stack: str, nbytes: Column, known: Errors | None = None) -> Co
         fitted_stack(stack), float(np.hypot(known.memory, known.memory_new_stack))
     )
     # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
-    return np.hypot(ninety, FIXED_MEMORY_ERROR / nbytes) / ODDS_OF_END
+    return np.hypot(ninety, FIXED_MEMORY_ERROR / nbytes) / float(np.log(19))
 
 
 def plan_coordinates(plans: Sequence[Plan | Plans], numbers: dict[Any, int] | None = None) -> Floats:

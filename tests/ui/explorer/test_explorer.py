@@ -32,7 +32,7 @@ from traincast.ui.explorer.worker_pool import Pool, Worker
 from traincast.ui.outputs import schema
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
-ASKED = {"gpus": 16, "gbs": 32, "framework": "megatron", "top": 3}
+ASKED = {"gpus": 16, "gbs": 32, "top": 3}  # software is not stated, as on the page
 LARGE = {
     "model": "deepseek-v3",
     "gpus": 8192,
