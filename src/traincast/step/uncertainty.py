@@ -12,7 +12,7 @@ components in which they differ, and the error of the single plans, which is cor
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -37,6 +37,7 @@ NEVER: Final = "never measured: "  # before a respect in which a plan lies outsi
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
+SLIGHT: Final = 0.2  # of errors of single plans, below which what software changes adds 4 % to their variance
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -666,6 +667,17 @@ class RankedSoftware:
             rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
         factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
         return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
+
+    def of_plans(self, plans: Any) -> "RankedSoftware":
+        """Return it of some of the plans."""
+        return replace(self, ratios=self.ratios[:, plans])
+
+    @property
+    def is_slight(self) -> bool:
+        """Whether it changes rankings by much less than errors of single plans do."""
+        known = errors()
+        own = known.own * float(self.weights @ self.factors) * known.apart / NORMAL_90_PERCENT
+        return float(self.weights @ np.var(self.ratios, axis=1)) ** 0.5 < SLIGHT * own
 
     @property
     def mean(self) -> Floats:
