@@ -677,7 +677,7 @@ class RankedSoftware:
         """Whether it changes rankings by much less than errors of single plans do."""
         known = errors()
         own = known.own * float(self.weights @ self.factors) * known.apart / NORMAL_90_PERCENT
-        return float(self.weights @ np.var(self.ratios, axis=1)) ** 0.5 < SLIGHT * own
+        return bool(float(self.weights @ np.var(self.ratios, axis=1)) ** 0.5 < SLIGHT * own)
 
     @property
     def mean(self) -> Floats:
