@@ -403,6 +403,26 @@ def test_software_in_a_ranking_from_times():
     )
 
 
+def test_software_that_changes_rankings_less_than_a_fifth_of_their_errors_is_slight():
+    """By hand: of ratios of ±x the deviation is x."""
+    own = KNOWN.own * KNOWN.apart / 1.6449
+    for times, slight in ((0.19, True), (0.21, False)):
+        software = ranked([times * own, -times * own], [times * own, -times * own])
+        assert software.is_slight is slight
+        assert ranked([0.0, 9.0, 0.0], [0.0, 9.0, 0.0]).of_plans([0, 2]).is_slight
+    experts = tc.search("qwen3-30b-a3b", "dgx-h100", gpus=16, gbs=64, top=5, framework="megatron")
+    dense = tc.search("llama-3-8b", "dgx-h100", gpus=16, gbs=64, top=5, framework="megatron")
+    for found, slight in ((experts, False), (dense, True)):
+        estimates = [est for _, est in found.plans]
+        seconds = {
+            name: np.array([float(est.software_seconds(est.plan.columns())[name]) for est in estimates])
+            for name in estimates[0].ranking_software
+        }
+        predicted = np.array([est.step_seconds for est in estimates])
+        software = RankedSoftware.of(estimates[0].ranking_software, predicted, seconds)
+        assert software.is_slight is slight
+
+
 def test_differences_between_plans_are_less_sure_where_software_is_open():
     knobs = plan_coordinates(SIX[:2])
     sure, open_still = (

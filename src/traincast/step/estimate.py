@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -19,6 +19,7 @@ from traincast.catalog.software_stacks import (
     PACKED_STACK,
     TPU_STACK,
     facts_of,
+    fitted_stack,
     is_fitted,
     load_stack,
     releases,
@@ -206,14 +207,15 @@ class StepEstimate(Generic[Figure]):
         """Return software with the times it would take, by its share; each is timed once."""
         found = list[Alternative]()
         for name, weight in shares.items():
-            if name not in self._of_software:
+            same = _timed_as(name)
+            if same not in self._of_software:
                 try:
-                    est = self._with(load_stack(name))
+                    est = self._with(load_stack(same))
                 except InputError:  # a choice of the plan that this software lacks
-                    self._of_software[name] = None
+                    self._of_software[same] = None
                 else:
-                    self._of_software[name] = est.step.seconds, est.case
-            if (timed := self._of_software[name]) is not None:
+                    self._of_software[same] = est.step.seconds, est.case
+            if (timed := self._of_software[same]) is not None:
                 found.append(Alternative(weight, *timed, name))
         return tuple(found)
 
@@ -745,6 +747,13 @@ _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are tho
 def _stack(assumed: Assumptions) -> str:
     """Return the name of the software of calibrated assumptions."""
     return DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+
+
+@cache
+def _timed_as(name: str) -> str:
+    """Return the stack of the catalogue where facts of a name change none of its constants, else the name."""
+    stack = fitted_stack(name)
+    return stack if load_stack(name).values() == load_stack(stack).values() else name
 
 
 def usual_assumptions(model: Model | None, system: System | None = None) -> str:

@@ -12,7 +12,7 @@ components in which they differ, and the error of the single plans, which is cor
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any, Final, Literal, NamedTuple
@@ -46,6 +46,7 @@ FIXED_MEMORY_ERROR: Final = 0.06 * GIB  # in Megatron-LM's functional tests, 202
 FRAGMENTATION: Final = ((0.1, 0.5), (0.4, 0.3), (2.0, 0.13), (5.0, 0.07))
 Verdict = Literal["fits", "uncertain", "does not fit"]
 UNCERTAIN: Final = (0.2, 0.8)  # probabilities of fitting between which a plan is to be measured
+SLIGHT: Final = 0.2  # of errors of single plans, below which what software changes adds 4 % to their variance
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -802,6 +803,17 @@ class RankedSoftware:
             rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
         factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
         return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
+
+    def of_plans(self, plans: Any) -> "RankedSoftware":
+        """Return it of some of the plans."""
+        return replace(self, ratios=self.ratios[:, plans])
+
+    @property
+    def is_slight(self) -> bool:
+        """Whether it changes rankings by much less than errors of single plans do."""
+        known = errors()
+        own = known.own * float(self.weights @ self.factors) * known.apart / NORMAL_90_PERCENT
+        return bool(float(self.weights @ np.var(self.ratios, axis=1)) ** 0.5 < SLIGHT * own)
 
     @property
     def mean(self) -> Floats:
