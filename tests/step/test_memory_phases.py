@@ -86,8 +86,8 @@ def test_frozen_layers_keep_inputs_and_their_gradients_under_fsdp():
     """32 layers of an input and its gradient: 2 x 4,096 x 4,096 x 2 bytes each, of each sequence.
 
     Seen with PyTorch 2.13 on 2 CPUs as well: of 8 frozen layers with adapters, recomputed by reentrant
-    checkpoints, 18 tensors of the hidden state are alive in the backward pass of the first; 4 without FSDP,
-    without frozen weights, or with checkpoints that are not reentrant.
+    checkpoints, 17 tensors of the hidden state are alive in the backward pass of the first; 3 without FSDP,
+    or with checkpoints that are not reentrant (findings/fsdp_keeps_frozen_layers.sh).
     """
     each = 4096 * 4096 * 2
     words = "lora:r=16,targets=q+k+v+proj"
