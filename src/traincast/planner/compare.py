@@ -17,7 +17,7 @@ from traincast.core.system import System
 from traincast.core.units import count_of, number_text, percent, probability_text
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
-from traincast.planner.saved_answers import SavedAnswer, is_saved_answer, read_saved_answer
+from traincast.planner.saved_answers import SavedAnswer, read_saved_answer
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
@@ -522,15 +522,3 @@ def _sentence(letter: str, against: str, per: Per, value: float, error: Ratio | 
     verdict = f"{'more than' if error.exceeds_error else 'within'} {measured}"
     likely = probability_text(1 - error.faster)
     return f"{said}, {verdict}: {against} is faster with a probability of {likely}."
-
-
-__all__ = [
-    "Compared",
-    "Comparison",
-    "Difference",
-    "compare",
-    "compare_requests",
-    "compare_saved",
-    "compared",
-    "is_saved_answer",
-]
