@@ -20,6 +20,7 @@ from traincast.planner.fits_in_memory import ROUNDING, Figure
 from traincast.planner.framework_spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
 from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
+from traincast.planner.lock_prices import lock_lines, lock_names
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_choices, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
 from traincast.planner.recommend import preferred
@@ -181,7 +182,7 @@ class Explanation(Result):
             nothing = self.miss is None
             return self._nothing_possible() if nothing else self._nothing_fits()
         return [
-            *(*self.binding(), *self.held_constant(), *self.next_best()),
+            *(*self.binding(), *self.held_constant(), *lock_lines(self.search), *self.next_best()),
             *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
             *self._degrees("context-parallel degree (cp)", self.context_degrees),
             *(*self._excluded(), *self._misses()),
@@ -190,14 +191,19 @@ class Explanation(Result):
     def held_constant(self) -> list[str]:
         """Lines on the knobs that were not searched, if any, and on the accuracy of requested recipes."""
         # where nothing fits, those that would make it fit have lines of their own
-        held = ", ".join(str(knob) if self.plans else knob.knob for knob in self.held)
-        held_lines = [f"Held constant, not searched: {held}."] if held else []
-        return [*held_lines, *self._accuracy_lines(self.accuracy)]
+        held = [str(knob) if self.plans else knob.knob for knob in self.held]
+        return [*self._held_lines(held), *self._accuracy_lines(self.accuracy)]
 
     def held_in_short(self) -> list[str]:
         """Return the line that names the choices which were not searched, if there are any."""
         names = held_choices(self.search.framework, self.search.locks, self.plans[0]) if self.plans else []
-        return [f"Held constant, not searched: {', '.join(names)}."] if names else []
+        return self._held_lines(names)
+
+    def _held_lines(self, names: Sequence[str]) -> list[str]:
+        """Return a line on what is held constant, by the search and by the user, if anything is."""
+        parts = [", ".join(names), f"by you: {lock_names(self.search.locks)}" if self.search.locks else ""]
+        held = "; ".join(filter(None, parts))
+        return [f"Held constant, not searched: {held}."] if held else []
 
     def chosen_accuracy(self) -> list[str]:
         """Lines on the accuracy of what the recommended plan has of several recipes searched."""
@@ -316,10 +322,7 @@ class Explanation(Result):
         return f"{search.model.title} on {count_of(search.gpus, 'GPU')} of {search.system.name}"
 
     def _nothing_possible(self) -> list[str]:
-        locks = ", ".join(
-            f"{name} = {' or '.join(map(str, lock_values(name, value)))}"
-            for name, value in self.search.locks.items()
-        )
+        locks = lock_names(self.search.locks, " = ")
         lines = [f"{self._head()}: no plan uses exactly so many GPUs{f' with {locks}' if locks else ''}."]
         lines += [f"    {line}" for line in self.broken_locks()]
         reasons = self.search.rejected.items()
@@ -328,7 +331,7 @@ class Explanation(Result):
         if self.possible:
             numbers = ", ".join(f"{gpus:,}" for gpus in self.possible)
             lines.append(f"Nearest numbers of GPUs that have candidates: {numbers}.")
-        return lines
+        return [*lines, *lock_lines(self.search)]
 
     def _nothing_fits(self) -> list[str]:
         assert self.miss is not None
@@ -348,7 +351,7 @@ class Explanation(Result):
             enough, memory = self.fits_from
             instead = f"{enough:,} GPUs instead of {self.search.gpus:,}"
             lines.append(f"    Or {instead}: the plan of least memory then needs {gib(memory)}.")
-        return [*lines, *self.held_constant()]
+        return [*lines, *self.held_constant(), *lock_lines(self.search)]
 
     def _common_locks(self) -> dict[str, int]:
         """Return the knobs that every batch of candidates locks to the same value."""

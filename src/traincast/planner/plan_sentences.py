@@ -119,6 +119,11 @@ def changed_knobs(plan: Plan, other: Plan) -> list[str]:
     return [name for name in names if getattr(plan, name) != getattr(other, name)]
 
 
+def without_placement(plan: Plan) -> str:
+    """Return the knobs of a plan, placement aside, as `str` has them."""
+    return " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
+
+
 def differences(plan: Plan, other: Plan) -> str:
     """Say in which knobs a plan differs from another, or the whole plan where it differs in many."""
     changed = changed_knobs(plan, other)

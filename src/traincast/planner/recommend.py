@@ -7,7 +7,8 @@ groups plans that differ in little, so that a list shows different ones.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -171,7 +172,12 @@ class Recommendation:
 
     plan: Plan
     fastest: Plan
-    reason: str  # sentences
+    sentences: Callable[[], list[str]] = field(default=list, compare=False, repr=False)
+
+    @cached_property
+    def reason(self) -> str:
+        """Why they differ, in sentences, worded when it is read."""
+        return " ".join(self.sentences())
 
 
 def recommend(
@@ -213,12 +219,15 @@ def recommend(
             break
         limit = min(fitting(chosen), chosen.memory * (1 - 1e-9))
         pool = []
-    reason = [
-        *_fit_sentences(chosen, probability, wanted, bool(pool)),
-        *_equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
-        _fastest_sentence(fastest, chosen, probability, wanted),
-    ]
-    return Recommendation(chosen.plan, fastest.plan, " ".join(reason))
+
+    def sentences() -> list[str]:
+        return [
+            *_fit_sentences(chosen, probability, wanted, bool(pool)),
+            *_equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
+            _fastest_sentence(fastest, chosen, probability, wanted),
+        ]
+
+    return Recommendation(chosen.plan, fastest.plan, sentences)
 
 
 def _fit_sentences(

@@ -19,6 +19,7 @@ from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import seconds
 from traincast.planner.confidence import equality_sentence, probability_near_best
+from traincast.planner.described_plan import DescribedPlan, ParetoPlan
 from traincast.planner.evaluation import (
     OUT_OF_MEMORY,
     Evaluation,
@@ -32,7 +33,7 @@ from traincast.planner.fits_in_memory import Searched
 from traincast.planner.framework_spaces import CandidateBatch, Framework
 from traincast.planner.layouts import AllLayouts, FewLayouts, Layouts
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.plan_sentences import in_words
+from traincast.planner.lock_prices import LockPrice, searched_locks
 from traincast.planner.recommend import (
     WITHIN,
     Candidate,
@@ -46,6 +47,7 @@ from traincast.planner.search_space import (
     NO_PLACEMENT,
     Outline,
     Progress,
+    by_domain,
     enumerate_outlines,
     later,
     report_round,
@@ -98,6 +100,41 @@ class Found:
         """Return the result of the same search on a machine that differs in figures alone."""
         work = replace(self.work, system=system, gpus=(self.gpus,), _evaluations=None)
         return replace(self, system=system, work=work)
+
+    @cached_property
+    def lock_price(self) -> LockPrice | None:
+        """What the locks on what the framework searches cost, all together.
+
+        None where there are none, where they leave out nothing, where no plan fits without them either, or
+        where memory ranks.
+        """
+        return self._price_of(tuple(searched_locks(self.framework, self.model, self.locks)))
+
+    @cached_property
+    def lock_prices(self) -> list[LockPrice]:
+        """`lock_price`, and where there are several locks what each costs alone: what it is let go for."""
+        if self.lock_price is None:
+            return []
+        names = [*self.lock_price.locks] if len(self.lock_price.locks) > 1 else []
+        return [self.lock_price, *filter(None, (self._price_of((name,)) for name in names))]
+
+    def _price_of(self, names: tuple[str, ...]) -> LockPrice | None:
+        """Return what some locks cost; see `lock_price`."""
+        if not names or self.objective == "memory":
+            return None
+        locks = {name: value for name, value in self.locks.items() if name not in names}
+        batches = self.framework.batches(self.model, locks, self.assumptions, len(self.system.tiers))
+        (domain,) = by_domain(self.system, (self.gpus,), batches[0])
+        work = replace(
+            self.work, gpus=(self.gpus,), domain=domain, batches=tuple(batches), _evaluations=None
+        )
+        free = replace(self, locks=locks, work=work, top=1, exhaustive=False)
+        held, every = ({replace(batch, locks=()) for batch in of.work.batches} for of in (self, free))
+        leaves_out = held != every or free.candidates != self.candidates
+        if not leaves_out or free.recommended is None:
+            return None
+        held_at = {name: self.locks[name] for name in names}
+        return LockPrice(locks=held_at, held=self.recommended, free=free.recommended)
 
     @property
     def share_timed(self) -> float:
@@ -187,7 +224,7 @@ class Found:
             return None
         if self.within is None:
             (best,) = self._ranked(1)
-            return Recommendation(best, best, "")
+            return Recommendation(best, best)
         fits = self._fits_probability if self.assumptions.errors_known else None
         limits = self._memory_limit, lambda: min(self.layouts.least_memory(lambda _: 0.0).values())
         return recommend(self.near, limits, fits, self._fitting_memory, self.fit_probability, self.within)
@@ -367,13 +404,14 @@ class Found:
             objective=self.objective,
             strategies=self.strategies,
             locks=dict(self.locks),
+            lock_prices=self.lock_prices,
             candidates=self.candidates,
             feasible=self.feasible,
             rejected=self.rejected,
             first_within_3_percent=first,
             listed_within_3_percent=listed,
-            recommended=None if self.recommended is None else self._described(self.recommended),
-            fastest=None if self.fastest is None else self._described(self.fastest),
+            recommended=None if self.recommended is None else DescribedPlan.of(self.recommended),
+            fastest=None if self.fastest is None else DescribedPlan.of(self.fastest),
             reason=self.recommendation.reason if self.recommendation else "",
             confidence=self.confidence,
             plans=[PlanWithMetrics(est, metrics(est, **figures)) for _, est in self.plans],
@@ -385,14 +423,8 @@ class Found:
             explanation=self.explain(),
         )
 
-    def _described(self, answer: Answer) -> "DescribedPlan":
-        plan, est = answer
-        words = in_words(plan, self.system.tiers)
-        figures = plan, est.step_seconds, est.memory_bytes, words, est.fits_probability
-        return DescribedPlan(est.strategy, *figures)
-
     def _family_record(self, family: Family) -> "FamilyOfPlans":
-        return FamilyOfPlans(self._described(self.answer(family.plan)), family.varied())
+        return FamilyOfPlans(DescribedPlan.of(self.answer(family.plan)), family.varied())
 
     def to_json(self, **figures: Any) -> str:
         """Return `to_dict` as JSON text."""
@@ -404,24 +436,6 @@ class PlanWithMetrics(Result):
 
     estimate: Annotated[Estimate, INLINE]
     metrics: Annotated[Metrics, Doc("throughput, utilisation and cost")]
-
-
-class ParetoPlan(Result):
-    """Time and memory of one plan."""
-
-    strategy: Annotated[str, Doc("strategy that shards a layer")]
-    plan: Annotated[Plan, Doc("every knob and choice of the plan by name")]
-    step_seconds: Annotated[Column, Doc("time of one optimizer step", "s")]
-    memory_bytes: Annotated[Column, Doc("memory of the fullest rank", "byte")]
-
-
-class DescribedPlan(ParetoPlan):
-    """Time and memory of one plan, and the plan in words."""
-
-    in_words: Annotated[str, Doc("the plan in words")]
-    fits_probability: Annotated[
-        Column | None, Doc("probability that it fits, where errors are known", optional=True)
-    ] = None
 
 
 class FamilyOfPlans(Result):
@@ -442,6 +456,10 @@ class SearchRecord(Result, kw_only=True):
     objective: Annotated[Objective, Doc("what is best")]
     strategies: Annotated[tuple[str, ...], Doc("strategies that were searched")]
     locks: Annotated[dict[str, Any], Doc("knobs held constant, and their values", kind="object")]
+    lock_prices: Annotated[
+        list[LockPrice],
+        Doc("what locks on searched knobs cost: all together first, then each alone where there are several"),
+    ]
     candidates: Annotated[int, Doc("candidates that meet every rule")]
     feasible: Annotated[int, Doc("candidates that fit in memory")]
     rejected: Annotated[

@@ -144,6 +144,7 @@ def plan(
             elapsed = time.perf_counter() - begin
             # what will be shown is computed now, while progress is
             explanation = result.explain()
+            _ = result.lock_price, result.recommendation and result.recommendation.reason
             # apart: searches of several sizes at once evaluate every layout
             at_fewer = [replace(question, gpus=(size,)).answer()[0].recommended for size in rounder]
             _ = explanation.lines() if why or json or html is not None or best is None else result.confidence

@@ -28,6 +28,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
+from traincast.planner.lock_prices import lock_sentence
 from traincast.planner.plan_sentences import in_words, label, memory_verdict, what_decides, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
 from traincast.planner.search_arguments import framework_without
@@ -162,6 +163,13 @@ def answer(result: "Found", measures: Metrics, command: Command | None = None) -
         mfu = f"{start} MFU {float(measures.mfu['megatron']):.1%}{peak} (megatron)"
     yield f"  {est.memory_bytes / GIB:,.1f} of {capacity} a rank: {fits}{mfu}"
     yield from paragraphs(*(f"  {line}" for line in filter(None, (what_decides(est),))))
+    yield from locks(result)
+
+
+def locks(result: "Found") -> Parts:
+    """Show what the locks cost, where they cost anything."""
+    if sentence := lock_sentence(result):
+        yield from paragraphs(f"  {sentence}")
 
 
 def rejected(result: "Found") -> Parts:
