@@ -324,7 +324,9 @@ def test_a_loss_fused_into_the_head_takes_less_memory(settings, fused, named, tm
     assert bool(reading.unread) == named
     model, plan, gbs = launch_of(reading, gpus=8)
     eager, chunked = (
-        tc.estimate(model, "dgx-h100", plan, gbs=gbs, assumptions=f"huggingface-{stack}").memory_phases["loss"]
+        tc.estimate(model, "dgx-h100", plan, gbs=gbs, assumptions=f"huggingface-{stack}").memory_phases[
+            "loss"
+        ]
         for stack in ("eager", "fused-loss")
     )
     assert sum(chunked.values()) < sum(eager.values())

@@ -90,7 +90,11 @@ def llama3_8b() -> Trainer.Config:
     ("loss", "least", "most"),
     [
         ("CrossEntropyLoss.Config()", 4, 4),
-        ("ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config())", 0.5, 0.7),  # 4 / 8 chunks and a buffer
+        (
+            "ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config())",
+            0.5,
+            0.7,
+        ),  # 4 / 8 chunks and a buffer
         ("ChunkedLossWrapper.Config(num_chunks=2, loss_fn=CrossEntropyLoss.Config())", 2, 2.2),
     ],
 )

@@ -1,7 +1,7 @@
 """Memory over the phases of a step: the peak is the largest, and runs measured it.
 
-Measured: peaks that PyTorch allocated with Mistral-7B on A100s, sequences of 4,096 tokens, recomputation, FSDP
-above one GPU (foundation-model-stack/fms-acceleration, benchmark tables of January 2026) [GiB].
+Measured: peaks that PyTorch allocated with Mistral-7B on A100s, sequences of 4,096 tokens, recomputation,
+FSDP above one GPU (foundation-model-stack/fms-acceleration, benchmark tables of January 2026) [GiB].
 """
 
 from dataclasses import replace
@@ -86,17 +86,15 @@ def test_frozen_layers_keep_inputs_and_their_gradients_under_fsdp():
     """32 layers of an input and its gradient: 2 x 4,096 x 4,096 x 2 bytes each, of each sequence.
 
     Seen with PyTorch 2.13 on 2 CPUs as well: of 8 frozen layers with adapters, recomputed by reentrant
-    checkpoints, 18 tensors of the hidden state are alive in the backward pass of the first; 4 without FSDP,
-    without frozen weights, or with checkpoints that are not reentrant.
+    checkpoints, 17 tensors of the hidden state are alive in the backward pass of the first; 3 without FSDP,
+    or with checkpoints that are not reentrant (findings/fsdp_keeps_frozen_layers.sh).
     """
     each = 4096 * 4096 * 2
     words = "lora:r=16,targets=q+k+v+proj"
     kept = fine_tuned("huggingface-eager", words, gpus=2)
     stack = load_stack("huggingface-eager").with_values({"memory.keeps_frozen_layers": False})
     freed = fine_tuned(stack, words, gpus=2)
-    at_first = [
-        est.memory_phases["backward of the first layer"]["activations"] for est in (kept, freed)
-    ]
+    at_first = [est.memory_phases["backward of the first layer"]["activations"] for est in (kept, freed)]
     assert at_first[0] == 2 * 32 * each
     assert at_first[1] < 4 * each
 
@@ -160,7 +158,11 @@ def test_the_phase_of_columns_is_that_of_each_plan():
     together = estimate_columns(model, tc.load_system("dgx-a100"), plans, 64, assumed)
     alone = [
         tc.estimate(
-            model, "dgx-a100", tc.Plan(mbs=int(n), recompute="full", zero=0, **PURE), gbs=64, assumptions=assumed
+            model,
+            "dgx-a100",
+            tc.Plan(mbs=int(n), recompute="full", zero=0, **PURE),
+            gbs=64,
+            assumptions=assumed,
         )
         for n in mbs
     ]

@@ -124,9 +124,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
     )
     rows = {**form.rows, "Accelerate": tuple(beside_it)}
     unread, own_stack = form.unread + _ACCELERATE.unread, program.own_stack
-    return replace(
-        form, rows=rows, unread=unread, takes_files=True, names_model=True, own_stack=own_stack
-    )
+    return replace(form, rows=rows, unread=unread, takes_files=True, names_model=True, own_stack=own_stack)
 
 
 FORMATS: Final[Mapping[str, Format]] = {

@@ -326,7 +326,7 @@ class Census:
             outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
             for i in indices
         ]
-        around_working = AROUND_WORKING
+        around_working: Sequence[str] = AROUND_WORKING
         if self._assumed.memory.keeps_frozen_layers and outline.space.model.adapters is not None:
             around_working = tuple(set(AROUND_WORKING) - {"zero"})
         of_batches = [_BatchLayouts.of(plans, around_working) for plans in given]
@@ -382,8 +382,10 @@ class Census:
         for of_states, of_device in zip(taken, left, strict=True):
             for alike in of_device:
                 states = alike.taken(of_states, every)
-                for phase in alike.phases if states is not None else ():
-                    free = take_rows(phase.most, every) - states
+                if states is None:
+                    continue
+                for phase in alike.phases:
+                    free: Column = take_rows(phase.most, every) - states
                     of_phases.append((free, phase))
                     room = np.minimum(room, free)
         # the smallest micro-batch of most ladders does not fit

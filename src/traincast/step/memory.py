@@ -1,10 +1,10 @@
 """Memory of one rank on each device of the pipeline over the phases of a step, and of the fullest rank.
 
 What is in memory together counts together: the peak is the largest phase, not the sum of all that a step ever
-needs. The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
-activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and
-offload, the loss, and what a framework takes for itself. What is assumed of each stands in `Assumptions` and
-in the precision recipe.
+needs. The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed
+optimizer and activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5),
+recomputation and offload, the loss, and what a framework takes for itself. What is assumed of each stands in
+`Assumptions` and in the precision recipe.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ def beside_activations(
         exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
         ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
     gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
-    beside = []
+    beside: list[BesideActivations] = []
     for position, present in zip(stages.position, stages.present_parts, strict=True):
         most = schedule.in_flight(plan.pp, position, nm, plan.vp)
         if plan.schedule == "gpipe":  # without a pipeline gradients are accumulated, as by the others
@@ -276,9 +276,7 @@ def working(
     return Working(saved, first, temporary, beside)
 
 
-def keeps_frozen_layers(
-    footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions
-) -> bool:
+def keeps_frozen_layers(footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions) -> bool:
     """Return whether inputs of recomputed layers are in memory until the end of backward."""
     frozen = any(nonzero(footprint.frozen) for footprint in footprints.values())
     return frozen and assumed.memory.keeps_frozen_layers and plan.zero >= 2 and "full" in plan.recomputed
