@@ -122,7 +122,9 @@ def _activation_gradients(held: Operation, op: Operation, sharding: Sharding) ->
     ranks = sharding.model.adapter_ranks(op.experts)
     if op.role != "down projection" or "fc2" in ranks:
         return held
-    gradients = op.gradient_bytes + sharding.model.up_projections * op.saved_bytes / sharding.sizes.saved_operand
+    gradients = (
+        op.gradient_bytes + sharding.model.up_projections * op.saved_bytes / sharding.sizes.saved_operand
+    )
     return replace(held, gradient_bytes=gradients)
 
 

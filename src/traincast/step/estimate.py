@@ -340,8 +340,9 @@ class Estimates(StepEstimate[Floats]):
     @property
     def memory_phase(self) -> "NDArray[np.str_]":
         """Phase of the step in which the memory of the fullest rank is largest, of each plan."""
-        totals = [total(components.values()) for components in self.memory_phases.values()]
-        return np.asarray(PHASES)[np.argmax(totals, axis=0)]
+        totals = (total(components.values()) for components in self.memory_phases.values())
+        largest = np.argmax(np.stack(np.broadcast_arrays(*totals)), axis=0)
+        return np.asarray(np.array(PHASES)[largest], np.str_)
 
     @property
     def fits(self) -> Bools:
@@ -372,7 +373,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         The largest phase is the peak, whose components are those of `memory`.
         """
         return [
-            PhaseRow(phase, total(components.values()), components)
+            PhaseRow(phase, total(components.values()), {**components})
             for phase, components in self.memory_phases.items()
         ]
 

@@ -83,9 +83,7 @@ def _offloaded(operations: list[Operation], plan: Plans) -> Column:
     if "full" not in plan.recomputed:
         return saved
     return (
-        saved
-        - total(op.saved_bytes_within_layer for op in operations if op.recompute)
-        / plan.recompute_every
+        saved - total(op.saved_bytes_within_layer for op in operations if op.recompute) / plan.recompute_every
     )
 
 

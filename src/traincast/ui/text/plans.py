@@ -483,7 +483,7 @@ def memory_breakdown(est: Estimate) -> Parts:
     fits = f"{'fits' if est.fits else 'does not fit'} in {gib(float(est.system.accelerator.hbm_bytes))}"
     if est.fits_probability is not None:
         fits += f" (probability {probability_text(est.fits_probability)})"
-    yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {fits}")
+    yield heading(f"Memory of a rank: {gib(est.memory_bytes)} at the {est.memory_phase}, {fits}")
     scale, sentence = whole_memory(est)
     if not est.fits:
         yield sentence
