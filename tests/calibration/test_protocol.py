@@ -102,7 +102,7 @@ def test_cells_are_of_stack_host_pipeline_and_experts():
 def test_a_cell_is_thin_below_three_configurations():
     run = next(run for run in RUNS if run.model.experts is None and run.plan.pp == 1 and run.plan.dp > 4)
     same, others = (
-        [run, replace(run, id=f"{run.id}-again")],
+        [run, replace(run, id=f"{run.id} again")],
         [replace(run, model=replace(run.model, name=f"other {n}")) for n in range(FEW)],
     )
     assert thin_cells(same) == {cell_of(run): 1}  # of one source, model and accelerator
