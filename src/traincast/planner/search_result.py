@@ -125,9 +125,7 @@ class Found:
         locks = {name: value for name, value in self.locks.items() if name not in names}
         batches = self.framework.batches(self.model, locks, self.assumptions, len(self.system.tiers))
         (domain,) = by_domain(self.system, (self.gpus,), batches[0])
-        work = replace(
-            self.work, gpus=(self.gpus,), domain=domain, batches=tuple(batches), _evaluations=None
-        )
+        work = replace(self.work, gpus=(self.gpus,), domain=domain, batches=tuple(batches), _evaluations=None)
         free = replace(self, locks=locks, work=work, top=1, exhaustive=False)
         held, every = ({replace(batch, locks=()) for batch in of.work.batches} for of in (self, free))
         leaves_out = held != every or free.candidates != self.candidates
