@@ -83,7 +83,7 @@ REJECTED: Final = 0.05  # level of the test of it
 RESAMPLES: Final = 2000
 MIN_GROUPS: Final = 5  # for a bootstrap over groups
 LEVELS: Final = (0.5, 0.68, 0.8, 0.9, 0.95)  # of intervals whose reliability is shown
-ROUNDING: Final = 1e-6  # of a level: intervals hold the run that they end at
+ROUNDING: Final = 1e-6  # of levels and errors: intervals hold the run that they end at
 BAND: Final = 0.9  # share of samples within the band of a bin
 MAX_BINS: Final = 10
 MIN_CASES: Final = 30  # of a bin
@@ -506,7 +506,7 @@ class Held:
     @property
     def inside(self) -> Bools:
         """Whether the measured time lies in the interval, shape (left,)."""
-        return np.asarray(self.beyond == 0)
+        return np.asarray(self.beyond <= ROUNDING)
 
 
 class Fold(NamedTuple):

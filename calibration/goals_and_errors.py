@@ -319,10 +319,19 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
 
 
 @made_once
+def held_intervals() -> tuple[Held, dict[str, Held]]:
+    """Return the intervals of runs left out, and by column of `BLIND` those of runs read with facts blind."""
+    data, known = error_model()
+    of = held(data, known)
+    columns = [column for column, split in BLIND.items() if split in SPLITS]
+    return of, {column: blind_intervals(data, of, column) for column in columns}
+
+
+@made_once
 def calibration() -> Calibration:
     """Return how well the stated uncertainty of measured runs holds."""
     data, known = error_model()
-    of = held(data, known)
+    of, of_blind = held_intervals()
     moe = np.array([data.cases[i].moe for i in of.rows])
     families = np.array([source_of(data.runs[i].id, data.cases[i].moe) for i in of.rows])
     splits = {
@@ -336,15 +345,13 @@ def calibration() -> Calibration:
         for family in sorted(set(families))
     }
     blind, levels = {}, {}
-    for column, split in {LEFT_OUT: LEFT_OUT, **BLIND}.items():
-        if split not in SPLITS:
-            continue
-        judged = of if column == LEFT_OUT else blind_intervals(data, of, column)
+    for column, judged in {LEFT_OUT: of, **of_blind}.items():
+        split = BLIND.get(column, column)
         for kind in (False, True):
             used = (of.columns == split) & (moe == kind) & ~np.isnan(judged.errors)
             if not used.any():
                 continue
-            if column != LEFT_OUT:
+            if column in BLIND:
                 blind[column, kind] = coverage(data, judged, used)
             if split == LEFT_OUT:
                 levels[column, kind] = levels_reliability(data, judged, used)

@@ -6,8 +6,9 @@ that nobody here had seen were 6 % off in cells with three configurations or mor
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
 from traincast.step.uncertainty import FEW, host_of
@@ -34,10 +35,10 @@ def experts_across(run: Run) -> bool:
 
 
 def thin_cells(runs: Sequence[Run]) -> dict[Cell, int]:
-    """Return the cells with fewer than `FEW` configurations, which differ in model, plan or batch."""
+    """Return the cells with fewer than `FEW` configurations: sources, models and accelerators."""
     found: dict[Cell, set[Hashable]] = defaultdict(set)
     for run in runs:
-        found[cell_of(run)].add((replace(run.model, name=""), run.plan, run.gbs, run.system.name))
+        found[cell_of(run)].add(group_of(run))
     return {cell: len(each) for cell, each in sorted(found.items()) if len(each) < FEW}
 
 

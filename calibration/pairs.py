@@ -14,14 +14,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from error_model import weighted_quantile
-from left_out import _model as model_of
+from left_out import SPLITS
 from left_out_residuals import Residuals
 from traincast.step.differences import Predicted, half_width
 
 MOST: Final = 10  # pairs of two cells, drawn with a fixed seed
 Fact = Callable[[Residuals, int], Hashable]
 FACTS: Final[Mapping[str, Fact]] = {
-    "model": lambda data, i: (model_of(data.runs[i]), data.runs[i].model.layers, data.runs[i].model.seq),
+    "model": lambda data, i: (
+        SPLITS["without_model"].group(data.runs[i]),
+        data.runs[i].model.layers,
+        data.runs[i].model.seq,
+    ),
     "accelerator": lambda data, i: data.cases[i].accelerator,
     "software": lambda data, i: data.cases[i].stack,
     "GPUs": lambda data, i: data.runs[i].plan.gpus,

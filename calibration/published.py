@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import log
+from math import hypot, log
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +50,7 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
         If one of them cannot be fitted, is listed twice, or there are more than `MAX_CONSTANTS` of something.
     """
     document = read(path)
-    constants = [parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
+    constants = [parameter(HOMES[name], line) for name in HOMES for line in with_priors(document, name)]
     problems = [f"{name}: listed {n} times" for name, n in Counter(_named(constants)).items() if n > 1]
     problems += [
         f"{what} {name}: {n} constants, at most {MAX_CONSTANTS[what]}"
@@ -60,6 +60,27 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
     if problems:
         raise InputError(str(path), problems)
     return tuple(constants)
+
+
+def with_priors(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the entries of a section, those that are like another with the prior of the other.
+
+    Its `sigma` is that of a factor on the constant of the other.
+    """
+    lines = document.get(name) or []
+    owned = {(of, line["path"]): line for line in lines for of in line.get("of", ())}
+    found = []
+    for line in lines:
+        if "like" in line:
+            other = owned.get((line["like"], line["path"]))
+            if other is None or "like" in other:
+                raise InputError(str(FILE), [f"{name}.{line['path']}: like {line['like']}, which has none"])
+            sigma = hypot(line["sigma"], other["sigma"])
+            ends = {end: other[end] for end in ("low", "high") if end in other}
+            of_other = {"prior": other["prior"], "sigma": sigma, "shared": other["sigma"] / sigma}
+            line = {**ends, **line, **of_other, "like": "+".join(other["of"])}
+        found.append(line)
+    return found
 
 
 def pooled(path: Path = FILE) -> float:
@@ -80,7 +101,7 @@ def parameter(home: Home, line: dict[str, Any]) -> Parameter:
 def counts(path: Path = FILE) -> Counter[tuple[str, str]]:
     """Count all constants that runs decide, those set apart included, by what they belong to."""
     document = read(path)
-    constants = [parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
+    constants = [parameter(HOMES[name], line) for name in HOMES for line in with_priors(document, name)]
     generations = {name: kind for kind, names in document["generations"].items() for name in names}
     found = Counter(_counted(constants, generations))
     for line in document.get("apart") or ():
@@ -111,7 +132,7 @@ def strained(path: Path = FILE) -> list[Strain]:
     document = read(path)
     found = []
     for home in HOMES:
-        for line in document.get(home) or ():
+        for line in with_priors(document, home):
             constant = parameter(HOMES[home], line)
             value = in_catalogue(constant)
             sigmas = log(value / constant.prior) / constant.sigma

@@ -55,7 +55,7 @@ FURTHER = {
         "estimate gpt3-1t --system h200-nvs8 --tp 8",
     ],
     "memory": [
-        "memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --pp 1 --dp 32",
+        "memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --pp 1 --dp 32 --timeline memory.svg",
     ],
     "advise": [
         "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512 --step-seconds 0.9",

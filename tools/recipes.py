@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "src/traincast/catalog/recipes/megatron-bridge.csv"
 SCRIPTS, PACKAGE = "scripts/performance", "src/megatron/bridge"
-CONTAINERS = {  # of a release, the second of a month for its patch: docs/releases/{software-versions,known-issues}.md
+CONTAINERS = {  # months of NeMo's; docs/releases/software-versions.md, and known-issues.md of patches
     "v0.2.0": "2025-11",
     "v0.3.0": "2026-02",
     "v0.3.1": "2026-02",
@@ -74,12 +74,14 @@ NAME = re.compile(
     r"(?P<precision>bf16|fp8cs|fp8mx|nvfp4)(?:_\w+?)??_config"
 )
 COLUMNS = (
-    "released versions model task gpu precision gpus tp pp cp vp ep etp mbs gbs"
-    " dispatcher graphs recompute recomputed_layers offloaded_layers ep_overlap tp_overlap fsdp"
-).split()
+    "released", "versions", "model", "task", "gpu", "precision", "gpus", "tp", "pp", "cp", "vp", "ep", "etp",
+    "mbs", "gbs", "dispatcher", "graphs", "recompute", "recomputed_layers", "offloaded_layers", "ep_overlap",
+    "tp_overlap", "fsdp",
+)  # fmt: skip
+DENSE = ("llama31_405b", "llama3_70b", "llama3_8b", "nemotronh_56b")
 HEAD = """\
-# What performance recipes of Megatron-Bridge set, written by tools/recipes.py from https://github.com/NVIDIA-NeMo/Megatron-Bridge.
-# A row is a recipe of a model, task, accelerator and precision; `released` is the month of the NeMo container of the versions.
+# What performance recipes of Megatron-Bridge set (https://github.com/NVIDIA-NeMo/Megatron-Bridge), written by
+# tools/recipes.py. `released` is the month of the NeMo container of the versions.
 """
 
 
@@ -256,15 +258,15 @@ def flat_recipes(release: Release) -> Iterator[Recipe]:
             said = match.groupdict()
             _device(said["gpu"])
             precision = re.sub(r"^fp8(?=\w)", "fp8_", said["precision"])
-            yield Recipe(
-                said["model"], said["task"], said["gpu"], precision, int(said["gpus"]), function()
-            )
+            yield Recipe(said["model"], said["task"], said["gpu"], precision, int(said["gpus"]), function())
 
 
 def listed_recipes(release: Release) -> Iterator[Recipe]:
     """Yield recipes whose degrees stand in lists beside them, as up to v0.5, in all variants."""
     kinds = "|".join(MODELS)
-    name = re.compile(rf"(?P<model>{kinds})_(?:(?P<task>pretrain|sft|lora)_config_)?(?P<gpu>{'|'.join(GPUS)})")
+    name = re.compile(
+        rf"(?P<model>{kinds})_(?:(?P<task>pretrain|sft|lora)_config_)?(?P<gpu>{'|'.join(GPUS)})"
+    )
     older = re.compile(rf"(?P<model>{kinds})_(?P<gpu>{'|'.join(GPUS)})(?:_(?P<task>sft|lora))?_config")
     for path in sorted((release.folder / SCRIPTS / "configs").rglob("*.py")):
         if path.name == "__init__.py" or path.name.endswith("base_configs.py"):
@@ -333,11 +335,11 @@ def _recomputed(model: Any) -> str:
     kind, modules = _known(model.recompute_granularity), _words(_known(model.recompute_modules))
     if kind == "full":
         return "full"
-    return "+".join(modules) if modules and kind != "none" else "none"
+    return "+".join(modules) if modules and kind == "selective" else "none"
 
 
 def _dispatcher(model: Any) -> str:
-    """Return what moves tokens to experts; Megatron-Bridge's models of experts have all-to-all by default."""
+    """Return what moves tokens to experts; all-to-all by default in models of Megatron-Bridge."""
     if _known(model.moe_token_dispatcher_type) == "flex":
         return str(_known(model.moe_flex_dispatcher_backend) or "deepep")  # Megatron-Core's default
     return "alltoall"
@@ -361,7 +363,7 @@ def row(release: str, recipe: Recipe) -> dict[str, str]:
         "mbs": config.train.micro_batch_size,
         "gbs": config.train.global_batch_size,
     }
-    experts = recipe.model not in ("llama31_405b", "llama3_70b", "llama3_8b", "nemotronh_56b")
+    experts = recipe.model not in DENSE
     return {
         "released": CONTAINERS[release],
         "model": MODELS[recipe.model],

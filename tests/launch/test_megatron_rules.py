@@ -177,8 +177,8 @@ def test_a_delta_net_with_context_parallelism_is_no_misread_launch(further, refu
         text = GATED_DELTA
     assert [line for line in refusals(checked_with(tmp_path, text, *further)) if "delta net" in line] == (
         [
-            "Megatron-LM refuses this launch; the answer is as if it ran: in Megatron-Core tp × cp divides the"
-            " heads of keys and of values of the gated delta net (tp = 8, cp = 4)"
+            "Megatron-LM refuses this launch; the answer is as if it ran: in Megatron-Core tp × cp divides"
+            " the heads of keys and of values of the gated delta net (tp = 8, cp = 4)"
         ]
         if refused
         else []

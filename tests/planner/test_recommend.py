@@ -310,7 +310,7 @@ def test_recommend_asks_for_candidates_near_the_fastest_that_fits_as_wanted():
         return round(1 - one.memory / 10, 9)
 
     def recommended(limit, wanted, within):
-        fitting = 10 * (1 - wanted)  # the memory with that probability
+        fitting = round(10 * (1 - wanted), 9)  # the memory with that probability
         return recommend(near, (limit, lambda: 1.0), probability, lambda _: fitting, wanted, within)
 
     assert recommended(2.0, 0.8, 0.02).plan == safe.plan

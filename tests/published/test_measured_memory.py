@@ -62,11 +62,11 @@ def errors():
 @pytest.mark.parametrize(
     ("source", "n", "mean", "worst"),
     [  # limits: a little above what is reached
-        ("simumax", 23, 0.011, 0.021),
-        ("zb", 25, 0.016, 0.032),
-        ("titan", 16, 0.036, 0.14),
+        ("simumax", 23, 0.012, 0.021),
+        ("zb", 25, 0.015, 0.039),
+        ("titan", 16, 0.032, 0.12),
         ("bloom", 24, 0.043, 0.27),
-        ("nanotron", 9, 0.11, 0.20),
+        ("nanotron", 9, 0.095, 0.17),
     ],
 )
 def test_memory_of_published_runs(errors, source, n, mean, worst):
@@ -79,7 +79,7 @@ def test_memory_of_published_runs(errors, source, n, mean, worst):
 def test_runs_of_bloom_that_do_not_contradict_their_neighbours(errors):
     rest = [error for name, error in errors["bloom"].items() if name not in CONTRADICT]
     assert sum(map(abs, rest)) / len(rest) < 0.028
-    assert max(map(abs, rest)) < 0.065
+    assert max(map(abs, rest)) < 0.067
 
 
 def test_torchtitan_without_a_pipeline(errors):

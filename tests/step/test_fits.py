@@ -84,7 +84,7 @@ def test_software_that_is_left_open_is_a_mixture_of_its_memory():
     capacity = est.system.accelerator.visible_bytes
     expected = sum(
         part.weight
-        * fits_probability(part.nbytes, capacity, part.case.stack, allocator_share=part.allocator_share)
+        * fits_probability(part.nbytes, capacity, part.stack, allocator_share=part.allocator_share)
         for part in parts
     ) / sum(part.weight for part in parts)
     assert est.fits_probability == pytest.approx(float(expected))

@@ -485,7 +485,9 @@ def test_logits_are_freed_before_a_layer_is_recomputed():
         costs = {"dense": Footprint(10.0, 0.0, 6.0, live, 0.0), "head": Footprint(7.0, 0.0, 2.0, 0.0, 100.0)}
         costs |= {"embedding": Footprint(7.0, 0.0, 1.0, 0.0, 0.0)}
         plan = Plans(pp=4.0, recompute="full")
-        assumed = CALIBRATED.with_values({"memory.vocabulary_gradient_bytes": 0})
+        assumed = CALIBRATED.with_values(
+            {"memory.vocabulary_gradient_bytes": 0, "memory.counts_gradients_at_work": False}
+        )
         first, *_, last = devices_memory(costs, plan, stages(model, plan), 64, assumed)
         assert (last["logits"], last["workspace"]) == expected
         assert (first["logits"], first["workspace"]) == (0, live)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -48,6 +49,7 @@ from traincast.step.uncertainty import FEW
 from traincast.ui.figures import style
 
 StatedChances = Mapping[str, list[Reliability]]  # by title: stated probabilities, and how often it happened
+PANELS_IN_A_ROW = 3
 READ = {LEFT_OUT: "with facts", HEADLINE: "facts blind"}
 MIN_RUNS_OF_FAMILY = 20  # a family with fewer runs says little of its intervals
 NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}
@@ -449,7 +451,7 @@ def stated_probabilities() -> StatedChances:
     known = calibration()
     return {
         **{
-            f"Time lies in the interval, {'experts' if moe else 'dense'}": known.levels[HEADLINE, moe]
+            f"Time in its interval, {'experts' if moe else 'dense'}": known.levels[HEADLINE, moe]
             for moe in (False, True)
         },
         "First plan within 3 % of the best": reliability(known.rankings),
@@ -461,7 +463,11 @@ def stated_probabilities() -> StatedChances:
 @style.styled
 def reliability_figure(chances: StatedChances) -> Figure:
     """Draw stated probabilities against what happened, with what 90 % of samples lie within."""
-    figure, axes = style.panels(len(chances), width=style.PAGE, height=2.4)
+    columns = min(len(chances), PANELS_IN_A_ROW)
+    figure, grid = style.panel_grid(ceil(len(chances) / columns), columns)
+    axes = grid.ravel()
+    for ax in axes[len(chances) :]:
+        ax.remove()
     for ax, (title, bins), colour in zip(axes, chances.items(), style.COLOURS, strict=False):
         said, true, low, high = (
             100 * np.array([getattr(item, name) for item in bins])

@@ -73,11 +73,11 @@ class Subject:
     plan: Hashable
     mbs: int = 1
     layout: Hashable = None  # what of the plan is not its micro-batch
+    unsaid: bool = False  # whether several software may have run it
     framework: str = ""
     accelerator: str = ""
     unjudged: str = ""  # why it has no verdict of fit
     assumed_out: bool = False  # whether it is taken to have run out of memory, having no measurement
-    unsaid: bool = False  # whether several software may have run it
 
 
 class ErrorSummary(Result):

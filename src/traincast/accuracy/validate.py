@@ -298,8 +298,9 @@ def validate(
 
 
 def _subject(run: Run, own_software: bool) -> Subject:
-    """Return the properties of a run, predicted with its own software or another; runs of one setting differ
-    in their plan only.
+    """Return the properties of a run, predicted with its own software or another.
+
+    Runs of one setting differ in their plan only.
     """
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
     moe = run.model.experts is not None
@@ -310,11 +311,11 @@ def _subject(run: Run, own_software: bool) -> Subject:
         plan=run.plan,
         mbs=run.plan.mbs,
         layout=layout_of(run.plan),
+        unsaid=own_software and bool(run.unsaid),
         framework=run.facts.get("framework", "not stated"),
         accelerator=run.system.accelerator.name,
         unjudged=_unjudged(run),
         assumed_out="outcome" in run.assumed,
-        unsaid=own_software and bool(run.unsaid),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the recipes that a framework ships set by default: a table of each release (recipes/megatron-bridge.csv).
+"""What the recipes that a framework ships set: a table of its releases (recipes/megatron-bridge.csv).
 
 tools/recipes.py writes it from the framework's repository; the head of the file has versions and commits.
 """

@@ -1,8 +1,10 @@
 """Facts of software that a question states besides a name (`--given`), and the software that has them."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
+from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.facts import FACTS, OF_SOFTWARE, Words, checked
 from traincast.catalog.software import search_spaces
 from traincast.catalog.software_stacks import (
@@ -83,6 +85,8 @@ def check_experts(given: Mapping[str, str], has_experts: bool) -> None:
         )
 
 
+@cache
+@cached_on_disk
 def has_fact(name: str, fact: str, value: str) -> bool:
     """Return whether a software has a fact; of a release, whether it stands for it."""
     own = facts_of(name).get(fact)
@@ -107,6 +111,14 @@ def software_with(name: str, given: Mapping[str, str]) -> str:
 
     Of another framework it is what stands for the release, or for the framework.
     """
+    return _software_with(name, tuple(given.items()))
+
+
+@cache
+@cached_on_disk
+def _software_with(name: str, facts: tuple[tuple[str, str], ...]) -> str:
+    """Return `software_with`."""
+    given = dict(facts)
     framework = given.get("framework")
     if framework not in (None, facts_of(name)["framework"]):
         of_it = stack_of(str(framework), given.get("released", ""))

@@ -179,6 +179,7 @@ def _canonical(base: str, facts: tuple[tuple[str, str], ...]) -> str:
 
 
 @cache
+@cached_on_disk
 def _explained() -> tuple[str, ...]:
     """Return the stacks all of whose constants are those of their facts."""
     return tuple(name for name in stack_names() if not own_file(name).changes())

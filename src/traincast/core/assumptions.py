@@ -283,6 +283,10 @@ class MemoryUse:
         False,
         "sharded gradients are reduced from memory that the allocator keeps for their own stream (FSDP2)",
     )
+    buckets_copy_gradients: bool = _is(
+        False,
+        "data-parallel ranks that shard nothing reduce gradients in buckets of their own (PyTorch's DDP)",
+    )
     reduce_bucket: float = _is(
         0,
         "parameters whose sharded gradients are reduced from a buffer of their own (DeepSpeed, "

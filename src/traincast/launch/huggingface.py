@@ -110,6 +110,7 @@ class Program:
     recomputes_unless: str = ""  # the setting without which the program itself recomputes layers, if it does
     joined: bool = False  # whether names of modules are one text
     all_layers: str = "all"  # what adapters of all layers stand in: a group of `core.adapters`
+    own_stack: str = ""  # software stack of a plain launch, where it is not that of the Trainer
     converts_experts: bool = True  # whether its PEFT finds experts that transformers stacks: since 0.19
     names: Mapping[str, str] = field(default_factory=dict)  # its own -> those of the Trainer
     prefixes: Mapping[str, str]  # of names of the Trainer and Accelerate -> its own

@@ -738,7 +738,8 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             and str(settings.get("zero_stage", settings.get(STAGE))).removesuffix(".0") == "0"
         ),
         "Megatron-LM 0.19 refuses this launch; the answer is as if it ran: it has disabled"
-        " --cross-entropy-fusion-impl te for its instability (megatron/training/arguments.py); 0.18 runs it": (
+        " --cross-entropy-fusion-impl te for its instability (megatron/training/arguments.py),"
+        " and 0.18 runs it": (
             settings.is_on("cross_entropy_loss_fusion")
             and settings.get("cross_entropy_fusion_impl") == "te"
             and str(settings.get("program")).endswith(".py")

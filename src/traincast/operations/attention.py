@@ -157,6 +157,7 @@ def unfused(
         forward, backward = (replace(work, launches=kernels) for work in (softmax.forward, softmax.backward))
         softmax = replace(softmax, forward=forward, backward=backward)
     n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # A, Q, O, K, V
+    softmax = replace(softmax, gradient_bytes=2 * E * n)
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     saves_scores = dropped or result is not None
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)

@@ -17,7 +17,7 @@ from traincast.core.system import System
 from traincast.core.units import count_of, number_text, percent, probability_text
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
-from traincast.planner.saved_answers import SavedAnswer, is_saved_answer, read_saved_answer
+from traincast.planner.saved_answers import SavedAnswer, read_saved_answer
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
@@ -398,7 +398,7 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> C
         fits=False,
         step_seconds=None,
         memory_bytes=None,
-        capacity_bytes=float(result.system.accelerator.hbm_bytes),
+        capacity_bytes=float(result.system.accelerator.visible_bytes),
         tokens_per_second_per_gpu=None,
         mfu=None,
         days=None,
@@ -411,14 +411,20 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> C
 
 
 def compared(
-    letter: str, name: str, est: Estimate, framework: str | None, figures: Mapping[str, Any]
+    letter: str,
+    name: str,
+    est: Estimate,
+    framework: str | None,
+    figures: Mapping[str, Any],
+    timed: bool = False,
 ) -> Compared:
-    """Return an estimate of one plan as an alternative; one that does not fit has no time."""
+    """Return an estimate of one plan as an alternative; what does not fit has a time only where `timed`."""
     measures = metrics(est, **figures)
     price = figures.get("price") if figures.get("price") is not None else est.system.price
     throughput = est.tokens_per_second_per_gpu
     fits = bool(est.fits)
-    low, high = est.interval if fits and est.interval is not None else (None, None)
+    timed = timed or fits
+    low, high = est.interval if timed and est.interval is not None else (None, None)
     shares = {name: float(value / est.step_seconds) for name, value in est.breakdown.items()}
     words = in_words(est.plan, est.system.tiers)
     return Compared(
@@ -427,20 +433,20 @@ def compared(
         job=est.job,
         framework=framework,
         fits=fits,
-        step_seconds=est.step_seconds if fits else None,
+        step_seconds=est.step_seconds if timed else None,
         step_seconds_low=low,
         step_seconds_high=high,
         memory_bytes=est.memory_bytes,
-        capacity_bytes=float(est.system.accelerator.hbm_bytes),
+        capacity_bytes=float(est.system.accelerator.visible_bytes),
         fits_probability=est.fits_probability,
-        tokens_per_second_per_gpu=throughput if fits else None,
-        mfu=float(measures.mfu["megatron"]) if fits and measures.mfu is not None else None,
-        days=_number(measures.days) if fits else None,
-        cost=_number(measures.cost) if fits else None,
+        tokens_per_second_per_gpu=throughput if timed else None,
+        mfu=float(measures.mfu["megatron"]) if timed and measures.mfu is not None else None,
+        days=_number(measures.days) if timed else None,
+        cost=_number(measures.cost) if timed else None,
         cost_per_million_tokens=(
-            None if price is None or not fits else float(price) * SECONDS_OF_MILLION / throughput
+            None if price is None or not timed else float(price) * SECONDS_OF_MILLION / throughput
         ),
-        shares=_largest_first(shares) if fits else {},
+        shares=_largest_first(shares) if timed else {},
         plan=est.to_dict()["plan"],
         in_words=words if fits else f"the nearest to fitting {short_of(est).splitlines()[0]}",
         est=est,
@@ -516,15 +522,3 @@ def _sentence(letter: str, against: str, per: Per, value: float, error: Ratio | 
     verdict = f"{'more than' if error.exceeds_error else 'within'} {measured}"
     likely = probability_text(1 - error.faster)
     return f"{said}, {verdict}: {against} is faster with a probability of {likely}."
-
-
-__all__ = [
-    "Compared",
-    "Comparison",
-    "Difference",
-    "compare",
-    "compare_requests",
-    "compare_saved",
-    "compared",
-    "is_saved_answer",
-]

@@ -1,16 +1,16 @@
 """How surely plans differ: which are equal within errors, and how likely one is among the true best."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.plan import Plan
+from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import changed_knobs
-from traincast.step.estimate import Answer, Estimate, estimate_columns
+from traincast.step.estimate import Answer, Estimate, Estimates, estimate_columns
 from traincast.step.uncertainty import (
     COMPONENTS,
     MAX_LOG_SLOWDOWN,
@@ -61,6 +61,12 @@ def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:
     shares = estimates[0].ranking_software
     if not shares:
         return None
+    if (
+        len(estimates) > 2
+    ):  # the times of all are needed only where the software ranks the first and last anew
+        probe = _software_of([estimates[0], estimates[-1]])
+        if probe is not None and probe.is_slight:
+            return None
     groups = defaultdict[Any, list[int]](list)
     for i, est in enumerate(estimates):
         groups[tuple(est.columns.choices().items())].append(i)
@@ -75,6 +81,31 @@ def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:
         for name, seconds in estimates[0].software_seconds(together).items():
             software.setdefault(name, np.full(len(estimates), np.nan))[rows] = seconds
     return RankedSoftware.of(shares, predicted, software)
+
+
+def _software_of_layouts(
+    estimates: Mapping[int, tuple[Estimates, Plans, tuple[int, ...]]], timed: Sequence[int], order: Ints
+) -> RankedSoftware | None:
+    """Return the software that a question leaves open, of layouts of several outcomes.
+
+    `estimates`: estimate, plans and shape of each outcome, whose layouts follow each other; `timed`: outcomes
+    to time under it, of which the first alone is where it changes little; `order`: of the layouts returned.
+    """
+    shares = next(iter(estimates.values()))[0].ranking_software
+    if not shares:
+        return None
+    columns = [np.broadcast_to(est.step_seconds, rows) for est, _, rows in estimates.values()]
+    predicted, outcome = np.concatenate(columns), np.repeat(list(estimates), list(map(len, columns)))
+    seconds = {name: np.full(len(predicted), np.nan) for name in shares}
+    for index in timed:
+        est, plans, _ = estimates[index]
+        mine = outcome == index
+        for name, under in est.software_seconds(plans).items():
+            seconds[name][mine] = under
+        found = RankedSoftware.of(shares, predicted, seconds)
+        if index == timed[0] and mine.sum() > 1 and found is not None and found.of_plans(mine).is_slight:
+            break
+    return RankedSoftware.of(shares, predicted[order], {name: of[order] for name, of in seconds.items()})
 
 
 def _ranges(numbers: Ints) -> str:
@@ -103,8 +134,8 @@ def probability_near_best(
     if not len(near) or not outcomes[0].evaluation.assumptions.errors_known:
         return None
     seconds: list[Floats] = []
-    software = dict[str, list[Floats]]()
-    can_be_first = near[:MAX_SOFTWARE_LAYOUTS]  # the fastest
+    estimates = dict[int, tuple[Estimates, Plans, tuple[int, ...]]]()
+    can_be_first = list(dict.fromkeys(times.outcome[near[:MAX_SOFTWARE_LAYOUTS]].tolist()))
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
     numbers: dict[Any, int] = {}  # of choices, in all coordinates
     listed_knobs, coordinates = plan_coordinates(listed, numbers), list[Floats]()
@@ -115,9 +146,7 @@ def probability_near_best(
         assumed, space = outcome.evaluation.assumptions, outcome.space
         est = estimate_columns(space.model, outcome.system, columns, space.gbs, assumed)
         rows = np.shape(est.step_seconds) or (1,)
-        under = est.software_seconds(columns) if (times.outcome[can_be_first] == index).any() else {}
-        for name in est.ranking_software:
-            software.setdefault(name, []).append(np.broadcast_to(under.get(name, np.nan), rows))
+        estimates[int(index)] = est, columns, rows
         seconds.append(np.broadcast_to(est.step_seconds, rows))
         for name, blocks in shares.items():
             blocks.append(np.broadcast_to(est.case.shares[name], rows))
@@ -127,14 +156,14 @@ def probability_near_best(
     knobs = np.concatenate(coordinates)[order]
     all_shares = {name: np.concatenate(blocks)[order] for name, blocks in shares.items()}
     times_of_all = np.concatenate(seconds)[order]
-    under_software = {name: np.concatenate(blocks)[order] for name, blocks in software.items()}
+    software = _software_of_layouts(estimates, can_be_first, order)
     good = draw_near_best(
         times_of_all,
         all_shares,
         knobs,
         est.case.factor(errors()),
         within,
-        software=RankedSoftware.of(est.ranking_software, times_of_all, under_software),
+        software=software,
     )
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
     if len(near) == 1:

@@ -40,8 +40,8 @@ from traincast.planner.search_space import (
 from traincast.step.memory import (
     BesideActivations,
     Footprint,
-    GrowingMemory,
     Left,
+    PhaseLeft,
     Stored,
     Taken,
     beside_activations,
@@ -326,7 +326,7 @@ class Census:
             outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
             for i in indices
         ]
-        around_working = AROUND_WORKING
+        around_working: Sequence[str] = AROUND_WORKING
         if self._assumed.memory.keeps_frozen_layers and outline.space.model.adapters is not None:
             around_working = tuple(set(AROUND_WORKING) - {"zero"})
         of_batches = [_BatchLayouts.of(plans, around_working) for plans in given]
@@ -378,26 +378,30 @@ class Census:
     ) -> Largest:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
         every = slice(None) if ladder is None else ladder
-        room, of_phases = np.full(np.shape(mbs), np.inf), list[tuple[Column, Column, GrowingMemory]]()
+        room, of_phases = np.full(np.shape(mbs), np.inf), list[tuple[Column, PhaseLeft]]()
         for of_states, of_device in zip(taken, left, strict=True):
-            for some in of_device:
-                states = some.taken(of_states, every)
-                if states is not None:
-                    room = np.minimum(room, take_rows(some.most, every) - states)
-                    of_phases += [(most, states, growing) for most, growing in some.phases]
+            for alike in of_device:
+                states = alike.taken(of_states, every)
+                if states is None:
+                    continue
+                for phase in alike.phases:
+                    free: Column = take_rows(phase.most, every) - states
+                    of_phases.append((free, phase))
+                    room = np.minimum(room, free)
         # the smallest micro-batch of most ladders does not fit
         rows = np.flatnonzero(room >= -self._rounding)
-        # however sums are rounded, and in some order of them
-        surely, maybe = np.full((2, len(rows)), np.inf)
+        around = np.array([[-self._rounding], [self._rounding]])
+        ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
         of_ladders = rows if ladder is None else ladder[rows]
-        for most, states, growing in of_phases if len(rows) else ():
-            free = take_rows(most, of_ladders) - take_rows(states, rows)
-            of_phase = growing.take(of_ladders)
-            least = largest_microbatch(free - self._rounding, of_phase)
-            if (least < maybe).any():
-                surely = np.minimum(surely, least)
-                maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_phase))
-        ratios = np.stack((surely, maybe))
+        for free, phase in of_phases:
+            if isinstance(phase.may_decide, np.ndarray):
+                some = np.flatnonzero(phase.may_decide[of_ladders])
+                growing = phase.growing.take(of_ladders[some])
+                most = largest_microbatch(take_rows(free, rows[some]) + around, growing)
+                ratios[:, some] = np.minimum(ratios[:, some], most)
+            else:
+                growing = phase.growing.take(of_ladders)
+                ratios = np.minimum(ratios, largest_microbatch(take_rows(free, rows) + around, growing))
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
         return Largest(fitting[0], fitting[1], room)

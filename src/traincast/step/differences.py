@@ -22,7 +22,6 @@ from traincast.step.uncertainty import (
     BISECTIONS,
     COMPONENTS,
     NORMAL_90_PERCENT,
-    ODDS_OF_END,
     Alternative,
     ErrorCase,
     Errors,
@@ -30,6 +29,7 @@ from traincast.step.uncertainty import (
     errors,
     measured_deviation,
     plan_coordinates,
+    student_below,
 )
 
 OF_MODEL: Final = ("new_layers", "hidden", "layers", "seq")  # distances that one model has everywhere
@@ -40,7 +40,7 @@ VARIED: Final = ", varied"  # after the name of an accelerator some of whose fig
 # differ in one respect lie inside (calibration/pairs.py, 2026-11-27)
 TAILS: Final = 1.15
 LEAST_HALF: Final = 1e-9  # of an error: a step and itself
-MAX_ODDS: Final = 40.0  # logarithm of odds beyond which a probability is 0 or 1
+MAX_HALVES: Final = 20.0  # half-widths off its middle, beyond which an error never is
 
 
 class Ratio(Result, kw_only=True):
@@ -122,13 +122,12 @@ def ratio_of_intervals(
 def _mixture(value: float, cases: Sequence[_Case]) -> Ratio:
     """Return a ratio of a predicted value from its cases."""
     weights, middles, halves = (np.array(column) for column in zip(*cases, strict=True))
-    scales = np.maximum(halves, LEAST_HALF) / ODDS_OF_END
+    halves = np.maximum(halves, LEAST_HALF)
 
     def below(log: float) -> float:
-        odds = np.clip((log - middles) / scales, -MAX_ODDS, MAX_ODDS)
-        return float(weights @ (1 / (1 + np.exp(-odds))))
+        return float(weights @ student_below((log - middles) / halves))
 
-    reach = MAX_ODDS * scales.max()
+    reach = MAX_HALVES * halves.max()
     ends = float(middles.min() - reach), float(middles.max() + reach)
     low, high = (float(np.exp(_quantile(below, share, ends))) for share in (0.05, 0.95))
     return Ratio(value=float(value), low=low, high=high, faster=below(0.0))

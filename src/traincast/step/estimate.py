@@ -2,9 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -20,6 +19,7 @@ from traincast.catalog.software_stacks import (
     PACKED_STACK,
     TPU_STACK,
     facts_of,
+    fitted_stack,
     is_fitted,
     load_stack,
     releases,
@@ -49,6 +49,7 @@ from traincast.step.uncertainty import (
     Alternative,
     Asked,
     ErrorCase,
+    OpenMemory,
     Verdict,
     Width,
     errors,
@@ -206,47 +207,22 @@ class StepEstimate(Generic[Figure]):
         """Return software with the times it would take, by its share; each is timed once."""
         found = list[Alternative]()
         for name, weight in shares.items():
-            if name not in self._of_software:
+            same = _timed_as(name)
+            if same not in self._of_software:
                 try:
-                    self._of_software[name] = self._with(load_stack(name)).as_alternative(weight, name)
+                    est = self._with(load_stack(same))
                 except InputError:  # a choice of the plan that this software lacks
-                    self._of_software[name] = None
-            if (timed := self._of_software[name]) is not None:
-                found.append(timed._replace(weight=weight))
+                    self._of_software[same] = None
+                else:
+                    self._of_software[same] = est.step.seconds, est.case
+            if (timed := self._of_software[same]) is not None:
+                found.append(Alternative(weight, *timed, name))
         return tuple(found)
 
     @cached_property
-    def _of_software(self) -> dict[str, Alternative | None]:
-        """Times, cases and memory of the software timed so far; None of what does not run the plan."""
+    def _of_software(self) -> dict[str, tuple[Column, ErrorCase] | None]:
+        """Times and cases of the software timed so far; None of what does not run the plan."""
         return {}
-
-    def as_alternative(self, weight: float, name: str = "") -> Alternative:
-        """Return this estimate as one of several, with its weight."""
-        return Alternative(
-            weight,
-            self.step.seconds,
-            self.case,
-            name,
-            nbytes=total(self.components.values()),
-            allocator_share=self.assumptions.memory.allocator_share,
-        )
-
-    @cached_property
-    def memory_alternatives(self) -> tuple[Alternative, ...]:
-        """Software that the question leaves open, with its memory; this estimate alone where it is stated.
-
-        Where no software that it allows has measured runs, each counts as much.
-        """
-        assumed = self.assumptions
-        if self.alternatives:
-            return self.alternatives
-        if not assumed.unsaid or assumed.unsaid == ANY_SOFTWARE or is_fitted(self.system):
-            return (self.as_alternative(1.0),)
-        found = list[Alternative]()
-        for name in assumed.unsaid:
-            with suppress(InputError):  # a choice of the plan that this software lacks
-                found.append(self._with(load_stack(name)).as_alternative(1.0))
-        return tuple(found) or (self.as_alternative(1.0),)
 
     @cached_property
     def ranking_software(self) -> dict[str, float]:
@@ -266,6 +242,40 @@ class StepEstimate(Generic[Figure]):
                 continue
             found[name] = est.step.seconds
         return found
+
+    @cached_property
+    def memory_alternatives(self) -> tuple[OpenMemory, ...]:
+        """Software that the question leaves open, the likeliest as in rankings, with its memory.
+
+        It is this estimate's alone where it is stated. Where no software that the question allows has
+        measured runs, each counts as much.
+        """
+        assumed = self.assumptions
+        share = assumed.memory.allocator_share
+        own = OpenMemory(1.0, assumed.name, total(self.components.values()), share)
+        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
+            return (own,)
+        allowed = () if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
+        found, of_use = list[OpenMemory](), dict[Any, Column | None]()
+        for name, weight in (self.ranking_software or dict.fromkeys(allowed, 1.0)).items():
+            other = with_fitted_values(self.system, load_stack(name))
+            use = other.memory
+            if use not in of_use:
+                of_use[use] = self._memory_under(other)
+            if (nbytes := of_use[use]) is not None:
+                found.append(OpenMemory(weight, other.name, nbytes, use.allocator_share))
+        return tuple(found) or (own,)
+
+    def _memory_under(self, assumed: Assumptions) -> Column | None:
+        """Return the memory of the same step under other assumptions [byte]; None if they do not run it."""
+        plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
+        try:
+            columns = with_defaults(plan, self.model, assumed)
+        except InputError:  # a choice of the plan that this software lacks
+            return None
+        counted = parts(self.model, columns, assumed)
+        footprints = {part: Footprint.of(of_part, columns) for part, of_part in counted.items()}
+        return total(memory(footprints, columns, self.stages, self.gbs, assumed).values())
 
     def _with(self, assumed: Assumptions) -> "Estimates":
         """Return the same step under other assumptions."""
@@ -334,8 +344,8 @@ class StepEstimate(Generic[Figure]):
         of_all = sum(part.weight for part in parts)
         fits: Column = 0.0
         for part in parts:
-            stack, lost = part.case.stack, part.allocator_share
-            own = fits_probability(share * part.nbytes, capacity, stack, allocator_share=lost)
+            lost = part.allocator_share
+            own = fits_probability(share * part.nbytes, capacity, part.stack, allocator_share=lost)
             fits = fits + part.weight / of_all * own
         return fits
 
@@ -448,8 +458,9 @@ class Estimates(StepEstimate[Floats]):
     @property
     def memory_phase(self) -> "NDArray[np.str_]":
         """Phase of the step in which the memory of the fullest rank is largest, of each plan."""
-        totals = [total(components.values()) for components in self.memory_phases.values()]
-        return np.asarray(PHASES)[np.argmax(totals, axis=0)]
+        totals = (total(components.values()) for components in self.memory_phases.values())
+        largest = np.argmax(np.stack(np.broadcast_arrays(*totals)), axis=0)
+        return np.asarray(np.array(PHASES)[largest], np.str_)
 
     @property
     def fits(self) -> Bools:
@@ -480,7 +491,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         The largest phase is the peak, whose components are those of `memory`.
         """
         return [
-            PhaseRow(phase, total(components.values()), components)
+            PhaseRow(phase, total(components.values()), {**components})
             for phase, components in self.memory_phases.items()
         ]
 
@@ -736,6 +747,13 @@ _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are tho
 def _stack(assumed: Assumptions) -> str:
     """Return the name of the software of calibrated assumptions."""
     return DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+
+
+@cache
+def _timed_as(name: str) -> str:
+    """Return the stack of the catalogue where facts of a name change none of its constants, else the name."""
+    stack = fitted_stack(name)
+    return stack if load_stack(name).values() == load_stack(stack).values() else name
 
 
 def usual_assumptions(model: Model | None, system: System | None = None) -> str:

@@ -1,10 +1,10 @@
 """Memory of one rank on each device of the pipeline over the phases of a step, and of the fullest rank.
 
 What is in memory together counts together: the peak is the largest phase, not the sum of all that a step ever
-needs. The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
-activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and
-offload, the loss, and what a framework takes for itself. What is assumed of each stands in `Assumptions` and
-in the precision recipe.
+needs. The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed
+optimizer and activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5),
+recomputation and offload, the loss, and what a framework takes for itself. What is assumed of each stands in
+`Assumptions` and in the precision recipe.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,17 +56,13 @@ class Footprint(TakesRows):
     # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
     live: Column
     peak: Column  # temporary memory of its largest operation [byte]
-    # gradients of input and result of its largest product, in backward [byte]
-    gradients: Column = 0.0
+    # what backward needs while the part is at work, beside what is saved: these, and the gradients of input
+    # and result of its largest product [byte]
+    at_work: Column = 0.0
     frozen: Column = 0.0  # frozen weights, those of experts apart [byte]
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
     expert_frozen_fp32: Column = 0.0
-
-    @property
-    def at_work(self) -> Column:
-        """What backward needs of the part while it is at work on it, beside what is saved [byte]."""
-        return self.live + self.gradients
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
@@ -84,7 +80,7 @@ class Footprint(TakesRows):
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        return cls(weights, expert_weights, saved, live, peak, gradients, *frozen)
+        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen)
 
 
 def memory(
@@ -134,7 +130,7 @@ def devices_phases(
     return [
         _phases(
             held(footprints, plan, Stored.on(stages.stored_parts[i], footprints), assumed),
-            working(footprints, plan, stages, i, on_device, assumed),
+            working(footprints, plan, stages, i, on_device, assumed, all_phases),
             nm,
             assumed,
             all_phases,
@@ -183,10 +179,12 @@ def held(
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
     parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
+    if not plan.zero and assumed.memory.buckets_copy_gradients:
+        parts["workspace"] = parts["gradients"] * is_group(plan.dp * plan.cp)
     if plan.zero >= 2 and assumed.memory.reduce_bucket:
         bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
         reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["gradients"] = parts["gradients"] + reduced * is_group(plan.dp * plan.cp)
+        parts["workspace"] = reduced * is_group(plan.dp * plan.cp)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
         reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
@@ -215,18 +213,18 @@ def beside_activations(
         exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
         ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
     gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
-    beside = []
+    beside: list[BesideActivations] = []
     for position, present in zip(stages.position, stages.present_parts, strict=True):
         most = schedule.in_flight(plan.pp, position, nm, plan.vp)
         if plan.schedule == "gpipe":  # without a pipeline gradients are accumulated, as by the others
             most = where(plan.pp > 1, most, 1.0)
         most = most + ahead
         heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
-        tied = {part: n for part, n in present.items() if part in ("head", "tied")}
-        embeddings = {part: n for part, n in present.items() if part in ("embedding", "decoder embedding")}
-        head_matrix, matrix = (
-            _largest(footprints, ends, "weights") * gradient * element for ends in (tied, embeddings)
-        )
+        ends = {part: n for part, n in present.items() if part in VOCABULARY}
+        embeddings = {part: n for part, n in ends.items() if part.endswith("embedding")}
+        # a tied head has that of the embedding
+        head_matrix = _largest(footprints, ends, "weights") * gradient * element * present.get("head", 0.0)
+        matrix = _largest(footprints, embeddings, "weights") * gradient * element
         if beside and nonzero(matrix):  # shorter pipelines are padded with their first device
             matrix = where(position > 0, matrix, 0 * matrix)
         logits = _largest(footprints, heads, "peak")
@@ -251,8 +249,12 @@ def working(
     i: int,
     beside: BesideActivations,
     assumed: Assumptions,
+    all_phases: bool = False,
 ) -> Working:
-    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
+    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer.
+
+    Without `all_phases`, `first` is an upper bound where the phase of the first layer is never the peak.
+    """
     saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
     present = stages.present_parts[i]
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
@@ -267,6 +269,8 @@ def working(
     if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
         layers = _layers_of(stages.executed_parts[i])
         first = saved * beside.others + 2 * _sum(footprints, layers, "saved")
+    elif not (all_phases or assumed.memory.gradients_last == "backward" or nonzero(beside.matrix)):
+        first = saved
     else:
         first = saved * beside.others + _largest(footprints, present, "saved")
     return Working(saved, first, temporary, beside)
@@ -307,6 +311,8 @@ def _phases(
         gathered: Column = held["gathered"],
         copies: Column = 0.0,
     ) -> Components:
+        if "workspace" in held:
+            workspace = workspace + held["workspace"]
         parts = {"weights": held["weights"], "gradients": gradients, "optimizer": held["optimizer"]}
         parts |= {"activations": activations, "logits": logits, "gathered": gathered}
         parts |= {"buffers": beside.buffers, "workspace": workspace, "copies": copies}
@@ -349,6 +355,8 @@ def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
     """Return the memory that `held` takes of what is left for it [byte]."""
     apart = held.get("reserved", 0.0)  # of which the allocator has no share
     stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
+    if "workspace" in held:
+        stored = stored + held["workspace"]
     copies = held["copies"]
     step = stored + held["gradients"] + copies if nonzero(copies) else None
     states = stored + held["gathered"]
@@ -364,17 +372,19 @@ class GrowingMemory(TakesRows):
     passing: Column  # logits or what a layer at work needs beside activations, the larger
 
 
+class PhaseLeft(NamedTuple):
+    """Memory that micro-batches leave for what a device holds in one phase [byte]."""
+
+    most: Column
+    growing: GrowingMemory  # what larger micro-batches take of it
+    may_decide: Any = None  # whether it can be the peak, of any size of micro-batch; None for always
+
+
 class Left(NamedTuple):
     """Memory that micro-batches leave for what a device holds, in phases with as many gradients [byte]."""
 
     gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
-    most: Column  # in the phase that leaves the least
-    phases: tuple[tuple[Column, GrowingMemory], ...]  # what each leaves, and what larger ones take of it
-
-    @classmethod
-    def of(cls, gradients: Column | None, *phases: tuple[Column, GrowingMemory]) -> "Left":
-        """Return what some phases leave."""
-        return cls(gradients, reduce(minimum, [most for most, _ in phases]), phases)
+    phases: tuple[PhaseLeft, ...]
 
     def taken(self, taken: Taken, rows: Any) -> Column | None:
         """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
@@ -394,25 +404,32 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
     usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
     usable = usable - assumed.memory.library_bytes - assumed.memory.workspace_bytes
     in_step = activations / beside.in_flight * nm
-
-    def leaves(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
-        growing = GrowingMemory(activations, in_step, passing)
-        return usable - activations - passing - constant, growing
-
-    def leaves_first(passing: Column, constant: Column) -> tuple[Column, GrowingMemory]:
-        staying = beside.others * activations
-        growing = GrowingMemory(staying, beside.others * in_step, first - staying + passing)
-        return usable - first - passing - constant, growing
-
-    passes = leaves(maximum(beside.logits, temporary), beside.head_matrix)
-    firsts = [leaves_first(0 * temporary, beside.matrix)] if nonzero(beside.matrix) else []
-    left = []
-    if assumed.memory.gradients_last == "backward":
-        early = where(nm > 1, 1.0, 0.0)
-        left = [Left.of(early, passes), Left.of(1.0, leaves_first(temporary, 0.0), *firsts)]
-    else:
-        left = [Left.of(1.0, passes, *firsts)]
-    return [*left, Left.of(None, (usable, GrowingMemory(0.0, 0.0, 0.0)))]
+    passing = maximum(beside.logits, temporary)
+    passes = PhaseLeft(
+        usable - activations - passing - beside.head_matrix, GrowingMemory(activations, in_step, passing)
+    )
+    gradients_come_anew = assumed.memory.gradients_last == "backward"
+    optimizer_step = Left(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))
+    if not (gradients_come_anew or nonzero(beside.matrix)):
+        return [Left(1.0, (passes,)), optimizer_step]
+    staying = beside.others * activations
+    layer = first - staying
+    staying_in_step = beside.others * in_step
+    firsts = []
+    if nonzero(beside.matrix):
+        # the phases before take more with the smallest micro-batches and the largest, and then between
+        freed = activations - staying + passing - layer
+        freed_at_most = in_step - staying_in_step + nm * (passing - layer)
+        may_decide = minimum(freed, freed_at_most) + beside.head_matrix < beside.matrix
+        growing = GrowingMemory(staying, staying_in_step, layer)
+        firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
+    if not gradients_come_anew:
+        return [Left(1.0, (passes, *firsts)), optimizer_step]
+    growing = GrowingMemory(staying, staying_in_step, layer + temporary)
+    at_layer = PhaseLeft(usable - first - temporary, growing)
+    early = where(nm > 1, 1.0, 0.0)
+    every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
+    return [Left(early, (passes,)), Left(1.0, (at_layer, *every)), optimizer_step]
 
 
 def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
@@ -538,7 +555,8 @@ def _largest_of(figures: Iterable[Column]) -> Column:
     """Return the largest of figures of operations, of which most have none."""
     largest: Column = 0.0
     for figure in figures:
-        largest = maximum(largest, figure) if nonzero(figure) else largest
+        if not (isinstance(figure, float) and figure == 0):
+            largest = maximum(largest, figure)
     return largest
 
 

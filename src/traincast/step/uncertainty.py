@@ -12,7 +12,7 @@ components in which they differ, and the error of the single plans, which is cor
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any, Final, Literal, NamedTuple
@@ -36,7 +36,6 @@ LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes interva
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 STUDENT_90_PERCENT: Final = 2.1318468  # the same of Student's t with four degrees of freedom, as errors have
-ODDS_OF_END: Final = float(np.log(19))  # logarithm of the odds of 95 %
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 # 90 % of the errors of what is allocated whatever the plan: resumed runs hold so much more [byte]
 FIXED_MEMORY_ERROR: Final = 0.06 * GIB  # in Megatron-LM's functional tests, 2025 and 2026
@@ -47,6 +46,7 @@ FIXED_MEMORY_ERROR: Final = 0.06 * GIB  # in Megatron-LM's functional tests, 202
 FRAGMENTATION: Final = ((0.1, 0.5), (0.4, 0.3), (2.0, 0.13), (5.0, 0.07))
 Verdict = Literal["fits", "uncertain", "does not fit"]
 UNCERTAIN: Final = (0.2, 0.8)  # probabilities of fitting between which a plan is to be measured
+SLIGHT: Final = 0.2  # of errors of single plans, below which what software changes adds 4 % to their variance
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -499,8 +499,15 @@ class Alternative(NamedTuple):
     seconds: Column  # predicted times [s]
     case: ErrorCase
     name: str = ""  # of the stack, with facts that the question states
-    nbytes: Column = 0.0  # predicted memory [byte]
-    allocator_share: float = 0.0  # of it that is counted as lost to fragmentation
+
+
+class OpenMemory(NamedTuple):
+    """Software that a question leaves open, with the memory that it would take."""
+
+    weight: float
+    stack: str
+    nbytes: Column  # predicted memory [byte]
+    allocator_share: float  # of it that is counted as lost to fragmentation
 
 
 def student_below(ends: Floats) -> Floats:
@@ -727,7 +734,7 @@ def _memory_scale(stack: str, nbytes: Column, known: Errors | None = None) -> Co
         fitted_stack(stack), float(np.hypot(known.memory, known.memory_new_stack))
     )
     # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
-    return np.hypot(ninety, FIXED_MEMORY_ERROR / nbytes) / ODDS_OF_END
+    return np.hypot(ninety, FIXED_MEMORY_ERROR / nbytes) / float(np.log(19))
 
 
 def plan_coordinates(plans: Sequence[Plan | Plans], numbers: dict[Any, int] | None = None) -> Floats:
@@ -796,6 +803,17 @@ class RankedSoftware:
             rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
         factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
         return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
+
+    def of_plans(self, plans: Any) -> "RankedSoftware":
+        """Return it of some of the plans."""
+        return replace(self, ratios=self.ratios[:, plans])
+
+    @property
+    def is_slight(self) -> bool:
+        """Whether it changes rankings by much less than errors of single plans do."""
+        known = errors()
+        own = known.own * float(self.weights @ self.factors) * known.apart / NORMAL_90_PERCENT
+        return bool(float(self.weights @ np.var(self.ratios, axis=1)) ** 0.5 < SLIGHT * own)
 
     @property
     def mean(self) -> Floats:

@@ -71,7 +71,7 @@ class _Blocks:
         """Return all blocks as one prior; `est` is one of their estimates."""
         columns = {name: np.concatenate(blocks)[order] for name, blocks in self.columns.items()}
         stack, known = est.assumptions.name, errors()
-        room = memory_that_fits(0.9, 1.0, stack)  # ln of it is -scale ln 9
+        room = memory_that_fits(0.9, capacity, stack) / capacity  # ln of it is -scale ln 9
         return Prior(
             seconds=columns["seconds"],
             memory=columns["memory"],

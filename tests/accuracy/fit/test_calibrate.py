@@ -24,6 +24,7 @@ from traincast.catalog.documents import catalogue
 from traincast.catalog.load import figures
 from traincast.catalog.schema.messages import check
 from traincast.catalog.schema.system import system_file
+from traincast.catalog.software import FILES
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.quantities import nonzero
@@ -212,6 +213,39 @@ def test_parameters_that_make_no_sense(changes, wrong):
 def test_the_catalogue_is_written_as_it_was_read(folder):
     for file in catalogue(folder).values():
         assert text_of(load(file)) == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_constants_of_software_are_written_as_they_were_read(file):
+    assert text_of(load(file)) == file.read_text(encoding="utf-8")
+
+
+def test_fitted_values_go_to_the_entry_of_their_framework_or_fact(tmp_path):
+    (tmp_path / "software").mkdir()
+    for file in FILES:
+        (tmp_path / "software" / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    passes = Parameter(path="stack.traffic.elementwise_passes", of=("eager",), prior=2.4, sigma=0.2)
+    (written,) = write_catalogue([fitted_constant(passes, (2.5, 2.4, 2.6), source="here")], tmp_path)
+    entry = "traffic.elementwise_passes: {value: 2.5, low: 2.4, high: 2.6, source: here, basis: fitted}"
+    after = written.read_text(encoding="utf-8")
+    assert entry in after.partition("\neager:")[2].partition("\n\n")[0]
+    changed = set(after.splitlines()) ^ set((FILES[1]).read_text(encoding="utf-8").splitlines())
+    assert len(changed) == 2, "the old line and the new one"
+
+
+def test_what_is_left_of_a_class_is_a_factor_on_the_constant_that_it_is_like():
+    """Gaussian arithmetic: the constant's sigma 0.3 and the factor's 0.4 make 0.5, of which 0.6 is shared."""
+    path = "stack.traffic.elementwise_passes"
+    shared = Parameter(path=path, of=("eager",), prior=2.4, sigma=0.3)
+    factors = [
+        Parameter(path=path, of=(name,), prior=2.4, sigma=0.5, like="eager", shared=0.6)
+        for name in ("eager-fms-fsdp", "eager-internevo")
+    ]
+    other = Parameter(path=path, of=("xla",), prior=1.0, sigma=0.2)
+    correlations = np.linalg.inv(prior_precision((shared, *factors, other), pooled=0.5))
+    assert correlations == pytest.approx(
+        np.array([[1, 0.6, 0.6, 0.5], [0.6, 1, 0.36, 0.3], [0.6, 0.36, 1, 0.3], [0.5, 0.3, 0.3, 1]])
+    )
 
 
 def test_fitted_values_go_into_the_catalogue(tmp_path):

@@ -132,7 +132,7 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
     again = re.escape(f"traincast {question} ")
     narrower = rf"narrower, ±\d+%, with the framework stated: {again}(\\ )?--framework megatron"
     assert re.fullmatch(rf"uncertain by software not stated: ±\d+%; .*: ±\d+% {narrower}", width)
-    assert re.fullmatch(r"  \S+ of 79.6 GiB a rank: fits with >?\d+% probability; MFU .*", memory)
+    assert re.fullmatch(r"  \S+ of 79.2 GiB a rank: fits with >?\d+% probability; MFU .*", memory)
     assert all(len(line) <= 80 for text in (out, why, rejected) for line in text.splitlines())
     details = ("Memory of a rank", "Fastest plan of each tensor-parallel degree")
     assert all(detail in why and detail not in out for detail in details)

@@ -42,6 +42,7 @@ def test_a_plan_as_a_report(run, tmp_path):
         "pareto-figure",
         "time-figure",
         "memory-figure",
+        "stages-figure",
         "tornado-figure",
     ]
     assert (

@@ -32,7 +32,7 @@ from traincast.ui.explorer.worker_pool import Pool, Worker
 from traincast.ui.outputs import schema
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
-ASKED = {"gpus": 16, "gbs": 32, "framework": "megatron", "top": 3}
+ASKED = {"gpus": 16, "gbs": 32, "top": 3}  # software is not stated, as on the page
 LARGE = {
     "model": "deepseek-v3",
     "gpus": 8192,
@@ -93,6 +93,8 @@ def test_search_answers_as_the_library(client):
         assert all(("(" in cell) == (name in family.varied()) for name, cell in cells.items())
     assert answer["recommendation"][1] == found.recommendation.reason
     assert answer["devices"] == found.best[1].devices()
+    assert answer["phases"] == [row.to_dict() for row in found.best[1].memory_timeline()]
+    assert max(row["memory_bytes"] for row in answer["phases"]) == found.best[1].memory_bytes
     assert answer["state"]["framework"] == "megatron"
     assert answer["state"]["seq"] == 8192
 

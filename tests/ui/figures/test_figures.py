@@ -435,6 +435,42 @@ def test_memory_waterfall_adds_up(found, every):
     assert any("too little" in text for text in words(tight))
 
 
+def timeline_of(**knobs):
+    plan = tc.Plan(**{"tp": 2, "dp": 4, "zero": 3, "mbs": 2} | knobs)
+    return tc.estimate("llama-3-8b", "dgx-h100", plan, gbs=64)
+
+
+@pytest.mark.parametrize("knobs", [{}, {"recompute": "full"}, {"zero": 1, "pp": 2, "dp": 2}, {"mbs": 8}])
+def test_a_memory_timeline_is_the_phases_of_the_fullest_rank(knobs):
+    """Tops of the areas are the phases' memory, each a level; the highest is the peak of the estimate."""
+    est = timeline_of(**knobs)
+    phases = est.memory_timeline()
+    figure = figures.memory_timeline(est)
+    (ax,) = figure.axes
+    outline = ax.lines[0].get_xydata()
+    totals = np.array([phase.memory_bytes for phase in phases]) / GIB
+    assert outline[:, 1] == pytest.approx(np.repeat(totals, 2))
+    assert outline[:, 1].max() == pytest.approx(est.memory_bytes / GIB)
+    held = {n for phase in phases for n, size in phase.memory_by_component_bytes.items() if size}
+    assert len(ax.collections) == len(held)
+    names = [tick.get_text().replace("\n", " ") for tick in ax.get_xticklabels()]
+    assert names == [phase.phase for phase in phases]
+    bold = [
+        name for name, tick in zip(names, ax.get_xticklabels(), strict=True) if tick.get_weight() == "bold"
+    ]
+    assert bold == [est.memory_phase]
+    assert f"peak {est.memory_bytes / GIB:,.1f} GiB" in words(figure)
+    capacity = f"capacity {est.system.accelerator.hbm_bytes / GIB:,.1f} GiB"
+    assert any(text.startswith(capacity) for text in words(figure))
+    assert any("too little" in text for text in words(figure)) == (not est.fits)
+
+
+def test_a_memory_timeline_has_the_same_bytes_each_time(tmp_path):
+    for name in ("one", "two"):
+        figures.save(figures.memory_timeline(timeline_of()), tmp_path / f"{name}.svg")
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_no_label_of_a_waterfall_is_struck_by_the_capacity(tp):
     """Also where bars end near the line, or cross it."""

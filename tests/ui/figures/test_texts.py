@@ -92,6 +92,10 @@ FIGURES = {
     "contour one": lambda: figures.contour(swept(), BANDWIDTH, HBM, 64),
     "roofline": lambda: figures.roofline(estimate()),
     "memory_waterfall": lambda: figures.memory_waterfall(estimate(recompute="full")),
+    "memory_timeline": lambda: figures.memory_timeline(estimate(recompute="full")),
+    "memory_timeline over": lambda: figures.memory_timeline(
+        tc.estimate("llama-3-70b", "dgx-h100", tc.Plan(tp=4, pp=4, dp=4, vp=5), gbs=128)
+    ),
     "time_waterfall": lambda: figures.time_waterfall(estimate()),
     "stage_memory": lambda: figures.stage_memory(estimate()),
     "pareto": lambda: figures.pareto(tc.search(MODEL, "h200-nvs8", gpus=64)),

@@ -41,11 +41,15 @@ class Parameter:
     path: str
     prior: float  # mean of the prior, above 0 [`unit`]
     sigma: float  # standard deviation of its logarithm
-    # catalogue's accelerators, systems, stacks or entries of software that share it; none if universal
+    # accelerators, systems, stacks or entries of software that share it; none if universal
     of: tuple[str, ...] = ()
     low: float = 0.0  # bounds; 4 sigma away if left out [`unit`]
     high: float = 0.0
     meaning: str = ""
+    # owner of the constant of the same field that it is a small effect on, and the share of its uncertainty
+    # that is that of the constant
+    like: str = ""
+    shared: float = 1.0
 
     def __post_init__(self) -> None:
         problems = []
@@ -61,6 +65,8 @@ class Parameter:
             problems += [f"prior = {self.prior}, sigma = {self.sigma}: must be above 0"]
         if bool(self.of) == (self.home == "universal"):
             problems += ["of: names what it is a constant of, unless it is universal"]
+        if bool(self.like) == (self.shared == 1) or not 0 < self.shared <= 1:
+            problems += [f"shared = {self.shared}: below 1 where it is like another constant, else 1"]
         if self.field not in FIGURES[self.home]:
             owner = "Assumptions" if self.of_software else "a system"
             problems += [f"{self.field}: no figure of {owner}"]
@@ -109,12 +115,17 @@ def prior_precision(parameters: Sequence[Parameter], pooled: float) -> Floats:
     """Return the inverse of the correlations of priors, shape (parameters, parameters).
 
     Software constants of one field have the correlation `pooled`, whatever they are of: what is wrongly
-    believed of one framework is partly so of others (Gelman and Hill, 2007, chapter 12). Others have none.
+    believed of one framework is partly so of others (Gelman and Hill, 2007, chapter 12). One that is like
+    another is that one's times a small factor of its own: it has the share `shared` of its uncertainty in
+    common. Others have none.
     """
     fields = np.array([item.field if item.of_software else f"{i}" for i, item in enumerate(parameters)])
-    correlations: Floats = np.where(fields[:, None] == fields, pooled, 0.0) + (1 - pooled) * np.eye(
-        len(fields)
-    )
+    owners = np.array([item.like or "+".join(item.of) or f"{i}" for i, item in enumerate(parameters)])
+    shared = np.array([item.shared for item in parameters])
+    same_field = fields[:, None] == fields
+    common = np.where(same_field & (owners[:, None] == owners), 1.0, np.where(same_field, pooled, 0.0))
+    correlations: Floats = common * np.outer(shared, shared)
+    np.fill_diagonal(correlations, 1.0)
     return np.asarray(np.linalg.inv(correlations), np.float64)
 
 

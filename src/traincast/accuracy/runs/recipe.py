@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.accuracy.runs.cells import Cells
+from traincast.accuracy.runs.plan import precision_of
 from traincast.catalog.framework_recipes import Recipe, distance, nearest, recipes, release_at
 from traincast.catalog.load import load_accelerator, load_model
 from traincast.core.model_blocks import Experts
@@ -23,7 +24,7 @@ SHAPE: Final = (
 )  # and experts: the width of a row is that of its MLP or of an expert
 
 
-def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None, precision: str) -> None:
+def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None) -> None:
     """Fill facts that a row leaves open from the recipe of its release, and note them as assumed.
 
     The recipe is of the row's model (its shape), accelerator, precision and task, has its degrees (a run
@@ -35,6 +36,7 @@ def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None,
     if not month or system is None:
         return
     gpu = _accelerators(framework).get(system.accelerator.name, "")
+    precision = precision_of(cells)
     scaled = UNSCALED.get(precision, precision)
     listed = recipes(framework).get((month, gpu, scaled, _task(cells, sizes)), ())
     fitting = [recipe for recipe in listed if _is_of(cells, sizes, recipe)]

@@ -30,7 +30,7 @@ from traincast.accuracy.runs.cells import (
 )
 from traincast.accuracy.runs.facts import ALWAYS_GIVEN, read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import filled, plan, policies, precision_of
+from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.accuracy.runs.recipe import assume_recipe
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.facts import OF_SOFTWARE
@@ -79,10 +79,6 @@ LIMITED: Final = "stated"  # `power_limit` of such a row
 UNKNOWN_MACHINE: Final = frozenset({"gpus", "gpu"})  # columns without which memory alone is judged
 LAST_RANK: Final = ("", "fullest", "last")  # whose memory it is: `memory_rank`
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
-RECIPE_FACTS: Final = (
-    "dispatcher",
-    "graphs",
-)  # that depend on what a framework's recipe is for: patterns.yaml
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
 
 
@@ -166,11 +162,11 @@ def software(cells: Cells, kinds: Collection[str] = ()) -> str:
     usual = _of_kinds(usual, kinds)
     stated = stated_facts(cells)
     cells.row["trains"] = " ".join(sorted(kinds))
-    usual_facts = {fact: cells.choose(fact) for fact in RECIPE_FACTS if fact not in stated}
-    facts = stated | {fact: value for fact, value in usual_facts.items() if value}
-    return same_software(
-        _with_exactly(framework, released, facts) or with_facts(usual, facts), "experts" in kinds
-    )
+    for fact in ("dispatcher", "graphs"):
+        if fact not in stated and (usual_value := cells.choose(fact)):
+            stated[fact] = usual_value
+    name = _with_exactly(framework, released, stated) or with_facts(usual, stated)
+    return same_software(name, "experts" in kinds)
 
 
 def _with_exactly(framework: str, released: str, facts: Mapping[str, str]) -> str | None:
@@ -410,7 +406,7 @@ def _run(cells: Cells) -> Run:
     cells.done()  # no other cell could make it readable
     facts = read_facts(cells, policies())
     system, sizes = machine(cells), shape(cells)
-    assume_recipe(cells, sizes, system, precision_of(cells))
+    assume_recipe(cells, sizes, system)
     kinds = kinds_of(sizes, system)
     stack = software(cells, kinds)
     note_software(cells, stack)

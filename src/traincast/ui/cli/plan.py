@@ -47,6 +47,7 @@ from traincast.ui.cli.options import (
     require_fit,
 )
 from traincast.ui.cli.output import (
+    check_figure,
     check_html,
     command_with,
     file_name,
@@ -73,6 +74,7 @@ _WITHIN = "How much slower than the fastest it may be; else 2%."
 _ALL = "Show every plan, not the best of each family."
 _WHY = "Show time and memory by part, and why others lose."
 _COST = "Show what the whole run costs: GPU-hours, $, energy."
+_TIMELINE = "Draw the memory of the fullest rank over a step: .svg, .pdf or .png."
 _REJECTED = "Show how many candidates break each rule."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
@@ -231,7 +233,15 @@ def estimate(
 
 
 @command("Ask about a run", "training", "nomenclature")
-def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) -> None:
+def memory(
+    model: ModelName,
+    /,
+    *,
+    question: PlanArguments,
+    timeline: Annotated[Path | None, output_option(_TIMELINE)] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
     """Show the memory of every stage of the pipeline by component, and what to change where it does not fit.
 
     Without a global batch of the model or on the command line, as many micro-batches are taken as fill the
@@ -241,15 +251,23 @@ def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) 
     """
     knobs = vars(question.knobs)
     usual = (knobs["mbs"] or 1) * 2 * (knobs["pp"] or 1)
-    est = question.estimate(model, usual, ErrorCollector("memory"))
+    errors = ErrorCollector("memory")
+    errors.catch(check_figure, timeline, force)
+    est = question.estimate(model, usual, errors)
+    if timeline is not None:
+        from traincast.ui.figures import memory_timeline, save
+
+        save(memory_timeline(est), timeline)
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
 
-        print_json(outputs.plans.MemoryOutput(est.job, est, est.device_rows(), bytes_per_parameter_of(est)))
+        rows = est.device_rows(), est.memory_timeline(), bytes_per_parameter_of(est)
+        print_json(outputs.plans.MemoryOutput(est.job, est, *rows, file_name(timeline)))
     else:
         header = text.plans.header(est, question.run.leaves_batch(est.model), timed=False)
         of_parameters = text.analysis.bytes_per_parameter(est)
         text.tables.show(header, text.plans.stage_memory(est), of_parameters)
+        print_files(timeline)
     require_fit(est)
 
 

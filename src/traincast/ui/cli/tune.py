@@ -120,8 +120,8 @@ def tune(
     errors.raise_any()
     count = {name: value for name, value in (("trials", trials), ("steps", steps)) if value is not None}
     job = (transformer, system, gpus, gbs)
-    settings = {"framework": framework, "assumptions": assumptions, "locks": locked_values(locks)}
-    settings["given"] = facts
+    settings: dict[str, Any] = {"framework": framework, "assumptions": assumptions, "given": facts}
+    settings["locks"] = locked_values(locks)
     runner = _runner(job, settings, output, launched, command, log, limits, count, force)
     for number, outcome in filter(None, results):
         runner.tuner.tell(number, **outcome)

@@ -18,7 +18,7 @@ from traincast.planner.search_space import Progress
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
-from traincast.ui.explorer.plan_rows import front, row_of, sample
+from traincast.ui.explorer.plan_rows import front, phases_of, row_of, sample
 from traincast.ui.explorer.question import (
     ExplorerCase,
     State,
@@ -58,6 +58,7 @@ def search(request: Request, progress: Progress) -> dict[str, Any]:
         **_ranking(case, result),
         "recommendation": recommendation(result),
         "devices": result.recommended[1].devices() if result.recommended else [],
+        "phases": phases_of(result.recommended[1]) if result.recommended else [],
         "elapsed_seconds": time.perf_counter() - begin,
     }
 
@@ -95,7 +96,8 @@ def plan(request: Request) -> dict[str, Any]:
     """Return one plan in detail."""
     case, knobs = _case_and_plan(request)
     est = case.estimate(knobs)
-    return row_of(case, est) | {"devices": est.devices(), "operations": est.operations()}
+    memory = {"devices": est.devices(), "phases": phases_of(est)}
+    return row_of(case, est) | memory | {"operations": est.operations()}
 
 
 def compare(request: Request) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def compare(request: Request) -> dict[str, Any]:
         case, planned = _of_plan(state, knobs)
         figures = {"price": case.state.price, "restart_seconds": case.state.restart}
         framework = case.question.framework.name
-        rows.append(compared(letter, str(planned), case.estimate(planned), framework, figures))
+        rows.append(compared(letter, str(planned), case.estimate(planned), framework, figures, timed=True))
     found = Comparison(rows)
     columns, cells = comparison_table(rows)
     return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}

@@ -24,6 +24,11 @@ def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
     return row if est.verdict == "fits" else row | {"short_of": short_of(est, advice=True)}
 
 
+def phases_of(est: Estimate) -> list[dict[str, Any]]:
+    """Return the memory of the fullest rank in every phase of a step."""
+    return [row.to_dict() for row in est.memory_timeline()]
+
+
 def sample(result: Found) -> dict[str, Any]:
     """Return a sample of the layouts that fit, each with its least time, denser where they are fast.
 

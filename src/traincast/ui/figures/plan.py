@@ -28,6 +28,8 @@ RELATIVE_CHANGE: Final = 0.1  # of each hardware figure
 MAX_NAME_CHARACTERS: Final = 24  # of a network tier next to an axis
 MAX_LABEL_CHARACTERS: Final = 34  # of a line next to an axis
 LEGEND_CHARACTERS: Final = 60  # of a line of a legend below a figure of one column
+PHASE_CHARACTERS: Final = 12  # of a line of a phase's name
+LEVEL: Final = np.array([-0.4, 0.4])  # ends of a phase, around its place on the axis
 LABEL_SHARE: Final = 0.08  # of the height of an axis that a label takes
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
@@ -72,6 +74,48 @@ def stage_memory(est: Estimate) -> Figure:
     ax.set_ylabel(style.label("memory_bytes"))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles = [*ax.get_lines(), *style.component_legend([*memory][::-1])]
+    figure.legend(handles=handles, loc="outside right center")
+    return figure
+
+
+@style.styled
+def memory_timeline(est: Estimate) -> Figure:
+    """Draw the memory of the fullest rank of one plan over a step by component, against capacity.
+
+    Each phase is a level; how memory moves between two is not predicted, and drawn straight.
+    """
+    require_one_plan(est, "memory over a step")
+    phases = est.memory_timeline()
+    sizes = {
+        name: np.array([float(phase.memory_by_component_bytes[name]) for phase in phases])
+        for name in phases[0].memory_by_component_bytes
+    }
+    memory = {name: style.in_unit(name, values) for name, values in sizes.items() if values.any()}
+    figure, (ax,) = style.panels(1, width=style.PAGE, height=3.2)
+    places = np.arange(len(phases))[:, None] + LEVEL  # both ends of each level
+    under = np.zeros(2 * len(phases))
+    for name, values in memory.items():
+        top = under + np.repeat(values, 2)
+        ax.fill_between(places.ravel(), under, top, **style.component_style(name))
+        under = top
+    ax.plot(places.ravel(), under, color=style.BLACK, linewidth=0.8)
+    capacity = _draw_capacity(ax, est)
+    peak = int(np.argmax([float(phase.memory_bytes) for phase in phases]))
+    most = float(style.in_unit("memory_bytes", phases[peak].memory_bytes))
+    text = f"peak {most:,.1f} {style.unit_of('memory_bytes')[0]}"
+    ax.plot(peak, most, color=style.BLACK, marker="o", markersize=3, clip_on=False)
+    is_crossed = most <= capacity < most + 1.5 * LABEL_SHARE * ax.get_ylim()[1]
+    offset, align = ((0, -6), "top") if is_crossed else ((0, 4), "bottom")
+    style.note(
+        ax, text, (peak, most), offset, ha="center", va=align, bbox=style.WHITE_BOX if is_crossed else None
+    )
+    titles = [fill(phase.phase, PHASE_CHARACTERS) for phase in phases]
+    ax.set_xticks(range(len(phases)), titles, fontsize=style.SMALL)
+    ax.get_xticklabels()[peak].set_fontweight("bold")
+    ax.set_xlim(LEVEL[0], len(phases) - 1 + LEVEL[1])
+    ax.set_ylabel(style.label("memory_bytes"))
+    ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=style.SMALL)
+    handles = [*ax.get_lines()[1:2], *style.component_legend([*memory][::-1])]
     figure.legend(handles=handles, loc="outside right center")
     return figure
 

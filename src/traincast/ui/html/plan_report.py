@@ -118,15 +118,18 @@ def _knobs(est: Estimate) -> Table:
 
 def memory_content(est: Estimate) -> dict[str, Any]:
     """Return the memory of every stage as a figure, and of the fullest rank as a table."""
-    from traincast.ui.figures import memory_waterfall, stage_memory
+    from traincast.ui.figures import memory_timeline, stage_memory
 
     stages, (whole, words) = int(est.plan.pp), whole_memory(est)
     memory, capacity = gib(est.memory_bytes), gib(float(est.system.accelerator.visible_bytes))
-    subject = "every stage of the pipeline" if stages > 1 else "a rank, part on part"
+    line = "the dashed line is what an accelerator has"
     return {
-        "figure": stage_memory(est) if stages > 1 else memory_waterfall(est),
-        "caption": f"Memory of {subject}; the dashed line is what an accelerator has.",
-        "alternative": f"Stacked bars: the fullest of {stages} stages holds {memory} of {capacity}",
+        "stages": stage_memory(est) if stages > 1 else None,
+        "stages_caption": f"Memory of every stage of the pipeline; {line}.",
+        "stages_alternative": f"Stacked bars: the fullest of {stages} stages holds {memory} of {capacity}",
+        "figure": memory_timeline(est),
+        "caption": f"Memory of the fullest rank over a step, a level for each phase; {line}.",
+        "alternative": f"Stacked areas: most memory, {memory} of {capacity}, in phase {est.memory_phase}",
         "table": share_table(
             f"Memory of the fullest rank, {words}", "memory", est.memory, gib, whole, est.plan
         ),

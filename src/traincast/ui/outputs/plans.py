@@ -7,7 +7,7 @@ from traincast.analysis.per_parameter import PerParameter
 from traincast.core.result import INLINE, Doc
 from traincast.planner.compare import Comparison
 from traincast.planner.search_result import SearchRecord
-from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow
+from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow, PhaseRow
 from traincast.step.metrics import Metrics
 from traincast.ui.outputs.reference import Answer, HtmlReport
 
@@ -39,7 +39,9 @@ class MemoryOutput(AboutPlan):
     """Memory of every stage of the pipeline."""
 
     devices: Annotated[list[DeviceRow], Doc("pipeline stages, first to last")]
+    phases: Annotated[list[PhaseRow], Doc("the fullest rank in every phase of a step, in their order")]
     bytes_per_parameter: Annotated[PerParameter, Doc("bytes of a parameter before sharding")]
+    timeline: Annotated[str | None, Doc("with `--timeline`: the figure written", optional=True)] = None
 
 
 class PlanOutput(Answer):

@@ -8,7 +8,7 @@ from traincast.core.units import gib, percent, probability_text, seconds, signed
 from traincast.launch.check import Checked
 from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
-from traincast.step.estimate import Answer
+from traincast.step.estimate import Answer, Estimate
 from traincast.ui.text.plans import breakdowns, header
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
 
@@ -49,7 +49,7 @@ def _best(checked: Checked) -> Parts:
     best, gap, recommended = checked.best, checked.gap, checked.found.recommended
     title = checked.reading.form.title
     if checked.est.verdict == "uncertain":
-        if recommended is not None:
+        if recommended is not None and _is_likelier(recommended[1], checked.est):
             yield heading(f"What {title} can run on these GPUs, if this launch does not fit")
             yield from paragraphs(_instead(recommended))
         return
@@ -75,6 +75,11 @@ def _best(checked: Checked) -> Parts:
     yield from paragraphs(f"{time}, {best.plan}: this launch takes {signed(gap)}{short}")
     lines = _setting_lines(checked, checked.bench.differing(best.plan))
     yield from paragraphs(*(f"  {line}" for line in lines))
+
+
+def _is_likelier(other: Estimate, est: Estimate) -> bool:
+    """Return whether another plan is likelier to fit than one that may."""
+    return (other.fits_probability or 0.0) > (est.fits_probability or 0.0)
 
 
 def _instead(recommended: Answer) -> str:

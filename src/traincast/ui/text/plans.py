@@ -530,7 +530,8 @@ def network_of(system: System, groups: Sequence[GroupRow]) -> str:
 
 def memory_breakdown(est: Estimate) -> Parts:
     """Show the memory of the fullest rank by component."""
-    yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {memory_verdict(est)}")
+    peak = f"{gib(est.memory_bytes)} at the {est.memory_phase}"
+    yield heading(f"Memory of a rank: {peak}, {memory_verdict(est)}")
     yield from paragraphs(*filter(None, (what_decides(est),)))
     scale, sentence = whole_memory(est)
     if not est.fits:

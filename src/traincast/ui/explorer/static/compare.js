@@ -19,6 +19,8 @@ export function comparison({ pinned, compared, catalog, gpus, unpin }, width) {
   return [h("p.says", compared.sentences.join(" ")), h("div.versus", heads, body)];
 }
 
+const NAMES = { "90%": "90% interval of the step", GiB: "memory / there is [GiB]", "tok/s/GPU": "token/s of a GPU" };
+
 const badge = (i) => h(`span.badge.is-${LETTERS[i].toLowerCase()}`, LETTERS[i]);
 
 function head(pin, i, gpus, unpin) {
@@ -40,7 +42,7 @@ function strips(plans, components, width) {
 }
 
 function differences([a, b], { columns, rows }, catalog) {
-  const figures = columns.map((name, i) => [name, rows[0][i], rows[1][i], ""]);
+  const figures = columns.map((name, i) => [NAMES[name] ?? name, rows[0][i], rows[1][i], ""]);
   const body = [...figures, ...parts(a, b, catalog.components.time), ...knobs(a, b, catalog)];
   return scroller("Table of both plans", table("Plan A and plan B", ["", "A", "B", "B against A"], body));
 }

@@ -147,12 +147,12 @@ function draw(answer) {
 const shownPlan = () => now.pinned["ab".indexOf(now.state.view)]?.plan ?? now.answer.plans[0] ?? null;
 
 function drawPlan() {
-  const { plans, devices: ofBest, system } = now.answer;
+  const { plans, system } = now.answer;
   const plan = shownPlan();
-  const devices = plan === plans[0] ? ofBest : plan?.devices;
+  const { devices, phases } = (plan === plans[0] ? now.answer : plan) ?? {};
   const { time, memory } = catalog.components;
   figures.time.show(plan && { plan, components: time });
-  figures.memory.show(plan && { plan, devices, capacity: system.capacity_bytes, components: memory });
+  figures.memory.show(plan && { plan, devices, phases, capacity: system.capacity_bytes, components: memory });
 }
 
 /** Draw what the first drawing did not wait for. */

@@ -1,0 +1,103 @@
+"""What launches state of memory: the optimizer's step, FSDP, DeepSpeed's buckets, and the loss.
+
+Defaults: transformers 5.23.0 (training_args.py), TRL 1.16.0 (kernels/chunked_logprob.py), DeepSpeed 0.19.8
+(runtime/zero/config.py), LLaMA-Factory (hparams/model_args.py), torchtitan 0.3.0 (components/loss.py).
+"""
+
+import json
+
+import pytest
+
+import traincast as tc
+
+TRL = """
+model_name_or_path: Qwen/Qwen3-8B
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 1
+max_length: 4096
+bf16: true
+"""
+FSDP = "use_peft: true\nlora_r: 16\nlora_target_modules: [q_proj, v_proj]\nfsdp: full_shard\n"
+
+
+def memory_of(text, tmp_path, name="run.yaml", **asked):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return tc.check(path, "dgx-h100", gpus=8, **asked).est.assumptions.memory
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [("", False), ("optim: adamw_torch\n", True), ("optim: adamw_torch_fused\n", False)]
+)
+def test_the_step_over_lists_is_that_of_the_optimizer_named(line, expected, tmp_path):
+    assert memory_of(TRL + line, tmp_path).foreach_step == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("fsdp_config: {version: 1}\n", False),  # transformers 5: not reentrant
+        ("fsdp_config: {version: 1}\ngradient_checkpointing_kwargs: {use_reentrant: true}\n", True),
+        ("gradient_checkpointing_kwargs: {use_reentrant: true}\n", False),  # FSDP2
+    ],
+)
+def test_reentrant_checkpoints_keep_frozen_layers_under_fsdp(lines, expected, tmp_path):
+    assert memory_of(TRL + FSDP + lines, tmp_path).keeps_frozen_layers == expected
+
+
+def test_the_loss_of_trl_makes_logits_in_tiles(tmp_path):
+    """Of 4,096 tokens and 32,768 words in 16 bits; logits of all tokens are never there."""
+    memory = memory_of(TRL, tmp_path)
+    assert memory.logit_bytes < 1
+    assert memory.library_bytes == 4096 * 32768 * 2
+
+
+@pytest.mark.parametrize(
+    ("zero", "bucket", "stepped"),
+    [
+        ({}, 5e8, 1e9),
+        ({"reduce_bucket_size": 2e8, "sub_group_size": 1e8}, 2e8, 1e8),
+        ({"reduce_bucket_size": "auto"}, 0, 1e9),
+    ],
+)
+def test_buckets_of_deepspeed(zero, bucket, stepped, tmp_path):
+    config = {"zero_optimization": {"stage": 3, **zero}, "bf16": {"enabled": True}}
+    (tmp_path / "ds.json").write_text(json.dumps(config), encoding="utf-8")
+    memory = memory_of(TRL + "deepspeed: ds.json\n", tmp_path)
+    assert (memory.reduce_bucket, memory.stepped_parameters) == (bucket, stepped)
+
+
+TITAN = '''"""A configuration."""
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.optimizer import default_adamw
+from torchtitan.config import CompileConfig, TrainingConfig
+from torchtitan.models.llama3 import model_registry
+from torchtitan.trainer import Trainer
+
+
+def llama3_8b() -> Trainer.Config:
+    return Trainer.Config(
+        loss={loss},
+        model_spec=model_registry("8B"),
+        optimizer=default_adamw(lr=1e-4),
+        training=TrainingConfig(local_batch_size=1, seq_len=8192),
+        compile=CompileConfig(enable=True),
+    )
+'''
+
+
+@pytest.mark.parametrize(
+    ("loss", "least", "most"),
+    [
+        ("CrossEntropyLoss.Config()", 4, 4),
+        (
+            "ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config())",
+            0.5,
+            0.7,
+        ),  # 4 / 8 chunks and a buffer
+        ("ChunkedLossWrapper.Config(num_chunks=2, loss_fn=CrossEntropyLoss.Config())", 2, 2.2),
+    ],
+)
+def test_the_loss_of_torchtitan_in_chunks(loss, least, most, tmp_path):
+    text = TITAN.replace("{loss}", loss)
+    assert least <= memory_of(text, tmp_path, "config.py", framework="torchtitan").logit_bytes <= most
