@@ -66,7 +66,8 @@ if TYPE_CHECKING:
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = (
-    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface for QLoRA, paper without vocab."
+    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface for fine-tuning, paper without "
+    "vocab."
 )
 _STRATEGY = "Sharding: {strategies}."
 _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
