@@ -65,8 +65,8 @@ _BATCH = option(
 _TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
 _LOAD = "Expert load, max / mean, or tokens of each expert."
 _TRAIN = (
-    "full, lora or qlora with settings or PEFT's config: lora:r=16,targets=q+v,base=nf4,dropout, qlora:FILE; "
-    "dpo+ adds DPO's reference model."
+    "full, sft, dpo, lora, qlora or dpo+lora, with settings or PEFT's config: "
+    "lora:r=16,targets=q+v,base=nf4,dropout or qlora:FILE."
 )
 LENGTHS: Final = (
     "Document lengths (512:0.7,2048:0.3, or a file with one a line), packed; padded:512,1024 pads."
