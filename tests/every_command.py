@@ -92,6 +92,13 @@ FURTHER = {
     "schema": [
         "schema",
     ],
+    "docs": [
+        "docs",
+    ],
+    "example": [
+        "example",
+        "example strong_scaling --output copied.yaml",
+    ],
 }
 BEFORE = {  # what has to be run first
     "plot": ["study study.yaml --output scaling.parquet"],

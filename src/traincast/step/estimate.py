@@ -16,7 +16,7 @@ from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
     DEFAULT_STACK,
-    PACKED_STACK,
+    FINE_TUNING_STACK,
     TPU_STACK,
     facts_of,
     fitted_stack,
@@ -24,6 +24,7 @@ from traincast.catalog.software_stacks import (
     load_stack,
     releases,
     stack_framework,
+    unstated_software,
     usual_stack,
     with_fitted_values,
 )
@@ -765,7 +766,7 @@ def usual_assumptions(model: Model | None, system: System | None = None) -> str:
         return PAPER.name
     if system is not None and system.is_tpu:
         return TPU_STACK
-    return PACKED_STACK if model.is_packed else usual_stack(model)
+    return FINE_TUNING_STACK if model.is_fine_tuned else usual_stack(model)
 
 
 @overload
@@ -813,7 +814,7 @@ def estimate(
     assumptions : str or Assumptions, optional
         Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
         `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary,
-        ``"maxtext-2025"`` on TPUs, ``"huggingface-eager"`` for QLoRA, and ``"calibrated"`` for others.
+        ``"maxtext-2025"`` on TPUs, ``"huggingface-eager"`` for fine-tuning, and ``"calibrated"`` for others.
     given : mapping of str to str, optional
         Facts of the software, such as ``{"dispatcher": "deepep"}``: names and values as in the table of facts
         of docs/validation.md. They change the software, and leave less of it open.
@@ -846,7 +847,7 @@ def estimate(
     if facts and model_read is not None:
         errors.catch(check_experts, facts, model_read.experts is not None)
     usual = usual_assumptions(model_read, system_read)
-    stack = errors.catch(check_assumptions, assumptions, usual, ANY_SOFTWARE, facts)
+    stack = errors.catch(check_assumptions, assumptions, usual, unstated_software(usual), facts)
     if isinstance(plan, Plan):
         errors.catch(check_size, system_read, plan.gpus)
         errors.catch(_check_one_machine, plan, system_read)

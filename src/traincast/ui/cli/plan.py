@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = (
-    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface for QLoRA, paper without vocab."
+    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface to tune, paper without vocab."
 )
 _STRATEGY = "Sharding: {strategies}."
 _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
@@ -271,7 +271,7 @@ def memory(
     require_fit(est)
 
 
-_FORMAT = "Format to write; docs/export.md lists the formats."
+_FORMAT = "Format to write; traincast docs export lists the formats."
 _EXPORT_OUTPUT = "File, or a folder that can be launched (deepspeed, accelerate); else standard output."
 _SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."

@@ -211,8 +211,10 @@ def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = Tr
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
+    if model.reference:
+        batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
     lines = [*est.job.taken, f"a step: {batch}; assumptions: {est.assumptions.name}"]
-    if usual_batch:
+    if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         default = "this one is taken unless --global-batch says otherwise"
         lines.append(f"{model.name} has no global batch of its own: {default}")
     if est.assumptions.name == PAPER.name == usual_assumptions(model, est.system):
