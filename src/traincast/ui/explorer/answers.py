@@ -85,7 +85,7 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
 
 def _ranking(case: ExplorerCase, result: Found) -> dict[str, Any]:
     """Return the plan of each family as a row, with the cells of the columns of the terminal's table."""
-    ranked = Ranking(result)
+    ranked = Ranking(result, by_time=False)
     first = ranked.header.index("strategy")
     lines = zip(ranked.answers, ranked.rows(), strict=True)
     plans = [row_of(case, est) | {"cells": line[first:]} for (_, est), line in lines]

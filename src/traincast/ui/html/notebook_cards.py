@@ -76,8 +76,9 @@ def _search(result: "Found") -> Parts:
         yield from recommendation(result)
         yield from filter(None, [lock_sentence(result)])
         yield title_line("The recommended plan and the best others")
-        yield from ranking_table(Ranking(result))
-        yield result.confidence
+        listed = Ranking(result)
+        yield from ranking_table(listed)
+        yield listed.equal()
     else:
         yield "Nothing fits: explain() says what would."
 

@@ -94,7 +94,7 @@ def _best_plans(result: Found, each: bool) -> dict[str, Any]:
         "recommendation": [*text.recommendation(result), *filter(None, [lock_sentence(result)])],
         "ranking": ranking(result, each),
         "legend": list(text.Ranking(result, each).legend()),
-        "confidence": result.confidence,
+        "confidence": "" if each else text.Ranking(result).equal(),
         "pareto": pareto(result),
         "pareto_table": _pareto_table(result),
         "tornado": tornado(result),
@@ -130,7 +130,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         if answer is None:
             return degree, "does not fit", "", "", f"needs {gib(least)} at the least"
         plan, est = answer
-        change, causes = "", "plan 1"
+        change, causes = "", "recommended"
         if plan != best[0]:
             change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
             _, causes = compare(answer, best)
