@@ -70,7 +70,7 @@ def test_a_held_knob_is_priced_in_report_text_and_json(run, tmp_path):
     for where in (said, text):
         assert sentence in where
         assert without in where
-    assert "by you: tp=8" in said
+    assert "; by you: tp=8." in " ".join(answer["explanation"]["text"])
     assert "Without tp=8: " in text
 
 
