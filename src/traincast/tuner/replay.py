@@ -308,8 +308,8 @@ def replay_all(
     total = groups + (TRUTHS * SPACE_DRAWS if details else 0)
     for number, (prior, wrong) in enumerate(cases):
         done = list[Replayed]()
-        for group in replays.groups(prior, wrong):
-            done.append(replay(group))
+        for measured in replays.groups(prior, wrong):
+            done.append(replay(measured))
             progress(number * len(replays.members) + len(done), total)
         first = first or done
         kinds: dict[str, list[Replayed]] = {"all": done}
