@@ -51,6 +51,7 @@ from traincast.step.uncertainty import (
     Alternative,
     Asked,
     ErrorCase,
+    Mixture,
     OpenMemory,
     Verdict,
     Width,
@@ -512,6 +513,17 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             fits = self._probability_with(share) >= probability
             below, above = (share, above) if fits else (below, share)
         return below * self.memory_bytes
+
+    def probability_below(self, seconds: float) -> float | None:
+        """Return the probability that a step takes less than a time [s]; None where errors are not known.
+
+        Of errors of predictions, over all software that the question leaves open.
+        """
+        if not self.assumptions.errors_known:
+            return None
+        parts = self.alternatives or (Alternative(1.0, self.step.seconds, self.case),)
+        mixture = Mixture.of(parts, spread=float(np.hypot(*self._added(self.assumptions))))
+        return float(mixture.share_below(np.log(seconds)))
 
     @property
     def verdict(self) -> Annotated[Verdict, KEY]:

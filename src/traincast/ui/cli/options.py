@@ -15,7 +15,7 @@ from traincast.core.errors import (
     whole_number_problems,
 )
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
-from traincast.core.units import parse_count, parse_duration, parse_option
+from traincast.core.units import parse_count, parse_duration, parse_option, parse_share
 from traincast.ui.cli.app import (
     KNOB_GROUP,
     QUESTION,
@@ -375,6 +375,31 @@ def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, Any]) -> "Plan":
 
 
 PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]
+_STEP_SECONDS = "Measured time of a step [s], to compare with."
+_TOKENS_PER_SECOND = "Or the measured throughput of the job [tokens/s]."
+_MFU = "Or the measured MFU as Megatron-LM counts it (28%)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOptions:
+    """Options of what was measured of a step."""
+
+    step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None
+    tokens_per_second: Annotated[float | None, option(_TOKENS_PER_SECOND)] = None
+    mfu: Annotated[str | None, option(_MFU, metavar="SHARE")] = None
+
+    def read(self) -> dict[str, float]:
+        """Return what was measured, as arguments of `traincast.step.measured_step.measured_step`."""
+        from traincast.step.measured_step import check_measured
+
+        share = None if self.mfu is None else parse_share(self.mfu, "--mfu")
+        given = {"step_seconds": self.step_seconds, "tokens_per_second": self.tokens_per_second, "mfu": share}
+        check_measured(**given)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+NOTHING_MEASURED = MeasuredOptions()
+MeasuredArguments = Annotated[MeasuredOptions, Parameter(name="*")]
 
 
 def require_fit(est: "Estimate") -> None:
