@@ -61,7 +61,7 @@ lint: .venv/.dev  ## Check style, types and the layering of imports
 bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/tuning.py
-	$(BIN)/traincast tune --replay
+	$(BIN)/traincast tune --replay --details
 
 answers: .venv/.dev  ## Renew the answers to fixed questions; a change of more than 2 % needs its reason in changelog.d
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/answers.py

@@ -5,11 +5,12 @@
     python calibration/refit.py --keep-values    # no fit: left-out errors around the catalogue's values
 
 The fit starts from the priors, which do not depend on the catalogue's values: fitting twice gives the same
-result. Values are written with 90 % intervals and the date: those of accelerators and networks to
-their files, those of software to catalog/software and stacks, universal ones to catalog/calibrated.yaml. A
-constant that the data do not determine stays near its prior, and its source says so. Then every run is predicted with constants fitted without its group (source
-x model x accelerator), without its stack, and more (left_out.py). From the table of these predictions the
-error model is estimated (catalog/errors.yaml). Finally scoreboard.py renews what depends on the values.
+result. Values are written with 90 % intervals and the date: those of accelerators and networks to their
+files, of software to catalog/software and stacks, universal ones to catalog/calibrated.yaml. A constant that
+the data do not determine stays near its prior, and its source says so. Then every run is predicted with
+constants fitted without its group (source x model x accelerator), without its stack, and more (left_out.py).
+From the table of these predictions the error model is estimated (catalog/errors.yaml). Finally scoreboard.py
+renews what depends on the values.
 """
 
 import argparse

@@ -71,9 +71,12 @@ def test_each_constant_is_that_of_the_last_entry_that_applies():
     assert early.memory.stores_remainders
     assert early.overlap.ep_overlapped == 1  # until 06/2025
     assert not load_stack("nemo-2024").memory.stores_remainders  # since 2025
-    eager = of_entry("eager-fsdp2", "traffic.elementwise_passes")
+    eager = of_entry("eager", "traffic.elementwise_passes")
     assert load_stack("litgpt-2024").traffic.elementwise_passes == eager
     assert load_stack("torchtune-eager-2025").traffic.elementwise_passes == eager
+    assert load_stack("nanotron-2025").traffic.elementwise_passes == eager
+    own = of_entry("eager-internevo", "traffic.elementwise_passes")  # times a factor of its own
+    assert load_stack("internevo-2024").traffic.elementwise_passes == own != eager
 
 
 @pytest.mark.parametrize(

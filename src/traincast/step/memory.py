@@ -404,11 +404,14 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
     usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
     usable = usable - assumed.memory.library_bytes - assumed.memory.workspace_bytes
     in_step = activations / beside.in_flight * nm
-
     passing = maximum(beside.logits, temporary)
     passes = PhaseLeft(
         usable - activations - passing - beside.head_matrix, GrowingMemory(activations, in_step, passing)
     )
+    gradients_come_anew = assumed.memory.gradients_last == "backward"
+    optimizer_step = Left(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))
+    if not (gradients_come_anew or nonzero(beside.matrix)):
+        return [Left(1.0, (passes,)), optimizer_step]
     staying = beside.others * activations
     layer = first - staying
     staying_in_step = beside.others * in_step
@@ -420,15 +423,13 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
         may_decide = minimum(freed, freed_at_most) + beside.head_matrix < beside.matrix
         growing = GrowingMemory(staying, staying_in_step, layer)
         firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
-    if assumed.memory.gradients_last != "backward":
-        left = [Left(1.0, (passes, *firsts))]
-    else:
-        growing = GrowingMemory(staying, staying_in_step, layer + temporary)
-        at_layer = PhaseLeft(usable - first - temporary, growing)
-        early = where(nm > 1, 1.0, 0.0)
-        every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
-        left = [Left(early, (passes,)), Left(1.0, (at_layer, *every))]
-    return [*left, Left(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))]
+    if not gradients_come_anew:
+        return [Left(1.0, (passes, *firsts)), optimizer_step]
+    growing = GrowingMemory(staying, staying_in_step, layer + temporary)
+    at_layer = PhaseLeft(usable - first - temporary, growing)
+    early = where(nm > 1, 1.0, 0.0)
+    every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
+    return [Left(early, (passes,)), Left(1.0, (at_layer, *every)), optimizer_step]
 
 
 def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:

@@ -41,13 +41,13 @@ class Parameter:
     path: str
     prior: float  # mean of the prior, above 0 [`unit`]
     sigma: float  # standard deviation of its logarithm
-    # catalogue's accelerators, systems, stacks or entries of software that share it; none if universal
+    # accelerators, systems, stacks or entries of software that share it; none if universal
     of: tuple[str, ...] = ()
     low: float = 0.0  # bounds; 4 sigma away if left out [`unit`]
     high: float = 0.0
     meaning: str = ""
-    # owner of the constant of the same field that it is a small effect on, and how much of its own uncertainty
-    # is that of the constant (1: all of it)
+    # owner of the constant of the same field that it is a small effect on, and the share of its uncertainty
+    # that is that of the constant
     like: str = ""
     shared: float = 1.0
 

@@ -147,7 +147,7 @@ def plan(
             _ = result.lock_price, result.recommendation and result.recommendation.reason
             # apart: searches of several sizes at once evaluate every layout
             at_fewer = [replace(question, gpus=(size,)).answer()[0].recommended for size in rounder]
-            _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
+            _ = explanation.lines() if why or json or html is not None or best is None else None
             record = result.record(**options.metrics_arguments()) if json else None
     if html is not None:
         _report_search(result, explanation, options, html, all_)
@@ -161,7 +161,8 @@ def plan(
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            shown = partial(shown, command=command_with)
+            price = result.system.price if options.price is None else options.price
+            shown = partial(shown, command=command_with, price=price, own_price=options.price is not None)
             text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
             text.tables.show(text.plans.rejected(result))
