@@ -132,8 +132,9 @@ class RunOptions:
             model = errors.catch(model.with_load, load) or model
         if model is not None and training is not None:
             model = errors.catch(training.of, model) or model
-            batch = self.global_batch or self.tokens_per_batch or usual
-            assumed = training.assumed(model, self.seq, batch)
+            batches = self.global_batch, self.tokens_per_batch, usual
+            has_batch = any(batch is not None for batch in batches)
+            assumed = training.assumed(model, has_length=self.seq is not None, has_batch=has_batch)
             model = replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system

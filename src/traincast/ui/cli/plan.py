@@ -274,7 +274,7 @@ def memory(
     require_fit(est)
 
 
-_FORMAT = "Format to write; traincast docs export lists the formats."
+_FORMAT = "Format (traincast docs export lists them); else megatron, or trl to fine-tune."
 _EXPORT_OUTPUT = "File, or a folder that can be launched (deepspeed, accelerate); else standard output."
 _SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
@@ -296,7 +296,7 @@ def export(
     /,
     *,
     system: SystemName,
-    to: Annotated[str, option(_FORMAT, completer=names_of_formats)] = "megatron",
+    to: Annotated[str | None, option(_FORMAT, completer=names_of_formats)] = None,
     gpus: Annotated[int | None, question_option(_SEARCH_GPUS)] = None,
     options: RunArguments = NO_RUN_OPTIONS,
     locks: LockOptions = NO_LOCKS,
@@ -314,6 +314,7 @@ def export(
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
+    from traincast.core.adapters import names_fine_tuning
     from traincast.core.output_files import check_output
     from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
@@ -325,6 +326,8 @@ def export(
         write_launch,
     )
 
+    if to is None:
+        to = "trl" if names_fine_tuning(options.train) else "megatron"
     require_known("format", to, FORMATS)
     is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
     if output is not None and is_folder:

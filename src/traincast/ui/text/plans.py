@@ -242,6 +242,9 @@ def remarks(
     assumed = []
     if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         assumed.append("the global batch (--global-batch)")
+    if not isinstance(est, Estimate) and model.is_fine_tuned and "recompute" not in est.locks:
+        said = est.framework.about_fine_tuning
+        assumed += [f"{said} (--recompute)"] if said else []
     if usual_price:
         assumed.append(f"{est.system.name}'s ${est.system.price:g} a GPU-hour (--price)")
     if assumed:
