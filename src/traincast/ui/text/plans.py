@@ -227,7 +227,7 @@ def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = Tr
 def calibration(system: System) -> str:
     """Return what times on a system are calibrated to, in words; the interval is of published runs."""
     if system.calibrated_to:
-        return f"{system.calibrated_to}; the 90% interval is that of published runs"
+        return f"your {system.calibrated_to}; the 90% interval is that of published runs"
     return "published runs, with a 90% interval"
 
 
