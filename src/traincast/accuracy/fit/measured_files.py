@@ -33,7 +33,7 @@ from traincast.core.units import count_of
 
 GIVEN_AS: Final[dict[Kind, str]] = {"runs": "`runs` or `logs`", "collectives": "`nccl`", "products": "`gemm`"}
 FEW_MISSING: Final = 3  # columns; of more the launch is asked for as well
-LAUNCH_SAYS: Final = "or give all of these at once: the launch script or configuration, launch run.sh"
+LAUNCH_SAYS: Final = "or give what says most of these, the launch of the run: --launch run.sh (launches=)"
 Files: TypeAlias = Sequence[str | Path]
 Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 
