@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = (
-    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface for QLoRA, paper without vocab."
+    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface to tune, paper without vocab."
 )
 _STRATEGY = "Sharding: {strategies}."
 _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
@@ -149,7 +149,7 @@ def plan(
             _ = result.lock_price, result.recommendation and result.recommendation.reason
             # apart: searches of several sizes at once evaluate every layout
             at_fewer = [replace(question, gpus=(size,)).answer()[0].recommended for size in rounder]
-            _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
+            _ = explanation.lines() if why or json or html is not None or best is None else None
             record = result.record(**options.metrics_arguments()) if json else None
     if html is not None:
         _report_search(result, explanation, options, html, all_)
@@ -163,7 +163,8 @@ def plan(
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            shown = partial(shown, command=command_with)
+            price = result.system.price if options.price is None else options.price
+            shown = partial(shown, command=command_with, price=price, own_price=options.price is not None)
             text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
             text.tables.show(text.plans.rejected(result))
@@ -273,7 +274,7 @@ def memory(
     require_fit(est)
 
 
-_FORMAT = "Format to write; docs/export.md lists the formats."
+_FORMAT = "Format to write; traincast docs export lists the formats."
 _EXPORT_OUTPUT = "File, or a folder that can be launched (deepspeed, accelerate); else standard output."
 _SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."

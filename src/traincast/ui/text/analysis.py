@@ -61,9 +61,13 @@ def bytes_per_parameter(est: Estimate) -> Parts:
     parts_text = ", ".join(f"{name} {value:g}" for name, value in parts if value)
     trained = "parameter" if model.adapters is None else "trained parameter"
     yield heading(f"Bytes per {trained} before sharding: {share.training:g}")
+    inference = f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}"
+    if model.adapters is not None:
+        frozen = f"adapters with their master copy and {rate(share.frozen * n, 'B')} of frozen weights"
+        inference = f"inference: {rate(share.inference * n, 'B')}, {frozen}"
     yield from paragraphs(
         f"{parts_text}: {rate(share.training * n, 'B')} for all {rate(n, ' parameters')}",
-        f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}",
+        inference,
     )
     if share.gradients < 4 <= share.master:
         summed = share.training - share.gradients + 4
