@@ -130,3 +130,12 @@ def test_several_values_may_stand_in_one_pair_of_quotation_marks(tmp_path, capsy
     line = ["calibrate", "--log", str(log), "--launch", str(LAUNCH), "--system", "dgx-h100"]
     main([*line, "--given", "model=llama-3-8b gpus=16", "--output", str(out)])
     assert "gpus = 16 as given, not 32 as in the file" in capsys.readouterr().out
+
+
+def test_an_answer_with_other_software_says_so(tmp_path, capsys):
+    out = tmp_path / "mine.yaml"
+    calibrate("dgx-h100", logs=[write_log(tmp_path / "my.log", 9)] * 3, launches=[LAUNCH]).write(out)
+    main(["plan", "llama-3-8b", "--system", str(out), "--gpus", "32", "--framework", "torchtitan"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "your 3 runs with megatron-core-2025" in said
+    assert "but for those of torchtitan-2025, which is other software" in said
