@@ -65,7 +65,7 @@ def advise(
 
     errors = ErrorCollector("advise")
     given = errors.catch(measured.read) or {}
-    est = question.estimate(model, errors=errors)
+    est = question.estimate(model, errors=errors, real_machine=True)
     advice = advise(est, network_share=network_share, framework=question.framework, **given)
     if json:
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))

@@ -278,15 +278,18 @@ class PlanQuestion:
         usual: int | None = None,
         errors: ErrorCollector | None = None,
         space: "Framework | None" = None,
+        real_machine: bool = False,
     ) -> "Estimate":
         """Return the estimate, with a `usual` batch of a replica and by default the stack of a framework.
 
         The framework is the one given on the command line, whose rules the plan must meet, or `space`.
-        `errors` holds mistakes in other options.
+        `errors` holds mistakes in other options. On a `real_machine`, as what is measured is, calibrated
+        assumptions stand in place of the paper's.
         """
         from traincast.catalog.given_facts import check_experts, read_given
-        from traincast.catalog.software_stacks import releases, unstated_software
+        from traincast.catalog.software_stacks import calibrated_stack, releases, unstated_software
         from traincast.core.adapters import names_fine_tuning
+        from traincast.core.assumptions import CALIBRATED, PAPER
         from traincast.core.plan import Plan
         from traincast.planner.framework_spaces import FRAMEWORKS
         from traincast.step.arguments import check_assumptions, check_size
@@ -312,6 +315,8 @@ class PlanQuestion:
         model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
         if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
+            if real_machine and model_read is not None and stack == PAPER.name:
+                stack = calibrated_stack(CALIBRATED, model_read, machine, any_framework=True)
         else:
             stack = space.usual_assumptions(model_read, machine)
         facts = errors.catch(read_given, self.given) or {}

@@ -10,6 +10,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
@@ -252,17 +253,23 @@ def remarks(
     if est.assumptions.name == PAPER.name == usual_assumptions(model, est.system):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
-        lines.append(f"times are calibrated to {calibration(est.system)}")
+        lines.append(f"times are calibrated to {calibration(est.system, est.assumptions.name)}")
     elif timed and not est.assumptions.kernels.sustained_rates:
         lines.append("times are those of an idealised machine, not calibrated to a real one")
     return lines
 
 
-def calibration(system: System) -> str:
-    """Return what times on a system are calibrated to, in words; the interval is of published runs."""
-    if system.calibrated_to:
-        return f"{system.calibrated_to}; the 90% interval is that of published runs"
-    return "published runs, with a 90% interval"
+def calibration(system: System, stack: str) -> str:
+    """Return what times on a system are calibrated to, in words; the interval is of published runs.
+
+    Of other software than a stack's, by name, only the machine's constants are those of the runs.
+    """
+    if not system.calibrated_to:
+        return "published runs, with a 90% interval"
+    other = ""
+    if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
+        other = f", but for those of {stack}, which is other software"
+    return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 
 def _gpu_hour_price(result: "Found", measures: Metrics) -> float | None:
