@@ -80,8 +80,10 @@ def advise(
     if json:
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
     else:
+        price = question.run.gpu_hour_price(est.system)
+        lead = text.headline.headline("Plan", est, question.run.metrics(est), price)
         header = text.plans.header(est, question.run.leaves_batch(est.model))
-        text.tables.show(header, text.analysis.advice(advice, command_with))
+        text.tables.show(lead, [""], header, text.analysis.advice(advice, command_with))
     require_fit(est)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import facts_of, names_stack
+from traincast.catalog.software_stacks import facts_of
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS
@@ -45,6 +45,20 @@ def headline(kind: str, est: Estimate, measures: Metrics, price: float | None = 
     yield time_line(est)
     yield memory_line(est)
     yield run_line(est, measures, price)
+
+
+def of_launch(kind: str, est: Estimate, advice: str) -> Parts:
+    """Show the plan of a launch, its time, its memory, and what to change, a line each."""
+    yield title_line(plan_line(kind, est.plan))
+    yield time_line(est)
+    yield memory_line(est)
+    yield advice
+
+
+def of_memory(kind: str, est: Estimate) -> Parts:
+    """Show the plan and its memory, a line each."""
+    yield title_line(plan_line(kind, est.plan))
+    yield memory_line(est)
 
 
 def joined(start: str, parts: Iterable[str], between: str = ", ") -> str:
@@ -119,11 +133,13 @@ def time_line(est: Estimate) -> str:
     if not est.widths:
         return line
     cause = est.widths[0]
+    half = f"±{np.expm1(cause.half):.0%}"
+    forms = [f"{line}; {half} by {cause.brief}", f"{line}; {half}"]
     if (other := likeliest_other(est)) is not None:
         mine, theirs = software_words(est.assumptions.name, other.name)
         both = f"{line} with {mine}, {seconds(float(other.seconds))} with {theirs}"
-        return joined(both, [f": ±{np.expm1(cause.half):.0%}"], "")
-    return joined(line, [f"; ±{np.expm1(cause.half):.0%} by {cause.brief}"], "")
+        forms = [f"{both}: {half}", both, f"{line} with {mine}; {half} by {cause.brief}", *forms]
+    return next((form for form in forms if len(form) <= width()), line)
 
 
 def likeliest_other(est: Estimate) -> Alternative | None:
@@ -137,16 +153,20 @@ def likeliest_other(est: Estimate) -> Alternative | None:
 
 
 def software_words(name: str, other: str) -> tuple[str, str]:
-    """Return what tells two software stacks apart: dispatcher, framework or release of each."""
-    if not (names_stack(name) and names_stack(other)):
-        return name, other
+    """Return what tells two software stacks apart: dispatcher, framework, release, or another fact."""
     mine, theirs = facts_of(name), facts_of(other)
-    for fact in ("dispatcher", "framework", "released"):
-        values = mine.get(fact, ""), theirs.get(fact, "")
-        if values[0] != values[1] and all(values):
-            words = DISPATCHER_WORDS if fact == "dispatcher" else {}
-            return words.get(values[0], values[0]), words.get(values[1], values[1])
-    return name, other
+    known = ("dispatcher", "framework", "released", *mine)
+    fact = next((fact for fact in known if mine.get(fact) != theirs.get(fact, mine.get(fact))), None)
+    if fact is None:
+        return name, other
+    return _fact_words(fact, mine[fact]), _fact_words(fact, theirs[fact])
+
+
+def _fact_words(fact: str, value: str) -> str:
+    """Return a fact of software in words."""
+    if fact == "dispatcher":
+        return DISPATCHER_WORDS.get(value, value)
+    return value if fact in ("framework", "released") else f"{fact}={value}"
 
 
 def memory_line(est: Estimate) -> str:
