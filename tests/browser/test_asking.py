@@ -10,6 +10,7 @@ import pytest
 import traincast as tc
 from browsing import SMALL, asked, column, complete, found, label, query, settled, step, step_text
 from traincast.core.nomenclature import COLUMNS
+from traincast.planner.lock_prices import lock_sentence
 
 QWEN = Path(__file__).parents[1] / "data" / "hf" / "qwen2.5-7b.json"
 UNFIT = "?model=llama-3-70b&system=perlmutter&gpus=8"  # 1.1 TB of weights and optimizer states on 8 × 40 GB
@@ -81,6 +82,16 @@ def test_a_figure_can_be_typed_with_its_unit(opened):
         "() => document.getElementById('figure-network.1.bandwidth').parentElement.matches('.changed')"
     )
     assert not page.locator("#question .error").count()
+
+
+def test_a_lock_has_its_price_and_none_is_left_without_one(opened):
+    page = opened(f"{SMALL}&tp=8")
+    price = page.locator("#lock-price")
+    price.wait_for()
+    assert price.inner_text() == lock_sentence(found(locks={"tp": 8}))
+    page = opened(SMALL)
+    complete(page)
+    assert page.locator("#lock-price").is_hidden()
 
 
 def test_a_lock_holds_a_knob(opened):

@@ -475,7 +475,7 @@ def test_the_best_alternative_is_the_second_of_the_list():
 
 
 def test_accuracy_of_the_recommended_recipes_is_said_where_several_were_searched():
-    search = partial(tc.search, "llama-3-8b", "dgx-h100", gpus=8, gbs=64)
+    search = partial(tc.search, "llama-3-8b", "dgx-h100", gpus=16, gbs=64)
     found = search(locks={"precision": ["bf16", "fp8-current"], "optimizer_kind": ["adam", "adam-8bit"]})
     plan, _ = found.recommended
     assert (plan.precision, plan.optimizer_kind) == ("fp8-current", "adam")

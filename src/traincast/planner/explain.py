@@ -338,8 +338,9 @@ class Explanation(Result):
     def _nothing_fits(self) -> list[str]:
         assert self.miss is not None
         plan, est = self.miss
+        fits = "surely fits" if est.verdict == "uncertain" else "fits"
         lines = [
-            f"{self._head()}: none of {count_of(self.search.candidates, 'candidate')} fits in memory.",
+            f"{self._head()}: none of {count_of(self.search.candidates, 'candidate')} {fits} in memory.",
             "Nearest miss:",
             f"    {plan}",
             f"    {short_of(est)}",

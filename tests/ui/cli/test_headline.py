@@ -1,5 +1,6 @@
-"""The first lines of an answer are what one acts on, each in one line of the terminal; the rest is asked for."""
+"""The first lines of an answer are what one acts on, each in one line of the terminal."""
 
+import json
 import os
 import re
 
@@ -24,6 +25,8 @@ PLANS = [
     "plan gpt3-1t --system h200-nvs8 --gpus 2048",
     "plan llama-3-8b --system dgx-h100 --gpus 8 --framework torchtitan --precision fp8-current",
     "plan llama-3-8b --system dgx-h100 --gpus 8 --framework huggingface --gbs 64",
+    "plan llama-3-8b --system rtx-4090 --gpus 1 --global-batch 8 --seq 2048 --train qlora",
+    "plan gpt-1.3b --system dgx-a100 --gpus 8 --global-batch 8 --assumptions calibrated",
 ]
 
 
@@ -63,7 +66,7 @@ def test_the_two_plans_to_measure_are_numbers_of_the_table():
 
 
 def test_a_time_at_the_edge_of_its_interval_says_of_which_software_it_is():
-    """That of a fused dispatcher, and the time with the likeliest software of another; half is the width's."""
+    """That of a fused dispatcher, and the time with the likeliest software of another."""
     found = tc.search("deepseek-v3", "dgx-h100", gpus=512, gbs=2048, framework="megatron", locks={"tp": 1})
     _, est = found.recommended
     assert est.median_seconds > 1.05 * est.step_seconds
@@ -102,9 +105,7 @@ def test_a_long_plan_is_one_line_with_its_degrees():
     )  # fmt: skip
     line = headline.plan_line("Recommended", plan)
     assert len(line) <= COLUMNS
-    assert line.startswith(
-        "Recommended: TP 8, CP 4 (ring), PP 16 (VP 2), EP 256, DP 64 (FSDP)"
-    )
+    assert line.startswith("Recommended: TP 8, CP 4 (ring), PP 16 (VP 2), EP 256, DP 64 (FSDP)")
     assert line.endswith("…")
 
 
@@ -125,6 +126,15 @@ def test_other_answers_begin_alike(command, first, run, folder):
     assert max(map(len, out.splitlines())) <= COLUMNS
     if command.startswith("check"):
         assert re.fullmatch(r"\+\d+% on the best plan; .+: gains [\d.]+%", lead[3])
+
+
+def test_a_measured_step_is_said_against_the_predicted_one(run, folder):
+    """Twice the time of the estimate is 100 % slower, in place of the line on its time."""
+    question = "llama-3-8b --system dgx-h100 --gpus 8 --gbs 64"
+    predicted = json.loads(run(f"estimate {question} --json").out)["estimate"]["step_seconds"]
+    lead = run(f"advise {question} --step-seconds {2 * predicted}").out.partition("\n\n")[0].splitlines()
+    assert re.match(r"[\d.]+ s measured, 100\.0% slower than [\d.]+ s \(.*, 90%\): ", lead[1])
+    assert len(lead) <= 4
 
 
 WRONG = [

@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import facts_of
+from traincast.catalog.software_stacks import facts_of, fitted_stack, names_stack
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS
@@ -20,6 +21,7 @@ from traincast.core.units import (
     seconds_with_interval,
 )
 from traincast.step.estimate import Estimate
+from traincast.step.measured_step import MeasuredStep
 from traincast.step.metrics import Metrics
 from traincast.step.uncertainty import Alternative
 from traincast.ui.text.tables import Parts, title_line, width
@@ -36,21 +38,28 @@ DISPATCHER_WORDS: Final = {
 }
 
 
-def headline(kind: str, est: Estimate, measures: Metrics, price: float | None = None) -> Parts:
+def headline(
+    kind: str,
+    est: Estimate,
+    measures: Metrics,
+    price: float | None = None,
+    measured: MeasuredStep | None = None,
+) -> Parts:
     """Show the plan, its time, its memory, and days, dollars and throughput of the run, a line each.
 
-    `kind` is what the plan is called; `price` that of a GPU hour [$], where it is known.
+    `kind` is what the plan is called; `price` that of a GPU hour [$], where it is known; `measured` a step
+    that was measured, against which the time is said.
     """
     yield title_line(plan_line(kind, est.plan))
-    yield time_line(est)
+    yield time_line(est) if measured is None else measured_line(measured)
     yield memory_line(est)
     yield run_line(est, measures, price)
 
 
-def of_launch(kind: str, est: Estimate, advice: str) -> Parts:
+def of_launch(kind: str, est: Estimate, advice: str, measured: MeasuredStep | None = None) -> Parts:
     """Show the plan of a launch, its time, its memory, and what to change, a line each."""
     yield title_line(plan_line(kind, est.plan))
-    yield time_line(est)
+    yield time_line(est) if measured is None else measured_line(measured)
     yield memory_line(est)
     yield advice
 
@@ -142,6 +151,19 @@ def time_line(est: Estimate) -> str:
     return next((form for form in forms if len(form) <= width()), line)
 
 
+def measured_line(measured: MeasuredStep) -> str:
+    """Return how far a measured step is from the predicted one, and how likely by chance."""
+    est, off = measured.est, measured.longer_than_predicted
+    time = seconds(est.step_seconds)
+    if est.interval is not None:
+        time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
+    side = "slower" if off > 0 else "faster"
+    line = f"{seconds(measured.step_seconds)} measured, {percent(abs(off))} {side} than {time}"
+    if measured.chance is None:
+        return line
+    return joined(line, [f": {probability_text(measured.chance)} by chance"], "")
+
+
 def likeliest_other(est: Estimate) -> Alternative | None:
     """Return the likeliest software that takes another time, where the estimate's is not typical of all."""
     if abs(np.log(est.median_seconds / est.step_seconds)) < ATYPICAL:
@@ -154,11 +176,16 @@ def likeliest_other(est: Estimate) -> Alternative | None:
 
 def software_words(name: str, other: str) -> tuple[str, str]:
     """Return what tells two software stacks apart: dispatcher, framework, release, or another fact."""
-    mine, theirs = facts_of(name), facts_of(other)
-    known = ("dispatcher", "framework", "released", *mine)
-    fact = next((fact for fact in known if mine.get(fact) != theirs.get(fact, mine.get(fact))), None)
-    if fact is None:
+    own = fitted_stack(name) if name == CALIBRATED else name
+    if not (names_stack(own) and names_stack(other)):
         return name, other
+    mine, theirs = facts_of(own), facts_of(other)
+    shared = [
+        fact for fact in ("dispatcher", "framework", "released", *mine) if fact in mine and fact in theirs
+    ]
+    fact = next((fact for fact in shared if mine[fact] != theirs[fact]), None)
+    if fact is None:
+        return own, other
     return _fact_words(fact, mine[fact]), _fact_words(fact, theirs[fact])
 
 

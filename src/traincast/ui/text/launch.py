@@ -10,6 +10,7 @@ from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.step.estimate import Answer, Estimate
 from traincast.ui.text import headline
+from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import breakdowns, header
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, width
 
@@ -21,7 +22,7 @@ MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 def launch(checked: Checked) -> Parts:
     """Show what was read of the launch, its estimate, the best plan, and which settings to change."""
     est, reading = checked.est, checked.reading
-    yield from headline.of_launch("This launch", est, _advice(checked))
+    yield from headline.of_launch("This launch", est, _advice(checked), checked.measured)
     yield ""
     yield from header(est)
     yield from paragraphs(f"{reading.form.title}, {len(reading.used)} settings read from {reading.path}")
@@ -36,6 +37,8 @@ def launch(checked: Checked) -> Parts:
     yield from paragraphs(*(f"assumed: {line}" for line in reading.assumed))
     yield ""
     yield from breakdowns(est)
+    if checked.measured is not None:
+        yield from measured_step(checked.measured)
     yield from _best(checked)
     yield from _changes(checked)
 

@@ -236,9 +236,11 @@ def remarks(
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
+    if model.reference:
+        batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
     lines = [*est.job.taken, f"a step: {batch}; assumptions: {est.assumptions.name}"]
     assumed = []
-    if usual_batch:
+    if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         assumed.append("the global batch (--global-batch)")
     if usual_price:
         assumed.append(f"{est.system.name}'s ${est.system.price:g} a GPU-hour (--price)")

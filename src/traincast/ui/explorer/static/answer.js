@@ -12,7 +12,7 @@ export function headline(answer) {
   const [words, reason] = answer.recommendation;
   const label = h("p.label.mono", recommended.label);
   const why = reason ? h("p.notes", reason) : "";
-  return [asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), why, notes(recommended, answer)];
+  return [asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), lockPrice(), why, notes(recommended, answer)];
 }
 
 /** The question in words. */
@@ -94,7 +94,16 @@ function nothing({ candidates, reasons, system }) {
   const why = candidates
     ? `None of ${whole(candidates)} candidates fits in ${gib(system.capacity_bytes)} of memory.`
     : `No plan meets the rules${reasons.length ? `: ${reasons.join("; ")}` : ""}.`;
-  return h("div.miss", h("h3", "Nothing fits"), h("p", why), h("div", { id: "miss" }));
+  return h("div.miss", h("h3", "Nothing fits"), h("p", why), lockPrice(), h("div", { id: "miss" }));
+}
+
+/** Where the slower explanation says what the knobs held cost. */
+const lockPrice = () => h("p.notes", { id: "lock-price", hidden: true });
+
+/** Say what the knobs held cost; nothing where they cost nothing. */
+export function showLockPrice(node, { lock_price: sentence }) {
+  node.textContent = sentence;
+  node.hidden = !sentence;
 }
 
 /** What is nearest to fitting, and what would make it fit; `apply(patch)` changes the question so. */
