@@ -16,6 +16,7 @@ from traincast.core.units import (
     gib,
     large,
     number_text,
+    percent,
     probability_text,
     seconds,
     seconds_with_interval,
@@ -211,7 +212,7 @@ def memory_line(est: Estimate) -> str:
 
 def run_line(est: Estimate, measures: Metrics, price: float | None = None) -> str:
     """Return days and dollars of the run, as far as known, throughput of a GPU, and MFU."""
-    per_gpu = float(est.tokens_per_second_per_gpu)
+    per_gpu = float(measures.tokens_per_second_per_gpu)
     parts = list[str]()
     if measures.days is not None and est.model.training_tokens is not None:
         cost = "" if measures.cost is None else f" for ${large(float(f'{float(measures.cost):.4g}'))}"
