@@ -154,6 +154,10 @@ class RunOptions:
         """Return the arguments of `traincast.metrics` besides the estimate."""
         return {"price": self.price, "restart_seconds": self._restart()}
 
+    def gpu_hour_price(self, system: "System") -> float | None:
+        """Return the price of a GPU hour [$]: the one given, or the system's where it has one."""
+        return system.price if self.price is None else self.price
+
     def asked(self) -> list[str]:
         """Return the metrics whose own options are given."""
         given = {"cost": (self.price, self.tokens), "goodput": (self.restart,)}

@@ -163,7 +163,7 @@ def plan(
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            price = result.system.price if options.price is None else options.price
+            price = options.gpu_hour_price(result.system)
             shown = partial(shown, command=command_with, price=price, own_price=options.price is not None)
             text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
@@ -228,7 +228,11 @@ def estimate(
         show, plans = text.tables.show, text.plans
         asked = list(dict.fromkeys([*question.run.asked(), *(["cost"] if cost else [])]))
         run = plans.utilisation(measures, est, asked)
-        show(plans.header(est, usual_batch), plans.breakdowns(est, command_with), run)
+        price = question.run.gpu_hour_price(est.system)
+        lead = text.headline.headline("Plan", est, measures, price)
+        usual_price = price is not None and question.run.price is None
+        header = plans.header(est, usual_batch, usual_price=usual_price)
+        show(lead, [""], header, plans.breakdowns(est, command_with), run)
         if operations:
             show(plans.operations(est, anatomy(est)))
         print_files(html)
@@ -267,9 +271,10 @@ def memory(
         rows = est.device_rows(), est.memory_timeline(), bytes_per_parameter_of(est)
         print_json(outputs.plans.MemoryOutput(est.job, est, *rows, file_name(timeline)))
     else:
+        lead = text.headline.of_memory("Plan", est)
         header = text.plans.header(est, question.run.leaves_batch(est.model), timed=False)
         of_parameters = text.analysis.bytes_per_parameter(est)
-        text.tables.show(header, text.plans.stage_memory(est), of_parameters)
+        text.tables.show(lead, [""], header, text.plans.stage_memory(est), of_parameters)
         print_files(timeline)
     require_fit(est)
 

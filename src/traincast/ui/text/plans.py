@@ -439,7 +439,8 @@ class Ranking:
         if self.is_uncertain:
             spread = _spread_text(self.answers[self.recommended][1])
             fits = "; fits: probability that it fits"
-        yield f"{MARK} recommended; step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
+        memory = f"GiB: memory of the fullest rank {capacity}"
+        yield f"{MARK} recommended; step: time of a step{spread}; {memory}{fits}"
         strategies = dict.fromkeys(plan.strategy for plan, _ in self.answers)
         yield f"strategy {'; '.join(f'{name}: {STRATEGY_WORDS[name]}' for name in strategies)}"
         columns, same = self.knobs
