@@ -132,8 +132,9 @@ class RunOptions:
             model = errors.catch(model.with_load, load) or model
         if model is not None and training is not None:
             model = errors.catch(training.of, model) or model
-            batch = self.global_batch or self.tokens_per_batch or usual
-            assumed = training.assumed(model, self.seq, batch)
+            batches = self.global_batch, self.tokens_per_batch, usual
+            has_batch = any(batch is not None for batch in batches)
+            assumed = training.assumed(model, has_length=self.seq is not None, has_batch=has_batch)
             model = replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system
@@ -152,6 +153,10 @@ class RunOptions:
     def metrics_arguments(self) -> dict[str, Any]:
         """Return the arguments of `traincast.metrics` besides the estimate."""
         return {"price": self.price, "restart_seconds": self._restart()}
+
+    def gpu_hour_price(self, system: "System") -> float | None:
+        """Return the price of a GPU hour [$]: the one given, or the system's where it has one."""
+        return system.price if self.price is None else self.price
 
     def asked(self) -> list[str]:
         """Return the metrics whose own options are given."""

@@ -243,6 +243,9 @@ def remarks(
     assumed = []
     if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         assumed.append("the global batch (--global-batch)")
+    if not isinstance(est, Estimate) and model.is_fine_tuned and "recompute" not in est.locks:
+        said = est.framework.about_fine_tuning
+        assumed += [f"{said} (--recompute)"] if said else []
     if usual_price:
         assumed.append(f"{est.system.name}'s ${est.system.price:g} a GPU-hour (--price)")
     if assumed:
@@ -436,7 +439,8 @@ class Ranking:
         if self.is_uncertain:
             spread = _spread_text(self.answers[self.recommended][1])
             fits = "; fits: probability that it fits"
-        yield f"{MARK} recommended; step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
+        memory = f"GiB: memory of the fullest rank {capacity}"
+        yield f"{MARK} recommended; step: time of a step{spread}; {memory}{fits}"
         strategies = dict.fromkeys(plan.strategy for plan, _ in self.answers)
         yield f"strategy {'; '.join(f'{name}: {STRATEGY_WORDS[name]}' for name in strategies)}"
         columns, same = self.knobs
