@@ -85,7 +85,10 @@ def joined(start: str, parts: Iterable[str], between: str = ", ") -> str:
 
 def plan_line(kind: str, plan: Plan) -> str:
     """Return a plan as people write it: ``"Recommended: TP 4, PP 4 (VP 2), DP 8, micro-batch 1"``."""
-    return joined(f"{kind}: ", plan_words(plan))
+    words = list(plan_words(plan))
+    if len(f"{kind}: {', '.join(words)}") > width():
+        words = [word.replace("micro-batch", "mbs") for word in words]
+    return joined(f"{kind}: ", words)
 
 
 def plan_words(plan: Plan) -> Iterator[str]:
