@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import facts_of, fitted_stack, names_stack, stack_framework
+from traincast.catalog.software_stacks import facts_of, fitted_stack, names_stack
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
@@ -171,15 +171,18 @@ def measured_line(measured: MeasuredStep) -> str:
 def likeliest_other(est: Estimate) -> Alternative | None:
     """Return the likeliest software that takes another time, where the estimate's is not typical of all.
 
-    Only software whose plans are searched in the same space: who trains with another framework says so.
+    Only that of the same framework: who trains with another one says so.
     """
     if abs(np.log(est.median_seconds / est.step_seconds)) < ATYPICAL:
         return None
-    space = stack_framework(fitted_stack(est.assumptions.name))
+    name = fitted_stack(est.assumptions.name)
+    if not names_stack(name):
+        return None
+    framework = facts_of(name)["framework"]
     others = [
         part
         for part in est.alternatives
-        if stack_framework(fitted_stack(part.name)) == space
+        if facts_of(part.name)["framework"] == framework
         and abs(np.log(float(part.seconds) / est.step_seconds)) >= ATYPICAL
     ]
     return max(others, key=lambda part: part.weight, default=None)
