@@ -66,6 +66,7 @@ def test_errors_of_the_paper_s_machine_are_not_known():
     ("given", "words"),
     [
         ({"mfu": 28.0}, ("mfu = 28", "at most 1", "was 28% meant?")),
+        ({"mfu": 1.2}, ("120.0% of the 16-bit peak (MFU, megatron)", "run in fp8?", "more GPUs than the 64")),
         ({"mfu": -0.2}, ("mfu = -0.2", "above 0")),
         ({"mfu": 0.28, "step_seconds": 9.1}, ("step_seconds and mfu: give one of them",)),
         ({"tokens_per_second": math.inf}, ("tokens_per_second = inf", "finite")),

@@ -85,6 +85,8 @@ of these plans; of a launch that breaks one it says so among what it assumes:
     traincast check run.sh --system dgx-h100
     traincast check examples/my_cluster/ds_config.json --system dgx-h100 --model llama-3-8b --gpus 64 --recompute full
 
+With what you measured (`--step-seconds 9.1`, `--tokens-per-second`, or `--mfu 28%`) it also says [how far the step is from what is expected, how likely by chance, and what alone would explain it](advise.md#why-is-it-slow).
+
 `traincast check` reads any of the formats below, which it recognises by their content, and launch scripts with Megatron-LM's arguments
 as people write them: in variables, arrays, quotes and continued lines. Nothing is executed. What the file does not state is given on
 the command line (the model, the number of GPUs, the batch, the lengths of documents, any knob), or assumed, and the answer lists what was

@@ -95,6 +95,9 @@ class MemoryTraffic:
     """Bytes that kernels move: passes over their data, relative to the fused minimum."""
 
     elementwise_passes: float = _is(1, "of the elementwise operations of a layer")
+    adapter_passes: float = _is(
+        0, "of casts and scale of an adapter, and its addition to the frozen result; 0: as elementwise_passes"
+    )
     softmax_passes: float = _is(1, "of softmax and dropout of unfused attention")
     unfused_softmax_passes: float = _is(
         1,

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from traincast.core.adapters import PACKED, ROUTING
-from traincast.core.quantities import Column
-from traincast.operations.elementwise import dropout, moved
+from traincast.core.quantities import Column, nonzero
+from traincast.operations.elementwise import dropout, moved, with_traffic
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Gemm, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
@@ -238,6 +238,9 @@ def _adapter(
     down = linear(f"{name}_a", sizes, rows, i, r, summed, gathers, copies)
     up = linear(f"{name}_b", sizes, out_rows, r, o, (), returned, copies)
     addition = moved(f"{name}_sum", sizes.E, 3 * out_rows * o, 2 * out_rows * o + 3 * rows * i)
+    passes = sharding.assumptions.traffic.adapter_passes
+    if nonzero(passes):
+        addition = replace(with_traffic(addition, passes), has_framework_traffic=True)
     down = replace(down, saved_bytes=saved, recomputed_with=op.recomputed_with)
     yield replace(down, module=op.module, experts=op.experts)
     for part in (replace(up, recomputed_with=op.module, experts=op.experts), addition):

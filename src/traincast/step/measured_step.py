@@ -11,6 +11,7 @@ from traincast.step.peak_check import CONVENTION
 from traincast.step.step_time import input_seconds
 
 COMMUNICATION: Final = ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm")  # components of time
+LEAST_PERCENT: Final = 2.0  # an MFU from here on is a percentage; one between 1 and it may be of another peak
 KERNELS: Final = ("compute", "exposed_memory", "recomputation", "optimizer_step")
 
 
@@ -129,8 +130,8 @@ def check_measured(
     given = {"step_seconds": step_seconds, "tokens_per_second": tokens_per_second, "mfu": mfu}
     names = [name for name, value in given.items() if value is not None]
     problems = [f"{' and '.join(names)}: give one of them"] if len(names) > 1 else []
-    if mfu is not None and not 0 < mfu <= 1:
-        meant = f"; was {mfu:g}% meant?" if 1 < mfu <= 100 else ""
+    if mfu is not None and not 0 < mfu < LEAST_PERCENT:
+        meant = f"; was {mfu:g}% meant?" if LEAST_PERCENT <= mfu <= 100 else ""
         problems.append(f"mfu = {mfu:g}: must be a share above 0 and at most 1, such as 0.28 or 28%{meant}")
     raise_problems("measured step", problems)
     check_given(step_seconds=step_seconds, tokens_per_second=tokens_per_second)

@@ -92,7 +92,10 @@ def joined(start: str, parts: Iterable[str], between: str = ", ") -> str:
 
 def plan_line(kind: str, plan: Plan) -> str:
     """Return a plan as people write it: ``"Recommended: TP 4, PP 4 (VP 2), DP 8, micro-batch 1"``."""
-    return joined(f"{kind}: ", plan_words(plan))
+    words = list(plan_words(plan))
+    if len(f"{kind}: {', '.join(words)}") > width():
+        words = [word.replace("micro-batch", "mbs") for word in words]
+    return joined(f"{kind}: ", words)
 
 
 def plan_words(plan: Plan) -> Iterator[str]:
@@ -173,11 +176,21 @@ def measured_line(measured: MeasuredStep) -> str:
 
 
 def likeliest_other(est: Estimate) -> Alternative | None:
-    """Return the likeliest software that takes another time, where the estimate's is not typical of all."""
+    """Return the likeliest software that takes another time, where the estimate's is not typical of all.
+
+    Only that of the same framework: who trains with another one says so.
+    """
     if abs(np.log(est.median_seconds / est.step_seconds)) < ATYPICAL:
         return None
+    name = fitted_stack(est.assumptions.name)
+    if not names_stack(name):
+        return None
+    framework = facts_of(name)["framework"]
     others = [
-        part for part in est.alternatives if abs(np.log(float(part.seconds) / est.step_seconds)) >= ATYPICAL
+        part
+        for part in est.alternatives
+        if facts_of(part.name)["framework"] == framework
+        and abs(np.log(float(part.seconds) / est.step_seconds)) >= ATYPICAL
     ]
     return max(others, key=lambda part: part.weight, default=None)
 
