@@ -243,3 +243,25 @@ def test_a_launch_that_breaks_a_rule_is_said_to_break_it(tmp_path):
     assert checked.tried
     space = checked.bench.form.space
     assert not any(space.broken(checked.est.model, change.est.plan, 64) for change in checked.tried)
+
+
+OFFLOADED = """
+{{"zero_optimization": {{"stage": {stage}, "offload_param": {{"device": "cpu"}},
+                         "offload_optimizer": {{"device": "cpu"}}}}, "bf16": {{"enabled": true}}}}
+"""
+LAUNCH = """
+torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --bf16 true \\
+  --per_device_train_batch_size 2 --deepspeed ds.json --max_length 2048 --gradient_checkpointing true
+"""
+
+
+def test_deepspeed_offloads_weights_with_zero_3_alone(tmp_path):
+    """DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py: `offload_param` is "Valid only with stage 3"."""
+    (tmp_path / "ds.json").write_text(OFFLOADED.format(stage=3), encoding="utf-8")
+    path = tmp_path / "run.sh"
+    path.write_text(LAUNCH, encoding="utf-8")
+    checked = tc.check(path, "rtx-3090", gpus=8)
+    assert checked.est.plan.offload == "optimizer+weights"
+    tried = [change.est.plan for change in checked.tried] + [plan for plan, _ in checked.found.plans]
+    assert tried
+    assert not [plan for plan in tried if "weights" in plan.offload and plan.zero < 3]

@@ -1,6 +1,7 @@
 """Prices of locks against two searches: the recommended plan with the locks, and that without them."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -156,6 +157,22 @@ def test_locks_with_which_nothing_fits_name_the_plan_without_them():
     impossible = searched({"tp": 7})
     with pytest.raises(tc.NothingFits, match=r"Without tp=7 a plan fits: "):
         impossible.require_best()
+
+
+def test_a_lock_alone_is_not_named_where_its_plan_is_that_without_any():
+    with pytest.raises(tc.NothingFits) as raised:
+        tc.search("llama-3-8b", "dgx-h100", gpus=8, locks={"tp": 7, "pp": 1}).require_best()
+    plans = re.findall(r"a plan fits: (.*)", str(raised.value))
+    assert plans
+    assert len(plans) == len(set(plans))
+
+
+def test_what_a_search_tries_is_not_said_to_be_held_where_nothing_fits():
+    """The Trainer's ZeRO stages 0, 2 and 3 are all searched."""
+    found = tc.search("llama-3-70b", "dgx-h100", gpus=8, framework="huggingface")
+    assert found.recommended is None
+    assert "zero" in found.framework.varied
+    assert "zero" not in " ".join(found.explain().held_constant())
 
 
 def test_a_lock_with_which_no_plan_fits_as_likely_as_wanted_says_so():

@@ -190,8 +190,9 @@ class Explanation(Result):
 
     def held_constant(self) -> list[str]:
         """Lines on the knobs that were not searched, if any, and on the accuracy of requested recipes."""
-        # where nothing fits, those that would make it fit have lines of their own
-        held = [str(knob) if self.plans else knob.knob for knob in self.held]
+        held = [str(knob) for knob in self.held]
+        if not self.plans:  # those that would make it fit have lines of their own
+            held = [knob.knob for knob in self.held if knob.knob not in self.search.framework.varied]
         return [*self._held_lines(held), *self._accuracy_lines(self.accuracy)]
 
     def held_in_short(self) -> list[str]:

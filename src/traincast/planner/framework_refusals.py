@@ -184,6 +184,22 @@ REFUSALS: Final = (
         "asynchronous tensor parallelism requires torch.compile of the model",
         f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
     ),
+    *(
+        Refusal(
+            framework,
+            "offload",
+            frozenset({"weights"}),
+            {"zero": stage, **stack},
+            "DeepSpeed offloads weights with ZeRO-3 alone",
+            "DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py, offload_param",
+        )
+        for framework, stack in (
+            ("deepspeed", {}),
+            ("huggingface", {"stack": "huggingface-deepspeed"}),
+            ("huggingface", {"stack": "huggingface-deepspeed-fused-loss"}),
+        )
+        for stage in (0, 1, 2)
+    ),
     Refusal(
         "fsdp",
         "zero",

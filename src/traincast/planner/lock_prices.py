@@ -130,6 +130,8 @@ def lock_lines(search: Search) -> Iterator[str]:
         plan, est = price.free
         odds = "" if est.fits_probability is None else f"; fits with {probability_text(est.fits_probability)}"
         if price.held is None:
+            if place and plan == search.lock_prices[0].free[0]:
+                continue  # the others are no obstacle
             yield f"Without {names} a plan fits: {seconds(est.step_seconds)}  {plan}{odds}"
         elif is_cost(price, search):
             line, causes = compare(price.free, price.held)

@@ -26,7 +26,7 @@ ANSWERED = {  # command -> what its answer, or what is said beside it, has
     "plan llama-3-8b --system dgx-h100 --gpus 8 --batch-size 64": "a step: 64 sequences",
     "plan nemotron-h-56b --system dgx-h100 --gpus 64": "on 64 GPUs of dgx-h100",
     "plan qwen2.5-vl-7b --system dgx-h100 --gpus 16": "image",
-    "export llama-3-8b --system dgx-h100 --gpus 8 --to trl": "candidates fits in memory",
+    "export llama-3-8b --system dgx-h100 --gpus 8 --to trl": 'accelerate_config: "fsdp2"',
     "export llama-3-8b --system h100 --gpus 8 --to nemo": "with Megatron-Bridge",
     "compare llama-3-70b --system dgx-h100,mi300x-node --gpus 64": "longer than A, within its error of",
     "plan llama-3-70b --system dgx-h100,dgx-b200 --gpus 64": "longer than B, more than its error of",
@@ -47,7 +47,7 @@ ANSWERED = {  # command -> what its answer, or what is said beside it, has
     "help plan": "Usage: traincast plan",
     "version": "0.",
 }
-MAY_NOT_FIT = ("--lora", "--qlora", "--to trl")  # a 70B is not sharded by dp, the others have little memory
+MAY_NOT_FIT = ("--lora", "--qlora")  # a 70B is not sharded by dp, the others have little memory
 
 
 @pytest.mark.parametrize("command", ANSWERED)

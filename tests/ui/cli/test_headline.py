@@ -3,12 +3,14 @@
 import json
 import os
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import traincast as tc
 from traincast.core.plan import Plan
+from traincast.core.units import GIB
 from traincast.step.metrics import metrics
 from traincast.ui.cli import output
 from traincast.ui.cli.output import message_columns  # the fixture of all tests replaces it in its module
@@ -126,6 +128,52 @@ def test_other_answers_begin_alike(command, first, run, folder):
     assert max(map(len, out.splitlines())) <= COLUMNS
     if command.startswith("check"):
         assert re.fullmatch(r"\+\d+% on the best plan; .+: gains [\d.]+%", lead[3])
+
+
+TITAN = """
+[model]
+name = "qwen3"
+flavor = "32B"
+[training]
+local_batch_size = 2
+seq_len = 4096
+[activation_checkpoint]
+mode = "full"
+[compile]
+enable = true
+components = ["model", "loss"]
+"""
+
+
+def test_what_several_settings_gain_is_not_said_of_one(run, tmp_path):
+    (tmp_path / "run.toml").write_text(TITAN, encoding="utf-8")
+    question = f"check {tmp_path / 'run.toml'} --system dgx-h100 --gpus 16"
+    answer = json.loads(run(f"{question} --json").out)
+    assert not answer["changes"]
+    assert len(answer["together"]["settings"]) > 1
+    advice = run(question).out.splitlines()[3]
+    assert re.search(r"(and \d+ more|\d+ settings together): gains [\d.]+%$", advice)
+    assert len(advice) <= COLUMNS
+
+
+@pytest.mark.parametrize("used", [9.4, 29.4, 175.4])
+def test_an_uncertain_fit_is_one_line(used):
+    """Of the longest phase, and of large memory."""
+    accelerator = SimpleNamespace(visible_bytes=1.06 * used * GIB)
+    est = SimpleNamespace(
+        system=SimpleNamespace(accelerator=accelerator), memory_bytes=used * GIB, verdict="uncertain",
+        memory_phase="backward of the first layer", fits_probability=0.75,
+    )  # fmt: skip
+    line = headline.memory_line(est)
+    assert "may fit (75%), measure" in line
+    assert len(line) <= COLUMNS
+
+
+def test_facts_of_software_are_said_in_words():
+    assert headline.software_words("megatron-core-2025", "megatron-core-plain") == (
+        "DP overlap",
+        "no DP overlap",
+    )
 
 
 def test_a_measured_step_is_said_against_the_predicted_one(run, folder):

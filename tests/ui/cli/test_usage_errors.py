@@ -12,7 +12,11 @@ WRONG = {
         "--gpus: missing",
     ],
     "plan m --system": ["--system: its value is missing", "--gpus: missing"],
-    "plan m --system s --gpus 8,16": ["--gpus = '8,16': must be a whole number"],
+    "plan m --system s --gpus 8,16": ["--gpus = '8,16': must be a whole number; compare takes several"],
+    "plan m --system s --gpus 8 --gbs 4M": [
+        "--gbs = '4M': must be a whole number of sequences; of tokens, write --tokens-per-batch 4M"
+    ],
+    "plan m --system s --gpus 8 --cost 2.5": ["'2.5': not expected here; write --price 2.5"],
     "plan m --system s --gpus -3h": ["--gpus = '-3h': must be a whole number"],
     "plan m --system s --gpus 8 --tp2 -.5h": ["--tp2 = '-.5h': must be a whole number"],
     "plan m --system s --gpus 2.5": ["--gpus = '2.5': must be a whole number"],
@@ -49,7 +53,7 @@ WRONG = {
         "--seq: its value is missing",
         "MODEL: missing",
         "--system: missing",
-        "--gpus = '8,16': must be a whole number",
+        "--gpus = '8,16': must be a whole number; compare takes several",
     ],
     "check f --system s --set": ["--set: its value is missing"],
     "completion tcsh": ["SHELL = 'tcsh': must be one of bash, zsh, fish"],

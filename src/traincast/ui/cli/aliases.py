@@ -209,7 +209,7 @@ TELLING: Final[Mapping[str, str]] = {
     "--grpo": "not modelled, as sampling takes most of its time; --train full is its training alone",
     "--ppo": "not modelled, as sampling takes most of its time; --train full is its training alone",
     "--cost": "plan and estimate have it",
-    "--mfu": "advise has it, as a measured MFU",
+    "--mfu": "advise and check have it, as a measured MFU",
     "--measured-mfu": "advise has it, as --mfu",
 }
 # What changes neither time nor memory of a step, with the value that it takes.

@@ -56,7 +56,11 @@ def _problems(error: CycloptsError, words: Sequence[str], typed: Mapping[str, st
         if isinstance(following, UnusedCliTokensError):
             unused = (word for word in following.unused_tokens or () if word not in perhaps_values)
             beside = f" beside {typed[MODEL]}" if MODEL in typed else ""
-            found += [f"{word!r}: not expected here{beside}" for word in unused]
+            prices = {after for word, after in pairwise(words) if word == "--cost"}
+            found += [
+                f"{word!r}: not expected here{f'; write --price {word}' if word in prices else beside}"
+                for word in unused
+            ]
             break
         if isinstance(following, MissingArgumentError) and following.keyword is None and argument:
             found += [f"{argument.name}: missing"] if argument.name not in wrong else []
@@ -110,8 +114,17 @@ def _message(error: CycloptsError) -> str:
             return f"{token.keyword}: given more than once"
         case CoercionError(token=token, argument=argument) if token is not None:
             name = token.keyword or (argument.name if argument else "")
-            return f"{name} = {token.value!r}: {_allowed_values(error)}"
+            return f"{name} = {token.value!r}: {_allowed_values(error)}{_instead(name, token.value)}"
     return str(error).strip()
+
+
+def _instead(name: str, value: str) -> str:
+    """Return what takes a value that an option does not, or nothing."""
+    if name == "--gpus" and re.fullmatch(r"\d+(,\d+)+", value):
+        return "; compare takes several"
+    if name in ("--global-batch", "--gbs") and re.fullmatch(r"[\d.]+[kKmMgG]", value):
+        return f" of sequences; of tokens, write --tokens-per-batch {value}"
+    return ""
 
 
 def _meant(word: str) -> str:

@@ -30,12 +30,19 @@ from traincast.ui.text.tables import Parts, title_line, width
 SECONDS_OF_MILLION: Final = 1e6 / 3600  # a million tokens, and the seconds of an hour
 ATYPICAL: Final = 0.05  # share between a time and the median of all software, from which on both are said
 ZERO_WORDS: Final = {0: "DDP", 2: "ZeRO-2", 3: "FSDP"}  # how replicas of these stages of ZeRO are called
-DISPATCHER_WORDS: Final = {
-    "alltoall": "all-to-all",
-    "allgather": "all-gather",
-    "deepep": "DeepEP",
-    "hybridep": "HybridEP",
-    "flex": "a fused dispatcher",
+FACT_WORDS: Final = {  # fact of software -> how each value is called
+    "dispatcher": {
+        "alltoall": "all-to-all",
+        "allgather": "all-gather",
+        "deepep": "DeepEP",
+        "hybridep": "HybridEP",
+        "flex": "a fused dispatcher",
+    },
+    "overlap": {"all": "DP overlap", "none": "no DP overlap"},
+    "compiled": {"true": "torch.compile", "false": "eager layers"},
+    "grouped": {"true": "grouped experts", "false": "experts one by one"},
+    "graphs": {"iteration": "full CUDA graphs", "layer": "CUDA graphs of layers", "none": "no CUDA graphs"},
+    "loss": {"fused": "a fused loss", "chunked": "a chunked loss", "whole": "a loss of whole logits"},
 }
 
 
@@ -205,9 +212,9 @@ def software_words(name: str, other: str) -> tuple[str, str]:
 
 def _fact_words(fact: str, value: str) -> str:
     """Return a fact of software in words."""
-    if fact == "dispatcher":
-        return DISPATCHER_WORDS.get(value, value)
-    return value if fact in ("framework", "released") else f"{fact}={value}"
+    if fact in ("framework", "released"):
+        return value
+    return FACT_WORDS.get(fact, {}).get(str(value).lower(), f"{fact}={value}")
 
 
 def memory_line(est: Estimate) -> str:
@@ -216,7 +223,9 @@ def memory_line(est: Estimate) -> str:
     used = f"{est.memory_bytes / GIB:,.1f} of {capacity} at the {est.memory_phase}"
     odds = est.fits_probability
     if est.verdict == "uncertain":
-        return f"{used}: may fit ({probability_text(odds or 0.0)}), measure one step"
+        unsure = f"{used}: may fit ({probability_text(odds or 0.0)})"
+        forms = f"{unsure}, measure one step", f"{unsure}, measure it"
+        return next((form for form in forms if len(form) <= width()), unsure)
     if est.verdict == "does not fit":
         sure = "" if odds is None else f" (fits with {probability_text(odds)} probability)"
         return f"{used}: does not fit{sure}"

@@ -53,8 +53,8 @@ def _advice(checked: Checked) -> str:
         return f"{gap}no change of one, two or three settings helps"
     first, *more = _setting_lines(checked, change.settings)
     effect = f"gains {percent(change.gain)}" if checked.est.verdict == "fits" else "helps it fit"
-    others = f" and {len(more)} more" if more else ""
-    forms = [f"{gap}{first}{others}: {effect}", f"{gap}{first}: {effect}", f"{first}: {effect}"]
+    named = [f"{first} and {len(more)} more", f"{len(more) + 1} settings together"] if more else [first]
+    forms = [f"{start}{setting}: {effect}" for start in (gap, "") for setting in named]
     return next((form for form in forms if len(form) <= width()), gap.removesuffix("; "))
 
 

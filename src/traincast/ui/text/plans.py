@@ -561,7 +561,7 @@ def narrowing(narrower: Narrower) -> str:
     fact = value.partition("=")[0]
     stated = {"--framework": "the framework", "--assumptions": "the software"}
     subject = stated.get(option, "the release" if fact == "released" else fact)
-    others = f" ({', '.join(narrower.others)}, if yours has that)" if narrower.others else ""
+    others = f" (or {' or '.join(narrower.others)}, as yours has)" if narrower.others else ""
     return f"{subject} stated{others}"
 
 
