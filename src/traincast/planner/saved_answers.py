@@ -135,20 +135,27 @@ def _again(content: Mapping[str, Any], job: Job) -> Estimate | None:
         return None
     try:
         model: Model = load_model(job.model, seq=job.seq)
-        system, assumed = load_system(job.system), resolve(job.assumptions)
-        if isinstance(said := found.get("narrowed_by"), str):
-            is_any = said.startswith("--framework") or len(releases(assumed.name)) < 2
-            unsaid = ANY_SOFTWARE if is_any else releases(assumed.name)
-            assumed = replace(assumed, unsaid=unsaid)
-        est = estimate(model, system, Plan(**found["plan"]), gbs=job.global_batch, assumptions=assumed)
+        system, stated = load_system(job.system), resolve(job.assumptions)
+        plan = Plan(**found["plan"])
+        # a file does not say what software its question left open: all, releases of a framework, or none
+        for unsaid in (stated.unsaid, ANY_SOFTWARE, releases(stated.name)):
+            assumed = replace(stated, unsaid=unsaid)
+            est = estimate(model, system, plan, gbs=job.global_batch, assumptions=assumed)
+            if _has_figures(est, found):
+                return est
     except (InputError, KeyError, TypeError):
-        return None
+        pass
+    return None
+
+
+def _has_figures(est: Estimate, found: Mapping[str, Any]) -> bool:
+    """Return whether an estimate has the figures of a file."""
     same = [
         abs(getattr(est, name) / found[name] - 1) < MAX_ERROR
-        for name in ("step_seconds", "memory_bytes", "step_seconds_high")
+        for name in ("step_seconds", "memory_bytes", "step_seconds_high", "fits_probability")
         if found.get(name) and getattr(est, name)
     ]
-    return est if same and all(same) else None
+    return bool(same) and all(same)
 
 
 def _knobs(plan: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ def test_the_figure_has_phases_capacity_and_peak(run, folder):
     found = json.loads(run(f"{ASKED} --json").out)
     for phase in found["phases"]:
         assert all(word in texts for word in phase["phase"].split())
-    assert "capacity 79.6 GiB" in texts
+    assert "capacity 79.2 GiB" in texts
     peak = max(phase["memory_bytes"] for phase in found["phases"])
     assert peak == found["estimate"]["memory_bytes"]
     assert f"peak {peak / 2**30:,.1f} GiB" in texts

@@ -35,16 +35,24 @@ def draw_plan(path: Path, kind: str) -> Figure:
         document: dict[str, Any] = json.loads(text)
         model = load_model(document["model"], seq=document.get("seq"))
         system = load_system(document["system"])
-        arguments = {name: document[name] for name in ("gpus", "assumptions", "framework", "objective")}
+        arguments = {name: document[name] for name in ("gpus", "objective")}
         arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
         arguments["locks"] = document.get("locks")
         expected = document["recommended"]
-        result = search(model, system, **arguments)
+        # a file does not say how much of its software was stated: nothing, the framework, or all
+        framework, assumptions = document["framework"], document["assumptions"]
+        stated: tuple[dict[str, Any], ...] = (
+            {},
+            {"framework": framework},
+            {"framework": framework, "assumptions": assumptions},
+        )
+        results = (search(model, system, **arguments, **software) for software in stated)
+        result = next((r for r in results if r.record().to_dict()["recommended"] == expected), None)
     except InputError:
         raise
     except (KeyError, TypeError, ValueError):
         raise InputError(str(path), ["is no search as traincast plan --json prints it"]) from None
-    if result.record().to_dict()["recommended"] != expected:
+    if result is None:
         # Of LoRA, of packed documents, or of a model or machine that has changed.
         problem = "searching its model and machine again does not recommend its plan"
         raise InputError(str(path), [f"{problem}; plan --html draws a search with all of its options"])
