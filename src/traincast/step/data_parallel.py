@@ -14,7 +14,7 @@ from traincast.step.layer_cost import Costs, PartCosts, sum_of
 from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times.collectives import Curve, collective_curve, least_streaming
-from traincast.times.overlap import exposed_time, largest, layer_by_layer
+from traincast.times.overlap import exposed_time, largest, layer_by_layer, paced_by
 from traincast.times.process_groups import AnyPlacement, Placement, is_group
 
 TINY: Final = 1e-30  # in place of a pass that takes no time [s]
@@ -112,10 +112,34 @@ class DataParallelTraffic:
     def _exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column) -> Column:
         """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
         window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
-        busy = [window * passes * getattr(self.costs[part], direction) for part in device]
+        waits = self._waits(device, direction)
+        busy = [
+            window * passes * share * getattr(self.costs[part], direction)
+            for part, share in zip(device, waits, strict=True)
+        ]
         seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
         together = [self.buckets[part] for part in device]
         return layer_by_layer(seconds, busy, list(device.values()), self.contention, streams, together)
+
+    def _waits(self, device: Counts, direction: str) -> list[Column]:
+        """Return how much longer waits for the host make a pass of each part than they make the device.
+
+        They are where the host issues most for the time that the device works.
+        """
+        parts = [self.costs[part] for part in device]
+        if not any(nonzero(part.dispatch) for part in parts):
+            return [1.0] * len(parts)
+        forward = [paced_by(part.dispatch_forward, part.forward) for part in parts]
+        backward = [paced_by(part.dispatch - part.dispatch_forward, part.backward) for part in parts]
+        counts = list(device.values())
+        busy = total(n * (part.forward + part.backward) for n, part in zip(counts, parts, strict=True))
+        paced = total(n * (f + b) for n, f, b in zip(counts, forward, backward, strict=True))
+        even = busy / maximum(paced, TINY)
+        waiting = forward if direction == "forward" else backward
+        return [
+            even * seconds / maximum(getattr(part, direction), TINY)
+            for seconds, part in zip(waiting, parts, strict=True)
+        ]
 
     def _in_step(
         self, time_of: Callable[..., Column], stretch: Sequence[Column]

@@ -34,6 +34,7 @@ class PartCosts(TakesRows):
     squares: Column = 0.0
     expert_squares: Column = 0.0
     dispatch: Column = 0.0  # time of the host to issue both passes, recomputation included [s]
+    dispatch_forward: Column = 0.0  # the part of it that issues the forward pass [s]
     frozen: Column = 0.0  # frozen weights on the rank, those of experts apart [byte]
     expert_frozen: Column = 0.0
     # exchange with experts overlapped by another micro-batch; exposed in a first forward and a last backward
@@ -73,6 +74,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
         dispatch=total(t.forward.dispatch + t.backward.dispatch for t in timed)
         + total(t.recompute.dispatch for t in timed if t.recompute is not None) / plan.recompute_every,
+        dispatch_forward=total(t.forward.dispatch for t in timed),
         hidden=total(t.forward.hidden + t.backward.hidden for t in timed) if plan.ep_overlap else 0.0,
     )
 

@@ -182,7 +182,7 @@ def test_frameworks_are_named_in_either_column(name):
         ({"framework": "Megatron-Core", "overlap": "none", "loss": "fused"}, "megatron-core-plain"),
         ({"framework": "Megatron-Core", "dispatcher": "hybridep", "experts": "8"}, "megatron-core-deepep"),
         ({"framework": "Hugging Face Trainer"}, "huggingface-eager"),
-        ({"framework": "TRL", "loss": "chunked"}, "huggingface-fused-loss"),
+        ({"framework": "TRL", "loss": "chunked"}, "huggingface-eager+loss=chunked"),
         ({"framework": "", "stack": "Hugging Face Trainer, eager"}, "huggingface-eager"),
         (
             {"framework": "", "stack": "Hugging Face Trainer, fused cross-entropy and norms"},
