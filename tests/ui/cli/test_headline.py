@@ -189,6 +189,13 @@ def test_a_measured_step_is_said_against_the_predicted_one(run, folder):
     assert re.match(r"[\d.]+ s measured, 10 times [\d.]+ s \(.*, 90%\): <1% by chance", lead[1])
 
 
+@pytest.mark.parametrize(("plan", "fits"), [("--dp 8", False), ("--tp 2 --dp 4", True)])
+def test_a_measured_plan_that_is_said_not_to_fit_is_no_silent_contradiction(plan, fits, run):
+    out = run(f"advise llama-3-8b --system dgx-h100 {plan} --mfu 0.4").out
+    assert (": does not fit" in out) is not fits
+    assert ("A plan that was measured fits" in out) is not fits
+
+
 WRONG = [
     "plan nosuch --system dgx-h100 --gpus 8",
     "plan llama-3-8b --system nosuch --gpus 8",

@@ -17,6 +17,10 @@ def measured_step(measured: MeasuredStep) -> Parts:
     yield heading(f"Measured: {seconds(measured.step_seconds)} a step{mfu}")
     off = distance(measured.longer_than_predicted)
     yield from paragraphs(f"{off} the {seconds(est.step_seconds)} predicted: {_likelihood(measured)}")
+    if est.verdict == "does not fit":
+        yield from paragraphs(
+            "A plan that was measured fits: here memory is predicted too large, or what ran is another plan."
+        )
     if not measured.causes:
         return
     yield heading("What alone would make it as slow, the smallest change first")
