@@ -265,3 +265,20 @@ def test_deepspeed_offloads_weights_with_zero_3_alone(tmp_path):
     tried = [change.est.plan for change in checked.tried] + [plan for plan, _ in checked.found.plans]
     assert tried
     assert not [plan for plan in tried if "weights" in plan.offload and plan.zero < 3]
+
+
+def test_what_deepspeed_steps_at_once_is_read(tmp_path):
+    """A smaller `sub_group_size` needs less memory at the optimizer step, so it is part of the prediction."""
+    path = tmp_path / "run.sh"
+    path.write_text(LAUNCH, encoding="utf-8")
+    needed = []
+    for size in (1_000_000_000, 10_000_000):
+        stage = f'"stage": 3, "sub_group_size": {size}'
+        text = f'{{"zero_optimization": {{{stage}}}, "bf16": {{"enabled": true}}, "steps_per_print": 5}}'
+        (tmp_path / "ds.json").write_text(text, encoding="utf-8")
+        checked = tc.check(path, "dgx-h100", gpus=8)
+        needed.append(sum(checked.est.memory_phases["optimizer step"].values()))
+        assert "deepspeed.zero_optimization.sub_group_size" in checked.reading.used
+        assert checked.reading.ignored.count("deepspeed.zero_optimization.sub_group_size") == 0
+        assert "deepspeed.steps_per_print" in checked.reading.ignored
+    assert needed[1] < needed[0]

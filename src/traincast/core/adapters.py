@@ -50,6 +50,8 @@ PACKED: Final[Mapping[str, float]] = {
 }  # fmt: skip
 METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
 OBJECTIVES: Final = ("sft", "dpo")  # as TRL calls them; before a plus sign
+SAMPLING: Final = ("grpo", "ppo", "rloo", "online-dpo")  # objectives of answers that the model samples
+SAMPLING_TAKES_TIME: Final = "not modelled, as sampling takes most of its time; full is its training alone"
 HOW: Final = (
     "full, sft, dpo, or lora or qlora with settings such as lora:r=16,targets=q+v,base=nf4,dtype=fp32,dropout"
     ", also after dpo+"
@@ -138,6 +140,8 @@ def parse_training(text: str) -> Adapters | None:
     """
     method, _, rest = text.strip().partition(":")
     if method not in METHODS:
+        if method.lower() in SAMPLING:
+            raise InputError(f"training {method!r}", [SAMPLING_TAKES_TIME])
         raise unknown_name_error("training", method, (*METHODS, *OBJECTIVES), HOW)
     base, problems, values = METHODS[method], [], {}
     settings = [word.partition("=") for word in rest.split(",") if word.strip()]

@@ -87,7 +87,23 @@ class Reading(Result):
     @property
     def used(self) -> Annotated[tuple[str, ...], Doc(key="read")]:
         """Settings that the prediction uses."""
-        return self._spelled(name for name in self.settings if name in self.form.known)
+        read = self.form.known | self._of_figures
+        return self._spelled(name for name in self.settings if name in read)
+
+    @cached_property
+    def _of_figures(self) -> frozenset[str]:
+        """Settings that no row reads, and without which figures of the assumptions are others."""
+        figures = self._figures(self.settings)
+        unread = (name for name in self.not_in_table.harmless if name in self.settings)
+        return frozenset(
+            name
+            for name in unread
+            if self._figures({other: of for other, of in self.settings.items() if other != name}) != figures
+        )
+
+    def _figures(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the figures of assumptions that settings state; none where one is refused."""
+        return ErrorCollector("").catch(self.form.figures, Settings(settings)) or {}
 
     @cached_property
     def not_in_table(self) -> UnreadSettings:
@@ -138,7 +154,7 @@ class Reading(Result):
     @property
     def ignored(self) -> Annotated[tuple[str, ...], KEY]:
         """Settings that change no step: logs, data, checkpoints, learning rates."""
-        return self._spelled(self.not_in_table.harmless)
+        return self._spelled(name for name in self.not_in_table.harmless if name not in self._of_figures)
 
     def _spelled(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(map(self.form.spelled, names))

@@ -73,12 +73,9 @@ def test_a_time_at_the_edge_of_its_interval_says_of_which_software_it_is():
     found = tc.search("deepseek-v3", "dgx-h100", gpus=512, gbs=2048, framework="megatron", locks={"tp": 1})
     _, est = found.recommended
     assert est.median_seconds > 1.05 * est.step_seconds
+    of_megatron = [part for part in est.alternatives if facts_of(part.name)["framework"] == "Megatron-Core"]
     likely = max(
-        (
-            part
-            for part in est.alternatives
-            if part.seconds > 1.05 * est.step_seconds and facts_of(part.name)["framework"] == "Megatron-Core"
-        ),
+        (part for part in of_megatron if part.seconds > 1.05 * est.step_seconds),
         key=lambda part: part.weight,
     )
     line = headline.time_line(est)
@@ -188,6 +185,15 @@ def test_a_measured_step_is_said_against_the_predicted_one(run, folder):
     lead = run(f"advise {question} --step-seconds {2 * predicted}").out.partition("\n\n")[0].splitlines()
     assert re.match(r"[\d.]+ s measured, 100\.0% slower than [\d.]+ s \(.*, 90%\): ", lead[1])
     assert len(lead) <= 4
+    lead = run(f"advise {question} --step-seconds {10 * predicted}").out.partition("\n\n")[0].splitlines()
+    assert re.match(r"[\d.]+ s measured, 10 times [\d.]+ s \(.*, 90%\): <1% by chance", lead[1])
+
+
+@pytest.mark.parametrize(("plan", "fits"), [("--dp 8", False), ("--tp 2 --dp 4", True)])
+def test_a_measured_plan_that_is_said_not_to_fit_is_no_silent_contradiction(plan, fits, run):
+    out = run(f"advise llama-3-8b --system dgx-h100 {plan} --mfu 0.4").out
+    assert (": does not fit" in out) is not fits
+    assert ("A plan that was measured fits" in out) is not fits
 
 
 WRONG = [

@@ -97,3 +97,9 @@ def test_advice_recommends_no_batch_where_none_fits_and_names_what_is_not_measur
         "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 4 --global-batch 8 --assumptions calibrated"
     )
     assert "Not measured: what other sizes lose" in out
+
+
+def test_training_on_sampled_answers_is_no_misspelt_dpo(run):
+    said = run("plan llama-3-8b --system dgx-h100 --gpus 8 --train grpo").err
+    assert "training 'grpo': not modelled, as sampling takes most of its time" in " ".join(said.split())
+    assert "did you mean" not in said

@@ -29,6 +29,7 @@ from traincast.ui.text.tables import Parts, title_line, width
 
 SECONDS_OF_MILLION: Final = 1e6 / 3600  # a million tokens, and the seconds of an hour
 ATYPICAL: Final = 0.05  # share between a time and the median of all software, from which on both are said
+TIMES: Final = 2.0  # share by which a time is longer, from which on it is said to be several times another
 ZERO_WORDS: Final = {0: "DDP", 2: "ZeRO-2", 3: "FSDP"}  # how replicas of these stages of ZeRO are called
 FACT_WORDS: Final = {  # fact of software -> how each value is called
     "dispatcher": {
@@ -168,11 +169,23 @@ def measured_line(measured: MeasuredStep) -> str:
     time = seconds(est.step_seconds)
     if est.interval is not None:
         time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
-    side = "slower" if off > 0 else "faster"
-    line = f"{seconds(measured.step_seconds)} measured, {percent(abs(off))} {side} than {time}"
+    line = f"{seconds(measured.step_seconds)} measured, {distance(off)} {time}"
     if measured.chance is None:
         return line
     return joined(line, [f": {probability_text(measured.chance)} by chance"], "")
+
+
+def distance(off: float) -> str:
+    """Return how far a time is from another, by the share that it is longer, in words before that one.
+
+    Examples
+    --------
+    >>> distance(0.5), distance(-0.1), distance(9.0)
+    ('50.0% slower than', '10.0% faster than', '10 times')
+    """
+    if off > TIMES:
+        return f"{number_text(1 + off, 3)} times"
+    return f"{percent(abs(off))} {'slower' if off > 0 else 'faster'} than"
 
 
 def likeliest_other(est: Estimate) -> Alternative | None:

@@ -4,6 +4,7 @@ from typing import Final
 
 from traincast.core.units import number_text, percent, probability_text, seconds
 from traincast.step.measured_step import MeasuredStep
+from traincast.ui.text.headline import distance
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
 
 SURELY_NO_CHANCE: Final = 0.05  # probability below which something else than chance is likelier
@@ -14,11 +15,12 @@ def measured_step(measured: MeasuredStep) -> Parts:
     est = measured.est
     mfu = "" if measured.mfu is None else f", {percent(measured.mfu)} MFU as Megatron-LM counts it"
     yield heading(f"Measured: {seconds(measured.step_seconds)} a step{mfu}")
-    off = measured.longer_than_predicted
-    side = "slower" if off > 0 else "faster"
-    yield from paragraphs(
-        f"{percent(abs(off))} {side} than the {seconds(est.step_seconds)} predicted: {_likelihood(measured)}"
-    )
+    off = distance(measured.longer_than_predicted)
+    yield from paragraphs(f"{off} the {seconds(est.step_seconds)} predicted: {_likelihood(measured)}")
+    if est.verdict == "does not fit":
+        yield from paragraphs(
+            "A plan that was measured fits: here memory is predicted too large, or what ran is another plan."
+        )
     if not measured.causes:
         return
     yield heading("What alone would make it as slow, the smallest change first")
