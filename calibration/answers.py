@@ -37,7 +37,7 @@ READ: Final = ("examples", "tests")  # folders of files that questions name
 MAX_CHANGE: Final = 0.02  # of a figure, relative; of a probability, absolute
 DIGITS: Final = 5  # of a figure in the file
 LINE: Final = re.compile(r"^answers: (.+?): (\S.*)$", re.MULTILINE)
-NAMED: Final = re.compile(r"([\w-]+) ([\d.e+-]+)(?:, |$)")
+NAMED: Final = re.compile(r"([\w.-]+) ([\d.e+-]+)(?:, |$)")
 FIGURES: Final = ("seconds", "low", "high", "memory_gib", "fits_probability", "figure")
 COLUMNS: Final = ("question", "command", *FIGURES, "plan", "refused")
 # Of commands without a plan: what their figure is, by the path to it in their JSON.
