@@ -80,6 +80,7 @@ FURTHER = {
     "check": [
         "check examples/my_cluster/pretrain.sh --system dgx-h100 --pp 1 --tp 1 --recompute none",
         f"check {SCRIPTS / 'unread.sh'} --system dgx-h100 --accept-unread",
+        "check examples/my_cluster/pretrain.sh --system dgx-h100 --mfu 0.2",
     ],
     "catalog": [
         "catalog",
