@@ -159,6 +159,7 @@ def test_the_command_draws(tmp_path, capsys, ending):
     assert set(printed) == {
         "assumptions",
         "rows",
+        "unsaid",
         "summary",
         "totals",
         "coverage",
@@ -253,4 +254,5 @@ def test_what_is_stated_holds_in_every_bin():
     assert set(known.levels) == {(column, moe) for column in ("left_out", "blind") for moe in (False, True)}
     bins = [item for found in known.levels.values() for item in found] + reliability(known.rankings)
     assert min(item.n for item in bins) >= 30
-    assert [item for item in bins if not item.holds] == []
+    # a bin holds with a probability of 90 %: of 24, one outside is no surprise
+    assert sum(not item.holds for item in bins) <= 1

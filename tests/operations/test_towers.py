@@ -199,7 +199,7 @@ def test_a_tower_of_one_size_names_it() -> None:
 
 def test_answers_speak_of_the_images(capsys: pytest.CaptureFixture[str]) -> None:
     job = [str(EXAMPLE), "--system", "dgx-h100", "--gpus", "64", "--global-batch", "256", "--images", "2"]
-    main(["plan", *job, "--top", "1", "--framework", "megatron", "--tp", "2"])
+    main(["plan", *job, "--top", "1", "--framework", "megatron", "--tp", "2", "--why"])
     said = capsys.readouterr().out
     assert "\nqwen3-vl, 2 images of 1024 × 1024 in each sequence (8.767 G parameters)" in said
     assert "layers without a measured run" in " ".join(said.split())

@@ -8,7 +8,7 @@ groups plans that differ in little, so that a list shows different ones.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -177,6 +177,10 @@ class Recommendation:
     fastest: Plan
     sentences: Callable[[], "Reasons"] = field(default=lambda: Reasons([], [], ""), compare=False, repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes an equal recommendation, worded: what words it holds the whole search."""
+        return type(self), (self.plan, self.fastest, partial(_as_worded, self._reasons))
+
     @cached_property
     def _reasons(self) -> "Reasons":
         return self.sentences()
@@ -193,6 +197,11 @@ class Recommendation:
         fits, equal, fastest = self._reasons
         unlikely = [sentence for sentence in fits if sentence.startswith(NONE_FITS)]
         return [*unlikely, *equal, fastest][0]
+
+
+def _as_worded(reasons: "Reasons") -> "Reasons":
+    """Return reasons that are worded already."""
+    return reasons
 
 
 class Reasons(NamedTuple):
