@@ -215,7 +215,7 @@ class Framework:
             held={**self.held, **held},
         )
 
-    def fine_tuning(self, knobs: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+    def fine_tuning_knobs(self, knobs: Mapping[str, Any], gpus: int) -> dict[str, Any]:
         """Return the knobs of a plan given by hand, with the choices of its trainers where it names none.
 
         A plan of several GPUs without a degree other than dp and without a stage of ZeRO is sharded as people
@@ -231,7 +231,7 @@ class Framework:
 
         That is the stage of ZeRO and, where it `fine_tunes` on a number of GPUs, the choices of its trainers.
         """
-        filled = self.fine_tuning(knobs, gpus) if fine_tunes else dict(knobs)
+        filled = self.fine_tuning_knobs(knobs, gpus) if fine_tunes else dict(knobs)
         if "zero" in filled or self.usual_zero is None:
             return filled
         highest = self.searched_pipeline_zero if filled.get("pp", 1) > 1 else 3

@@ -227,8 +227,8 @@ def calibrate(
         print_json(outputs.accuracy.CalibrateOutput(result, file_name(output)))
     else:
         text.tables.show(text.accuracy.calibration(result, output))
-    if output is None:
-        remark(f"traincast: nothing is written; {_HOW_TO_KEEP}")
+        if output is None:
+            remark(f"traincast: nothing is written; {_HOW_TO_KEEP}")
 
 
 def _words(given: Iterable[str]) -> Iterator[str]:

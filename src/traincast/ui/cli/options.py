@@ -316,7 +316,7 @@ class PlanQuestion:
         if named is not None:
             knobs, space = named.completed(knobs, tunes, gpus), named
         elif tunes and space is None and self.assumptions is None:
-            knobs = FRAMEWORKS["huggingface"].fine_tuning(knobs, gpus)
+            knobs = FRAMEWORKS["huggingface"].fine_tuning_knobs(knobs, gpus)
         filled = knobs.keys() - locks.keys() - set(PLACEMENTS)
         sharding = ""
         trainer = FRAMEWORKS["huggingface"] if named is None else named
