@@ -69,6 +69,7 @@ FURTHER = {
     ],
     "calibrate": [
         "calibrate --system dgx-h100 --nccl all_reduce.txt --output network.yaml",
+        "calibrate --system dgx-h100 --nccl all_reduce.txt",
     ],
     "limits": [
         "limits --accelerator h100-sxm-80 --layer 2x2 --batch 2 --gpus 16",

@@ -59,16 +59,19 @@ class Training:
         is_usual = length is None and self.fine_tunes and is_text and self.documents is None
         return load(seq=FINE_TUNING_LENGTH) if is_usual and model.seq > FINE_TUNING_LENGTH else model
 
-    def assumed(self, model: Model, *, has_length: bool, has_batch: bool) -> str:
+    def assumed(self, model: Model, *, has_length: bool, has_batch: bool, sharding: str = "") -> str:
         """Return what fine-tuning assumes of a run, in a sentence; empty where nothing is assumed.
 
-        `model` is the model as trained; the others say whether a length and a batch are given.
+        `model` is the model as trained; the others say whether a length and a batch are given, and the
+        sharding of weights that is assumed, in words.
         """
         parts = []
         if model.is_fine_tuned and not has_batch and model.global_batch is None:
             parts.append(f"{FINE_TUNING_BATCH} sequences a step")
         if self.fine_tunes and not has_length and model.seq == FINE_TUNING_LENGTH:
             parts.append(f"{FINE_TUNING_LENGTH:,} tokens a sequence (max_length of TRL 1.16)")
+        if sharding:
+            parts.append(sharding)
         return f"assumed for fine-tuning: {', '.join(parts)}" if parts else ""
 
 

@@ -57,6 +57,10 @@ PROGRAMMED: Final = (
 )  # fmt: skip
 
 
+# Knobs that say how the weights of a model are split: with one of them a plan is given.
+SHARDING: Final = ("tp", "tp2", "cp", "pp", "ep", "replicas", "zero")
+
+
 @dataclass(frozen=True)
 class CandidateBatch:
     """Candidates that differ in numbers only."""
@@ -123,6 +127,8 @@ class Framework:
     # Values of choices with which its trainers fine-tune unless told otherwise; others only where locked.
     of_fine_tuning: Mapping[str, Any] = field(default_factory=dict, hash=False)
     about_fine_tuning: str = ""  # the same in words, with their source
+    # Stage of ZeRO of fine-tuning on several GPUs where no plan is given; that of any plan for None.
+    usual_zero_of_fine_tuning: int | None = None
     # Frameworks whose combinations of choices are searched besides its own, placed and ruled as its own are.
     includes: tuple[str, ...] = ()
 
@@ -209,12 +215,23 @@ class Framework:
             held={**self.held, **held},
         )
 
-    def completed(self, knobs: Mapping[str, Any], fine_tunes: bool = False) -> dict[str, Any]:
+    def fine_tuning_knobs(self, knobs: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+        """Return the knobs of a plan given by hand, with the choices of its trainers where it names none.
+
+        A plan of several GPUs without a degree other than dp and without a stage of ZeRO is sharded as people
+        fine-tune, `usual_zero_of_fine_tuning`.
+        """
+        filled = {**self.of_fine_tuning, **knobs}
+        if self.usual_zero_of_fine_tuning is None or gpus == 1 or any(name in knobs for name in SHARDING):
+            return filled
+        return {**filled, "zero": self.usual_zero_of_fine_tuning}
+
+    def completed(self, knobs: Mapping[str, Any], fine_tunes: bool = False, gpus: int = 1) -> dict[str, Any]:
         """Return the knobs of a plan given by hand, with what it takes where the plan names none.
 
-        That is the stage of ZeRO and, where it `fine_tunes`, the choices of its trainers.
+        That is the stage of ZeRO and, where it `fine_tunes` on a number of GPUs, the choices of its trainers.
         """
-        filled = {**self.of_fine_tuning, **knobs} if fine_tunes else dict(knobs)
+        filled = self.fine_tuning_knobs(knobs, gpus) if fine_tunes else dict(knobs)
         if "zero" in filled or self.usual_zero is None:
             return filled
         highest = self.searched_pipeline_zero if filled.get("pp", 1) > 1 else 3
@@ -867,6 +884,9 @@ FRAMEWORKS: Final = {
             usual_zero=0,  # DDP: TrainingArguments without fsdp and deepspeed
             of_fine_tuning={"recompute": "full"},
             about_fine_tuning="gradient checkpointing on, as TRL 1.16 has it",  # trl/trainer/base_config.py
+            # What `plan` recommends for a large model. Without a configuration Accelerate runs DDP, where
+            # each GPU holds all frozen weights.
+            usual_zero_of_fine_tuning=3,
             on_request=("context", "ring"),
             held={
                 "offload": ("optimizer", "optimizer+weights"),

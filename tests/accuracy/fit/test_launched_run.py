@@ -65,6 +65,32 @@ def test_what_is_calibrated_is_what_is_asked_for_later(tmp_path, capsys):
         assert "assumptions: megatron-core-2025" in said
 
 
+def test_without_a_file_the_fit_is_printed_and_how_to_keep_it(tmp_path, capsys, monkeypatch):
+    """The figures are those of the file that --output writes; nothing is written unasked."""
+    logs = [str(write_log(tmp_path / f"{n}.log", 9 + n / 10)) for n in range(3)]
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    launch = LAUNCH.resolve()
+    monkeypatch.chdir(folder)
+    line = ["calibrate", "--log", *logs, "--launch", str(launch), "--system", "dgx-h100"]
+    main(line)
+    said, remark = capsys.readouterr()
+    assert not list(folder.iterdir())
+    assert "--output my.yaml keeps the calibrated system, for plan MODEL --system my.yaml" in " ".join(
+        remark.split()
+    )
+    main([*line, "--json"])
+    assert json.loads(capsys.readouterr().out)["output"] is None
+    main([*line, "--output", "my.yaml"])
+    kept, remark = capsys.readouterr()
+    assert kept.replace(": my.yaml", "") == said
+    assert "dgx-h100, calibrated to 3 runs" in said
+    assert "Mean error of the runs:" in said
+    assert "nothing is written" not in remark
+    main(["plan", "llama-3-8b", "--gpus", "32", "--system", "my.yaml"])
+    assert "calibrated to your 3 runs" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_question_has_the_software_that_the_machine_is_calibrated_with(tmp_path):
     """Of the same framework, and of models of the same kind."""
     out = tmp_path / "mine.yaml"

@@ -100,6 +100,49 @@ def test_a_plan_by_hand_checkpoints_as_trl_does(run):
     assert none["estimate"]["plan"]["recompute"] == "none"
 
 
+SEVENTY = "llama-3-70b --system a100-80gb --gpus 8 --lora 16"
+
+
+@pytest.mark.parametrize("command", ["memory", "estimate"])
+@pytest.mark.parametrize("framework", ["", "--framework trl"])
+def test_without_a_plan_a_fine_tuned_model_is_sharded(command, framework, run):
+    """141 GB of frozen weights in 16 bits are 17.6 GB on each of eight GPUs, where DDP has all on each."""
+    code, out, err = run(f"{command} {SEVENTY} {framework}")
+    assert code == 0, err
+    said = " ".join(out.split())
+    assert "assumed for fine-tuning:" in said
+    assert "FSDP (ZeRO-3) as no plan is given (--zero; 0 is DDP)" in said
+    assert "zero = 3" not in err  # said once
+    answer = asked(run, f"{command} {SEVENTY} {framework} --json")
+    recommended = asked(run, f"plan {SEVENTY} --json --top 1")["plans"][0]["plan"]
+    assert (answer["estimate"]["plan"]["zero"], recommended["zero"]) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "zero"),
+    [
+        ("--gpus 8", 3),
+        ("--dp 8", 3),  # the GPUs, and no plan
+        ("--gpus 8 --ddp", 0),
+        ("--gpus 8 --zero 2", 2),
+        ("--gpus 8 --tp 2", 1),
+        ("--gpus 8 --tp 2 --framework trl", 0),  # DDP: TrainingArguments without fsdp and deepspeed
+        ("--gpus 1", 1),
+    ],
+)
+def test_a_plan_that_is_given_keeps_its_sharding(options, zero, run):
+    answer = asked(run, f"estimate llama-3-8b --system a100-80gb --lora 16 {options} --json")
+    assert answer["estimate"]["plan"].get("zero", 1) == zero
+    assert any("FSDP" in line for line in answer["taken"]) == (zero == 3)
+
+
+def test_training_of_all_weights_is_not_sharded_unasked(run):
+    answer = asked(run, "estimate llama-3-8b --system a100-80gb --gpus 8 --tp 8 --json")
+    assert answer["estimate"]["plan"].get("zero", 1) == 1
+    code, _, err = run("memory llama-3-70b --system a100-80gb --gpus 8")
+    assert (code, "does not fit" in err) == (1, True)
+
+
 def test_inference_of_an_adapter_has_its_frozen_weights(run):
     """70.55 G weights in 16 bits, and 207 M of adapters with a master copy in 32."""
     model = tc.load_model("llama-3-70b")

@@ -19,6 +19,7 @@ from traincast.ui.cli.output import (
     print_files,
     print_json,
     progress,
+    remark,
     write_html,
 )
 
@@ -175,6 +176,8 @@ _LOGS = "Logs of frameworks or MLPerf, a Trainer's state, exported step times, p
 _PRODUCTS = "Tables of timed GEMMs, CSV files with m, n, k and a time or TFLOP/s."
 _LAUNCHES = "Launch scripts or configurations of the logs: one of all, or one of each."
 _SET = "Values of variables that launches take from outside, such as NNODES=8."
+_CALIBRATED_SYSTEM = "File of the calibrated system, .yaml, for --system; else the fit is only printed."
+_HOW_TO_KEEP = "--output my.yaml keeps the calibrated system, for plan MODEL --system my.yaml"
 _GIVEN = "Values that logs and tables do not hold, such as model=llama-3-8b seq=4096."
 
 
@@ -192,13 +195,14 @@ def calibrate(
     launch: Annotated[FileList, several(_LAUNCHES)] = None,
     variables: Annotated[list[str] | None, several(_SET, name="--set")] = None,
     given: Annotated[list[str] | None, several(_GIVEN)] = None,
-    output: Annotated[Path, output_option("File of the calibrated system, .yaml, for --system.")],
+    output: Annotated[Path | None, output_option(_CALIBRATED_SYSTEM)] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
     """Calibrate a system to your own measurements: a few runs, logs, nccl-tests, GEMMs. Three runs help.
 
-    A log and its launch are enough: what neither says is asked for at once.
+    A log and its launch are enough: what neither says is asked for at once. Without --output the fitted
+    figures and errors are printed, and no file is written.
 
     Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """
@@ -217,11 +221,14 @@ def calibrate(
     files = (runs or (), log or (), nccl or (), gemm or ())
     measured = errors.catch(read, system, *files, config, settings, launch or (), outside)
     result = fitted_to(system, errors.require(measured))
-    result.write(output, force)
+    if output is not None:
+        result.write(output, force)
     if json:
-        print_json(outputs.accuracy.CalibrateOutput(result, str(output)))
+        print_json(outputs.accuracy.CalibrateOutput(result, file_name(output)))
     else:
         text.tables.show(text.accuracy.calibration(result, output))
+        if output is None:
+            remark(f"traincast: nothing is written; {_HOW_TO_KEEP}")
 
 
 def _words(given: Iterable[str]) -> Iterator[str]:

@@ -78,6 +78,7 @@ _RULES = "Whose rules and software stack: {frameworks}, or a program that runs t
 _INPUT_RATE = "Data loading of a GPU (20 ktoken/s); else unlimited."
 _STORAGE = "From a GPU to storage (250 MB/s); else the system's."
 _RESTART = "Time to restart after a failure (10min), in goodput."
+FSDP_ASSUMED: Final = "FSDP (ZeRO-3) as no plan is given (--zero; 0 is DDP)"
 LENGTH: Final = "Sequence length [tokens] (8k); else the model's own."
 
 
@@ -109,11 +110,17 @@ class RunOptions:
     storage_bandwidth: Annotated[str | None, option(_STORAGE)] = None
 
     def read(
-        self, errors: ErrorCollector, name: str, system_name: str, usual: int | None = None
+        self,
+        errors: ErrorCollector,
+        name: str,
+        system_name: str,
+        usual: int | None = None,
+        sharding: str = "",
     ) -> "tuple[Model | None, System | None, int | None]":
         """Return model, system and global batch [sequences]; errors are collected in `errors`.
 
-        Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
+        Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens. The model's
+        line on what is assumed of fine-tuning ends with the `sharding` of its weights.
         """
         from traincast.catalog.load import load_model, load_system
         from traincast.catalog.training import read_training
@@ -134,7 +141,8 @@ class RunOptions:
             model = errors.catch(training.of, model) or model
             batches = self.global_batch, self.tokens_per_batch, usual
             has_batch = any(batch is not None for batch in batches)
-            assumed = training.assumed(model, has_length=self.seq is not None, has_batch=has_batch)
+            has_length = self.seq is not None
+            assumed = training.assumed(model, has_length=has_length, has_batch=has_batch, sharding=sharding)
             model = replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system
@@ -304,11 +312,18 @@ class PlanQuestion:
         named = None if self.framework is None else errors.catch(framework_typed, self.framework)
         locks = {name: value for name, value in knobs.items() if name not in PLACEMENTS}
         tunes = names_fine_tuning(self.run.train)
+        gpus = self.gpus or knobs.get("dp", 1)
         if named is not None:
-            knobs, space = named.completed(knobs, tunes), named
+            knobs, space = named.completed(knobs, tunes, gpus), named
         elif tunes and space is None and self.assumptions is None:
-            knobs = {**FRAMEWORKS["huggingface"].of_fine_tuning, **knobs}
-        for knob in knobs.keys() - locks.keys() - set(PLACEMENTS):
+            knobs = FRAMEWORKS["huggingface"].fine_tuning_knobs(knobs, gpus)
+        filled = knobs.keys() - locks.keys() - set(PLACEMENTS)
+        sharding = ""
+        trainer = FRAMEWORKS["huggingface"] if named is None else named
+        if tunes and "zero" in filled and knobs["zero"] == trainer.usual_zero_of_fine_tuning:
+            sharding = FSDP_ASSUMED
+            filled.remove("zero")
+        for knob in filled:
             owner = "huggingface" if named is None else named.name
             option = knob.replace("_", "-")
             remark(f"traincast: {knob} = {knobs[knob]}, the default of {owner}; --{option} sets another")
@@ -316,7 +331,7 @@ class PlanQuestion:
         if plan is not None and self.gpus is not None:
             plan = errors.catch(_on_gpus, plan, self.gpus, knobs)
         batch = None if usual is None or plan is None else usual * plan.dp
-        model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
+        model_read, machine, gbs = self.run.read(errors, model, self.system, batch, sharding)
         if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
             if real_machine and model_read is not None and stack == PAPER.name:

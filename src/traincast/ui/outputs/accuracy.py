@@ -24,7 +24,7 @@ class CalibrateOutput(Answer):
     """A system calibrated to measurements."""
 
     calibration: Annotated[Calibration, INLINE]
-    output: Annotated[str, Doc("file that was written")]
+    output: Annotated[str | None, Doc("file that was written; null without `--output`")]
 
 
 class MeasureOutput(Result):
