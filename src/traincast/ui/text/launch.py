@@ -51,8 +51,8 @@ def _advice(checked: Checked) -> str:
     gap = ""
     if checked.best is not None and checked.gap is not None and checked.best is not checked.est:
         gap = f"{signed(checked.gap)} on the best plan; "
-    if change is None and (surer := _likelier(checked)) is not None:
-        odds = probability_text(surer[1].fits_probability or 0.0)
+    if change is None and (likelier := _likelier(checked)) is not None:
+        odds = probability_text(likelier[1].fits_probability or 0.0)
         return f"{gap}another plan fits with {odds} probability: below"
     if change is None:
         return f"{gap}no change of one, two or three settings helps"
@@ -75,9 +75,9 @@ def _best(checked: Checked) -> Parts:
     best, gap, recommended = checked.best, checked.gap, checked.found.recommended
     title = checked.reading.form.title
     if checked.est.verdict == "uncertain":
-        if (surer := _likelier(checked)) is not None:
+        if (likelier := _likelier(checked)) is not None:
             yield heading(f"What {title} can run on these GPUs, if this launch does not fit")
-            yield from paragraphs(_instead(surer))
+            yield from paragraphs(_instead(likelier))
         return
     yield heading(f"The best plan that {title} can run on these GPUs")
     if best is None or gap is None:
@@ -138,8 +138,8 @@ def _changes(checked: Checked) -> Parts:
         yield table(("gain", "step", "memory", *fits, "change"), rows, left=(last,), wrap=(last,))
     elif checked.est.verdict == "fits":
         yield "no change of one, two or three settings is faster and fits"
-    elif (surer := _likelier(checked)) is not None:
-        plan, est = surer
+    elif (likelier := _likelier(checked)) is not None:
+        plan, est = likelier
         lines = _setting_lines(checked, checked.bench.differing(plan))
         odds = probability_text(est.fits_probability or 0.0)
         yield f"to the plan above, which fits with {odds} probability{':' if lines else ''}"
