@@ -293,6 +293,7 @@ def expressible_space(
     `locked` has the locked choices, the software stack by name as `stack`, and the `device`. Some choices can
     be expressed for models with experts only. Of `own` choices the value of a launch is searched as well,
     or alone where the format cannot express it; a degree without a setting is locked at 1.
+    These further locks are `fixed` in the space.
     """
     defaults, beside = Plan(), {"per_node": 1, "stack": locked["stack"]}
 
@@ -332,4 +333,4 @@ def expressible_space(
             choices[name] = (*searched, value)
         else:
             locks[name] = value
-    return replace(space, strategies=strategies, choices=choices), locks
+    return replace(space, strategies=strategies, choices=choices, fixed=locks), locks

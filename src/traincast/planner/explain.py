@@ -201,8 +201,15 @@ class Explanation(Result):
         return self._held_lines(names)
 
     def _held_lines(self, names: Sequence[str]) -> list[str]:
-        """Return a line on what is held constant, by the search and by the user, if anything is."""
-        parts = [", ".join(names), f"by you: {lock_names(self.search.locks)}" if self.search.locks else ""]
+        """Return a line on what is held constant, by the search, a launch format and the user, if any."""
+        fixed = self.search.framework.fixed
+        of_format = {name: value for name, value in self.search.locks.items() if fixed.get(name) == value}
+        of_user = {name: value for name, value in self.search.locks.items() if name not in of_format}
+        parts = [
+            ", ".join(names),
+            f"by the format: {lock_names(of_format)}" if of_format else "",
+            f"by you: {lock_names(of_user)}" if of_user else "",
+        ]
         held = "; ".join(filter(None, parts))
         return [f"Held constant, not searched: {held}."] if held else []
 

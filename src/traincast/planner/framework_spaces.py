@@ -120,6 +120,8 @@ class Framework:
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
     # Further values of choices that it runs, searched only on request: reported as held constant.
     held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    # Values of knobs that a launch format, or the program it starts, leaves no choice of.
+    fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
     also_called: tuple[str, ...] = ()  # programs that run its plans, or other names of it, in small letters
     # Stage of ZeRO of a plan given by hand that names none, where it does not search the usual one.

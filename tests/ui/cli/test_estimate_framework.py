@@ -1,6 +1,7 @@
 """`estimate --framework`: a framework's stack and rules, as `plan` has them; GPUs and degrees; cost, MFU."""
 
 import json
+import re
 
 import pytest
 
@@ -110,7 +111,11 @@ def test_dollars_are_shown_where_the_run_is_asked_for(options, words, run):
         name, _, more = command.partition(" ")
         out = run(f"{name} {JOB} {more} {options}").out
         assert words in out
-        assert "GPU-hours, $" in " ".join(out.split())
+        totals = " ".join(out.split())
+        assert " GPU-hours, " in totals
+        assert len(re.findall(r" tokens in [\d,.]+ days for \$", totals)) == 1
+        assert ("GPU-hours, $" in totals) == (name == "estimate")  # `plan` has said days and dollars above
+        assert bool(re.search(r" tokens: [\d,.]+ days, ", totals)) == (name == "estimate")
     assert "GPU-hours" not in run(f"plan {JOB} --top 1").out
 
 

@@ -10,7 +10,7 @@ import pytest
 
 ANSWERED = {  # command -> what its answer, or what is said beside it, has
     "plan Qwen3-30B-A3B --system h100 --gpus 32": "on 32 GPUs of dgx-h100",
-    "plan llama-3-70b --system b200 --gpus 1024 --tokens 15T": "GPU-hours, $",
+    "plan llama-3-70b --system b200 --gpus 1024 --tokens 15T": "GPU-hours, ",
     "plan meta-llama/Llama-3.1-8B --system dgx-h100 --gpus 16 --seq 128k": "of 131,072 tokens",
     "plan Llama-3.1-8B --system a100-80gb --gpus 8": "on 8 GPUs of dgx-a100",
     "plan llama-3-70b --system mi300x --gpus 64": "on 64 GPUs of mi300x-node",
@@ -20,7 +20,7 @@ ANSWERED = {  # command -> what its answer, or what is said beside it, has
     "memory llama-3-70b --system a100-80gb --gpus 8 --lora 16": "LoRA of rank 16",
     "plan llama-3-8b --system 4090 --gpus 1 --qlora": "base in nf4 (8.03 G parameters) on 1 GPU of rtx-4090",
     "advise llama-3-8b --system h100 --tp 4 --pp 2 --dp 8 --mfu 0.28": "(measured)",
-    "plan llama-3-70b --system b200 --gpus 1024 --cost": "GPU-hours, $",
+    "plan llama-3-70b --system b200 --gpus 1024 --cost": "GPU-hours, ",
     "plan llama-3-8b --system dgx-h100 --gpus 8 --framework trl": "plans and rules of huggingface",
     "estimate llama-3-8b --system h100 --gpus 8 --framework torchtitan --zero 3 --dp 8": "torchtitan-2025",
     "plan llama-3-8b --system dgx-h100 --gpus 8 --batch-size 64": "a step: 64 sequences",

@@ -84,6 +84,20 @@ def test_a_time_at_the_edge_of_its_interval_says_of_which_software_it_is():
     assert said == pytest.approx(float(likely.seconds), rel=1e-3)
 
 
+@pytest.mark.parametrize("degrees", [{"tp": 8}, {"dp": 8, "zero": 3}])
+def test_without_an_exchange_of_tokens_no_dispatcher_is_said(degrees):
+    """Megatron-Core 0.19.2 refuses DeepEP there: "DeepEP dispatcher requires TPxEP > 1"."""
+    plan = Plan(recompute="full", **degrees)
+    est = tc.estimate("qwen3-30b-a3b", "dgx-h100", plan, gbs=1024)
+    assert est.median_seconds > 1.05 * est.step_seconds
+    assert not re.search("DeepEP|all-to-all", headline.time_line(est))
+
+
+def test_ranks_that_share_experts_are_in_the_first_line():
+    assert headline.plan_line("Plan", Plan(tp=8, etp=8)) == "Plan: TP 8, ETP 8, DP 1, micro-batch 1"
+    assert "ETP" not in headline.plan_line("Plan", Plan(tp=8, ep=8))
+
+
 def test_a_time_of_stated_software_has_its_first_cause():
     est = tc.estimate("llama-3-8b", "dgx-h100", Plan(dp=8), gbs=64, assumptions="megatron-core-2025")
     half = np.expm1(est.widths[0].half)
@@ -156,6 +170,44 @@ def test_what_several_settings_gain_is_not_said_of_one(run, tmp_path):
     advice = run(question).out.splitlines()[3]
     assert re.search(r"(and \d+ more|\d+ settings together): gains [\d.]+%$", advice)
     assert len(advice) <= COLUMNS
+
+
+def test_the_change_that_gains_most_is_in_the_first_lines(run):
+    """Where several settings together gain more than any one, the advice is theirs."""
+    question = "check examples/my_cluster/pretrain.sh --system dgx-h100"
+    answer = json.loads(run(f"{question} --json").out)
+    assert answer["changes"]
+    together = answer["together"]
+    assert together["step_seconds"] < min(change["step_seconds"] for change in answer["changes"])
+    gain = 1 - together["step_seconds"] / answer["estimate"]["step_seconds"]
+    assert run(question).out.splitlines()[3].endswith(f"settings together: gains {gain:.1%}")
+
+
+AXOLOTL = """
+base_model: mistralai/Mistral-7B-v0.1
+datasets:
+  - path: documents
+    type: alpaca
+sequence_len: 4096
+sample_packing: true
+gradient_accumulation_steps: 1
+micro_batch_size: 4
+gradient_checkpointing: true
+optimizer: adamw_torch
+bf16: auto
+flash_attention: true
+"""
+
+
+def test_a_plan_that_is_likelier_to_fit_is_what_to_change(run, tmp_path):
+    (tmp_path / "full.yml").write_text(AXOLOTL, encoding="utf-8")
+    out = run(f"check {tmp_path / 'full.yml'} --system dgx-a100 --gpus 8").out
+    lead = out.splitlines()
+    assert "may fit (" in lead[2]
+    odds = re.search(r"if this launch does not fit\n[^,]+, fits with (\S+):", out)[1]
+    assert lead[3].endswith(f"; another plan fits with {odds} probability: below")
+    assert f"What to change\nto the plan above, which fits with {odds} probability" in out
+    assert "no change" not in out
 
 
 @pytest.mark.parametrize("used", [9.4, 29.4, 175.4])

@@ -172,3 +172,16 @@ def test_a_validation_as_a_report(run, folder):
     assert page.tiles()["Inside their intervals"] == f"{answer['coverage']:.0%}"
     assert {seconds(row["predicted_step_seconds"]) for row in done} <= set(page.said["td"])
     assert [figure["id"] for figure in page.of("figure")] == ["accuracy-figure"]
+
+
+def test_what_a_format_leaves_no_choice_of_is_not_said_to_be_locked_by_who_asks(run, tmp_path):
+    """TRL's configuration of Accelerate has no degree of tensor parallelism, nor has the program."""
+    question = "export llama-3-70b --system dgx-h100 --gpus 8 --gbs 64"
+    for options in ("--to trl", f"--to deepspeed --output {tmp_path / 'job'}"):
+        code, _, err = run(f"{question} {options}")
+        held = " ".join(err.split())
+        assert code == 1
+        assert re.search(r"by the format: ([a-z]+=1, )*tp=1\b", held)
+        assert "by you" not in held
+    held = " ".join(run(f"{question} --to trl --cp 1").err.split())
+    assert re.search(r"by the format: tp=1, pp=1; by you: cp=1\.$", held)

@@ -1,6 +1,7 @@
 """Commands on plans and their launches: `plan`, `estimate`, `memory`, `export`, `check`."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -339,7 +340,8 @@ def export(
         check_launch_folder(to, output, force)
     else:
         check_output(output, force, (FORMATS[to].ending,))
-    locked = {**(DATA_PARALLEL if is_folder and gpus is not None else {}), **locked_values(locks)}
+    of_program = DATA_PARALLEL if is_folder and gpus is not None else {}
+    locked = {**of_program, **locked_values(locks)}
     question = PlanQuestion(
         system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions, given=given
     )
@@ -347,7 +349,7 @@ def export(
     if gpus is None:
         subject: Estimate | Found = question.estimate(model, space=form.space)
     else:
-        subject = _best(question, model, gpus, form, locked)
+        subject = _best(question, model, gpus, form, locked, of_program)
     launch = export_folder(subject, to) if is_folder else launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
@@ -372,8 +374,18 @@ def export(
     require_fit(launch.est)
 
 
-def _best(question: PlanQuestion, model: str, gpus: int, form: "Format", locked: dict[str, Any]) -> "Found":
-    """Search the plans that a framework can run and its launch format can express."""
+def _best(
+    question: PlanQuestion,
+    model: str,
+    gpus: int,
+    form: "Format",
+    locked: dict[str, Any],
+    of_program: Mapping[str, Any],
+) -> "Found":
+    """Search the plans that a framework can run and its launch format can express.
+
+    `locked` are the locks of who asks and of the training program that is written; `of_program` the latter.
+    """
     from traincast.launch.canonical import device
     from traincast.launch.check import expressible_space
     from traincast.launch.format import require_expressible
@@ -387,6 +399,7 @@ def _best(question: PlanQuestion, model: str, gpus: int, form: "Format", locked:
     if model_read is not None:
         errors.catch(require_expressible, form, model_read)
         space, framework_locks = expressible_space(form, model_read, context | locked)
+        space = replace(space, fixed={**of_program, **space.fixed})
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED,
         assumptions=question.assumptions, given=question.given, framework=space,

@@ -124,6 +124,8 @@ def plan_words(plan: Plan) -> Iterator[str]:
         yield f"PP {plan.pp} ({also})" if also else f"PP {plan.pp}"
     if plan.ep > 1:
         yield f"EP {plan.ep}"
+    elif plan.etp > 1:  # ranks that share an expert exchange its tokens
+        yield f"ETP {plan.etp}"
     yield _replicas(plan)
     yield f"micro-batch {plan.mbs}"
     if plan.precision != DEFAULTS["precision"]:
@@ -201,18 +203,22 @@ def distance(off: float) -> str:
 def likeliest_other(est: Estimate) -> Alternative | None:
     """Return the likeliest software that takes another time, where the estimate's is not typical of all.
 
-    Only that of the same framework: who trains with another one says so.
+    Only that of the same framework: who trains with another one says so. And only with the same dispatcher
+    where every rank holds whole experts, all of them: no tokens are exchanged then, and Megatron-Core refuses
+    DeepEP (0.19.2, transformer/moe/token_dispatcher.py: "DeepEP dispatcher requires TPxEP > 1").
     """
     if abs(np.log(est.median_seconds / est.step_seconds)) < ATYPICAL:
         return None
     name = fitted_stack(est.assumptions.name)
     if not names_stack(name):
         return None
-    framework = facts_of(name)["framework"]
+    own, shared = facts_of(name), ["framework"]
+    if est.model.experts is not None and est.plan.ep * est.plan.etp == 1:
+        shared.append("dispatcher")
     others = [
         part
         for part in est.alternatives
-        if facts_of(part.name)["framework"] == framework
+        if all(facts_of(part.name).get(fact) == own.get(fact) for fact in shared)
         and abs(np.log(float(part.seconds) / est.step_seconds)) >= ATYPICAL
     ]
     return max(others, key=lambda part: part.weight, default=None)

@@ -8,7 +8,7 @@ from traincast.core.units import gib, percent, probability_text, seconds, signed
 from traincast.launch.check import Checked
 from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
-from traincast.step.estimate import Answer, Estimate
+from traincast.step.estimate import Answer
 from traincast.ui.text import headline
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import breakdowns, header
@@ -46,9 +46,14 @@ def launch(checked: Checked) -> Parts:
 def _advice(checked: Checked) -> str:
     """Return how far the best plan is, and the first setting to change, in a line."""
     change = checked.changes[0] if checked.changes else checked.together
+    if checked.est.verdict == "fits" and checked.together is not None:
+        change = checked.together  # it is said only where it gains more than any single change
     gap = ""
     if checked.best is not None and checked.gap is not None and checked.best is not checked.est:
         gap = f"{signed(checked.gap)} on the best plan; "
+    if change is None and (likelier := _likelier(checked)) is not None:
+        odds = probability_text(likelier[1].fits_probability or 0.0)
+        return f"{gap}another plan fits with {odds} probability: below"
     if change is None:
         return f"{gap}no change of one, two or three settings helps"
     first, *more = _setting_lines(checked, change.settings)
@@ -62,7 +67,7 @@ def _names(title: str, names: Sequence[str], limit: int = MAX_SETTINGS_LISTED) -
     """Show the first `limit` settings under a title, and how many more there are."""
     if names:
         more = f" and {len(names) - limit} more" if len(names) > limit else ""
-        yield from paragraphs(f"{title}: {', '.join(names[:limit])}{more}")
+        yield from paragraphs(f"{', '.join(names[:limit])}{more}", title=title)
 
 
 def _best(checked: Checked) -> Parts:
@@ -70,9 +75,9 @@ def _best(checked: Checked) -> Parts:
     best, gap, recommended = checked.best, checked.gap, checked.found.recommended
     title = checked.reading.form.title
     if checked.est.verdict == "uncertain":
-        if recommended is not None and _is_likelier(recommended[1], checked.est):
+        if (likelier := _likelier(checked)) is not None:
             yield heading(f"What {title} can run on these GPUs, if this launch does not fit")
-            yield from paragraphs(_instead(recommended))
+            yield from paragraphs(_instead(likelier))
         return
     yield heading(f"The best plan that {title} can run on these GPUs")
     if best is None or gap is None:
@@ -98,9 +103,12 @@ def _best(checked: Checked) -> Parts:
     yield from paragraphs(*(f"  {line}" for line in lines))
 
 
-def _is_likelier(other: Estimate, est: Estimate) -> bool:
-    """Return whether another plan is likelier to fit than one that may."""
-    return (other.fits_probability or 0.0) > (est.fits_probability or 0.0)
+def _likelier(checked: Checked) -> Answer | None:
+    """Return the recommended plan where it is likelier to fit than a launch that may, else None."""
+    recommended, own = checked.found.recommended, checked.est.fits_probability or 0.0
+    if checked.est.verdict != "uncertain" or recommended is None:
+        return None
+    return recommended if (recommended[1].fits_probability or 0.0) > own else None
 
 
 def _instead(recommended: Answer) -> str:
@@ -130,6 +138,12 @@ def _changes(checked: Checked) -> Parts:
         yield table(("gain", "step", "memory", *fits, "change"), rows, left=(last,), wrap=(last,))
     elif checked.est.verdict == "fits":
         yield "no change of one, two or three settings is faster and fits"
+    elif (likelier := _likelier(checked)) is not None:
+        plan, est = likelier
+        lines = _setting_lines(checked, checked.bench.differing(plan))
+        odds = probability_text(est.fits_probability or 0.0)
+        yield f"to the plan above, which fits with {odds} probability{':' if lines else ''}"
+        yield from paragraphs(*(f"  {line}" for line in lines))
     elif checked.est.verdict == "uncertain":
         yield "no change of one, two or three settings is likelier to fit"
     else:

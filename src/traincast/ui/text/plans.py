@@ -121,7 +121,7 @@ def search(
         for est in faster:
             yield f"{est.plan.gpus:,} GPUs would be faster: {seconds(est.step_seconds)} a step"
         if asked and not why:  # else it stands beside the utilisation
-            yield from paragraphs(*whole_run(measures, result.recommended[1], asked))
+            yield from paragraphs(*whole_run(measures, result.recommended[1], asked, said=True))
         yield ""
     yield from _question(result, elapsed, usual_batch, price is not None and not own_price)
     yield ""
@@ -668,16 +668,17 @@ def utilisation(measures: Metrics, est: Estimate, asked: Sequence[str] = ()) -> 
     yield from paragraphs(*lines, *whole_run(measures, est, asked))
 
 
-def whole_run(measures: Metrics, est: Estimate, asked: Sequence[str]) -> list[str]:
+def whole_run(measures: Metrics, est: Estimate, asked: Sequence[str], *, said: bool = False) -> list[str]:
     """Return totals and goodput of the run as lines.
 
-    A line says what is missing to know "cost" or "goodput" where that is `asked` for.
+    A line says what is missing to know "cost" or "goodput" where that is `asked` for. Days and dollars are
+    left out where the headline above has `said` them.
     """
     lines = []
     totals = (
-        ("{}", days, measures.days, 1),
+        ("{}", days, None if said else measures.days, 1),
         ("{} GPU-hours", large, measures.gpu_hours, 1),
-        ("${}", large, measures.cost, 1),
+        ("${}", large, None if said else measures.cost, 1),
         ("{}", lambda value: rate(value, "Wh"), measures.energy_kwh, 1e-3),
         ("{} tCO2e", large, measures.carbon_kg, 1000),
     )

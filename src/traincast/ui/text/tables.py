@@ -56,17 +56,19 @@ def note(text: str) -> Text:
     return Text("\n".join(paragraphs(text)), style="dim")
 
 
-def paragraphs(*lines: str, columns: int | None = None) -> Iterator[str]:
+def paragraphs(*lines: str, columns: int | None = None, title: str = "") -> Iterator[str]:
     """Yield sentences wrapped to the width, further lines indented slightly deeper than the first.
 
     The width is `columns`, by default that of standard output. No number is torn from what it counts, and no
-    name from its value.
+    name from its value. Each line begins with `title`, where there is one: it is never torn, and may stand
+    alone before what is too long to stand beside it.
     """
+    start = f"{title.replace(' ', NO_BREAK)}: " if title else ""
     for line in printable("\n".join(lines)).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
         shape: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
         shape |= {"break_on_hyphens": False, "break_long_words": True}  # only what is longer than a line
-        whole = KEPT.sub(NO_BREAK, line.strip())
+        whole = start + KEPT.sub(NO_BREAK, line.strip())
         yield textwrap.fill(whole, columns or width(), **shape).replace(NO_BREAK, " ")
 
 
