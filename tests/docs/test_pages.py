@@ -166,7 +166,8 @@ def test_docstring_examples(module):
 
 
 def test_generated_pages_are_up_to_date(monkeypatch):
-    monkeypatch.setattr(output, "message_columns", message_columns)  # messages are wrapped, as readers see them
+    # messages are wrapped, as readers see them
+    monkeypatch.setattr(output, "message_columns", message_columns)
     spec = importlib.util.spec_from_file_location("generate", ROOT / "tools" / "docs" / "generate.py")
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
