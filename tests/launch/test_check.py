@@ -247,7 +247,8 @@ def test_a_launch_faster_than_the_recommended_plan_is_told_why_that_plan_is_chos
     path = written(tmp_path, fastest, model="llama-3-70b", gbs=512)
     _, out, _ = run(f"check {path} --system dgx-h100")
     checked = tc.check(path, "dgx-h100")  # which knows the software
-    own, surer = checked.est.fits_probability, checked.found.recommended[1].fits_probability
+    own = checked.est.fits_probability
+    surer = checked.found.recommended[1].fits_probability
     odds = f"{probability_text(surer)} probability, this launch with {probability_text(own)}"
     assert f"is chosen since it fits with {odds}" in " ".join(out.split())
 

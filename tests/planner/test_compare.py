@@ -9,7 +9,8 @@ from traincast.core.errors import NothingFits
 from traincast.planner.compare import MOST, parse_plan
 from traincast.step.differences import ratio
 
-H100, MI300X = "dgx-h100", "mi300x-node"
+H100 = "dgx-h100"
+MI300X = "mi300x-node"
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,8 @@ def test_candidates_near_the_fastest_are_all_of_them(found):
 
 def fits_as(found, nbytes):
     """The probability that a plan of a search that states its software fits."""
-    share, capacity = found.assumptions.memory.allocator_share, found.system.accelerator.visible_bytes
+    share = found.assumptions.memory.allocator_share
+    capacity = found.system.accelerator.visible_bytes
     return fits_probability(nbytes, capacity, found.assumptions.name, allocator_share=share)
 
 

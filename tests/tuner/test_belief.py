@@ -63,8 +63,10 @@ def test_the_posterior_is_the_conditional_distribution():
 
 def test_software_that_is_left_open_adds_its_covariance_and_moves_what_is_expected():
     """Written out: weights 0.75 and 0.25 of two software that change three plans by e^±0.2."""
-    ratios, weights = np.array([[0.0, 0.0, 0.0], [-0.2, 0.0, 0.2]]), np.array([0.75, 0.25])
-    stated, given = prior(3), prior(3, software=RankedSoftware(weights, ratios, np.ones(2)))
+    ratios = np.array([[0.0, 0.0, 0.0], [-0.2, 0.0, 0.2]])
+    weights = np.array([0.75, 0.25])
+    stated = prior(3)
+    given = prior(3, software=RankedSoftware(weights, ratios, np.ones(2)))
     rows = np.arange(3)
     mean = [-0.05, 0.0, 0.05]
     between = 0.75 * np.outer(mean, mean)  # of the first, whose ratios are 0

@@ -123,8 +123,14 @@ def _on_trainer(program: huggingface.Program) -> Format:
         for row in rows
     )
     rows = {**form.rows, "Accelerate": tuple(beside_it)}
-    unread, own_stack = form.unread + _ACCELERATE.unread, program.own_stack
-    return replace(form, rows=rows, unread=unread, takes_files=True, names_model=True, own_stack=own_stack)
+    return replace(
+        form,
+        rows=rows,
+        unread=form.unread + _ACCELERATE.unread,
+        takes_files=True,
+        names_model=True,
+        own_stack=program.own_stack,
+    )
 
 
 FORMATS: Final[Mapping[str, Format]] = {

@@ -87,8 +87,6 @@ READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
     *("pp", "vp", "order", "tp_kind"),
 )
-
-
 GROWING_SEGMENTS: Final = ("axolotl", "llama-factory")  # programs that have PyTorch's allocator grow segments
 
 

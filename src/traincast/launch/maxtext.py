@@ -37,19 +37,16 @@ AUTO: Final = {"dcn_data_parallelism": -1, "ici_fsdp_parallelism": -1}  # by def
 DEGREES: Final = tuple(
     f"{net}_{axis}_parallelism" for axes in AXES.values() for axis in axes for net in ("ici", "dcn")
 )
-EXPERTS_IN_ATTENTION: Final = (
-    "expert_shard_attention_option"  # axis that ranks of experts are, outside of them
-)
+# Axis that ranks of experts are, outside of them.
+EXPERTS_IN_ATTENTION: Final = "expert_shard_attention_option"
 CP_KINDS: Final = {"all_gather": "all-gather", "ring": "ring", "ulysses": "ulysses"}
 LAYER_INPUT: Final = "decoder_layer_input"  # always kept: from it on a layer is recomputed
 QUERIES_KEYS_VALUES: Final = ("query_proj", "key_proj", "value_proj")
 PROJECTIONS: Final = (*QUERIES_KEYS_VALUES, "out_proj")
 MLP_INPUTS: Final = ("mlpwi_0", "mlpwi_1")
 PRODUCTS: Final = (*PROJECTIONS, *MLP_INPUTS, "mlpwo")
-WHOLE: Final = {
-    "qkv_proj": QUERIES_KEYS_VALUES,
-    "mlpwi": MLP_INPUTS,
-}  # products that are fused -> their parts
+# Products that are fused -> their parts.
+WHOLE: Final = {"qkv_proj": QUERIES_KEYS_VALUES, "mlpwi": MLP_INPUTS}
 # Tensors whose place the policy `custom` leaves to settings of their names (types.py, RematAndOffload).
 TENSORS: Final = (LAYER_INPUT, "context", *PRODUCTS, *WHOLE)
 LOCATIONS: Final = ("remat", "device", "offload")

@@ -42,7 +42,9 @@ class ChangeTester(KnobTester[EstimatedChange]):
 
     def __init__(self, est: Estimate, form: Format, stack: str, own: Settings):
         super().__init__(est, form.space)
-        self.form, self.stack, self.own = form, stack, own
+        self.form = form
+        self.stack = stack
+        self.own = own
         facts = self._facts(est.plan)
         self.settings = form.settings(facts)
         self.unexpressed = set(not_expressed(form, self.settings, facts, est.model))
@@ -84,7 +86,8 @@ class ChangeTester(KnobTester[EstimatedChange]):
 
     def changed(self, change: KnobChange, est: Estimate) -> EstimatedChange | None:
         """Return a change with its estimate; None where the format cannot express it."""
-        facts, settings = self._facts(est.plan), self.differing(est.plan)
+        facts = self._facts(est.plan)
+        settings = self.differing(est.plan)
         unexpressed = not_expressed(self.form, self.form.settings(facts), facts, self.est.model)
         if not settings or set(unexpressed) - self.unexpressed:
             return None

@@ -24,7 +24,8 @@ CLASSES: Final = {section: title for title, section in SECTIONS.items()}
 RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "none": "None"}
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 # torchtitan 0.3.0, components/loss.py
-CHUNKED_LOSS, DEFAULT_CHUNKS = "ChunkedLossWrapper", 8
+CHUNKED_LOSS: Final = "ChunkedLossWrapper"
+DEFAULT_CHUNKS: Final = 8
 OTHER_CONVERTERS: Final = r"(?!LMHeadCast|ModelConfig|\w*GroupedExperts)\w+Converter"
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 

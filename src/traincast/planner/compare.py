@@ -206,7 +206,8 @@ def compare(
     >>> [row.name for row in compared.alternatives], compared.differences[0].error.exceeds_error
     (['dgx-a100', 'dgx-h100'], True)
     """
-    models, systems = _listed(model), _listed(system)
+    models = _listed(model)
+    systems = _listed(system)
     if system is None:
         return compare_saved([Path(str(file)) for file in models])
     errors = ErrorCollector("compare")

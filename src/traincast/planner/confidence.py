@@ -45,7 +45,8 @@ def equality_sentence(listed: Sequence[Answer], first: int = 0) -> str:
     shares = {name: np.array([float(est.case.shares[name]) for est in estimates]) for name in COMPONENTS}
     coordinates = plan_coordinates([plan for plan, _ in listed])
     own = estimates[first]
-    factor, software = own.case.factor(errors()), _software_of(estimates)
+    factor = own.case.factor(errors())
+    software = _software_of(estimates)
     deviation = difference_deviation(shares, coordinates, factor, software)[first]
     apart = np.abs(np.log([float(est.step_seconds / own.step_seconds) for est in estimates]))
     equal = np.flatnonzero(apart <= NORMAL_90_PERCENT * deviation)  # that plan among them
@@ -67,9 +68,8 @@ def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:
     shares = estimates[0].ranking_software
     if not shares:
         return None
-    if (
-        len(estimates) > 2
-    ):  # the times of all are needed only where the software ranks the first and last anew
+    # The times of all are needed only where the software ranks the first and last anew.
+    if len(estimates) > 2:
         probe = _software_of([estimates[0], estimates[-1]])
         if probe is not None and probe.is_slight:
             return None
@@ -101,7 +101,8 @@ def _software_of_layouts(
     if not shares:
         return None
     columns = [np.broadcast_to(est.step_seconds, rows) for est, _, rows in estimates.values()]
-    predicted, outcome = np.concatenate(columns), np.repeat(list(estimates), list(map(len, columns)))
+    predicted = np.concatenate(columns)
+    outcome = np.repeat(list(estimates), list(map(len, columns)))
     seconds = {name: np.full(len(predicted), np.nan) for name in shares}
     for index in timed:
         est, plans, _ = estimates[index]
@@ -144,7 +145,8 @@ def probability_near_best(
     can_be_first = list(dict.fromkeys(times.outcome[near[:MAX_SOFTWARE_LAYOUTS]].tolist()))
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
     numbers: dict[Any, int] = {}  # of choices, in all coordinates
-    listed_knobs, coordinates = plan_coordinates(listed, numbers), list[Floats]()
+    listed_knobs = plan_coordinates(listed, numbers)
+    coordinates = list[Floats]()
     near = near[np.argsort(times.outcome[near], kind="stable")]
     for index in np.unique(times.outcome[near]):
         outcome = outcomes[index]

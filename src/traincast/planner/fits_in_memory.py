@@ -378,7 +378,8 @@ class Census:
     ) -> Largest:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
         every = slice(None) if ladder is None else ladder
-        room, of_phases = np.full(np.shape(mbs), np.inf), list[tuple[Column, PhaseLeft]]()
+        room = np.full(np.shape(mbs), np.inf)
+        of_phases = list[tuple[Column, PhaseLeft]]()
         for of_states, of_device in zip(taken, left, strict=True):
             for alike in of_device:
                 states = alike.taken(of_states, every)

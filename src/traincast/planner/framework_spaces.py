@@ -55,8 +55,6 @@ LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
 PROGRAMMED: Final = (
     *STRATEGIES["1d"].choices, "sp", "tp_overlap", "ep_overlap", "recompute", "zero", "schedule", "order"
 )  # fmt: skip
-
-
 # Knobs that say how the weights of a model are split: with one of them a plan is given.
 SHARDING: Final = ("tp", "tp2", "cp", "pp", "ep", "replicas", "zero")
 

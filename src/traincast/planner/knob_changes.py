@@ -142,7 +142,8 @@ class ChangedPlan(Result):
     @property
     def knobs(self) -> Annotated[list[ChangedKnob], KEY]:
         """Knobs and choices that differ, but for the placement, which is chosen anew."""
-        old, new = self.before.plan, self.est.plan
+        old = self.before.plan
+        new = self.est.plan
         names = [knob.name for knob in fields(Plan) if knob.name not in PLACEMENTS]
         pairs = ((name, getattr(old, name), getattr(new, name)) for name in names)
         return [ChangedKnob(name, before, then) for name, before, then in pairs if before != then]
@@ -175,14 +176,17 @@ class KnobTester(ABC, Generic[Changed]):
     """Estimator of changes of one plan within what a framework runs."""
 
     def __init__(self, est: Estimate, space: Framework):
-        self.est, self.space, self.plan = est, space, est.plan
+        self.est = est
+        self.space = space
+        self.plan = est.plan
 
     def fits(self, est: Estimate) -> bool:
         """Return whether a changed plan fits, as surely as plans are recommended or as the plan does.
 
         Where the plan may not fit itself, whether the changed plan is said to fit.
         """
-        odds, own = est.fits_probability, self.est.fits_probability
+        odds = est.fits_probability
+        own = self.est.fits_probability
         if odds is None or own is None:
             return bool(est.fits)
         return est.verdict == "fits" and (self.est.verdict != "fits" or odds >= min(own, FIT_PROBABILITY))

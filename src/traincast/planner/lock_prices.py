@@ -93,7 +93,8 @@ def lock_sentence(search: Search) -> str:
     price: LockPrice | None = search.lock_price
     if price is None or not is_cost(price, search):
         return ""
-    (plan, est), names = price.free, lock_names(price.locks)
+    plan, est = price.free
+    names = lock_names(price.locks)
     free = f"{seconds(est.step_seconds)} with {without_placement(plan)}"
     without = "without it" if len(price.locks) == 1 else "without them"
     if price.held is None or price.cost_seconds is None:

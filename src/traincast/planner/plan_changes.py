@@ -43,7 +43,8 @@ def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:
 
 def _leaner(est: Estimate) -> Iterator[tuple[str, Estimate | None]]:
     """Yield changes that may save memory, in words and with their estimate."""
-    plan, model = est.plan, est.model
+    plan = est.plan
+    model = est.model
 
     def with_knobs(**knobs: Any) -> Estimate | None:
         return estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)

@@ -135,7 +135,8 @@ def differences(plan: Plan, other: Plan) -> str:
 
 def memory_verdict(est: Estimate) -> str:
     """Say whether a plan fits, in how much memory and with which probability."""
-    capacity, odds = gib(float(est.system.accelerator.visible_bytes)), est.fits_probability
+    capacity = gib(float(est.system.accelerator.visible_bytes))
+    odds = est.fits_probability
     said = "may fit" if est.verdict == "uncertain" else est.verdict
     return f"{said} in {capacity}" + ("" if odds is None else f" (probability {probability_text(odds)})")
 

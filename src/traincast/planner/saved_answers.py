@@ -36,7 +36,8 @@ class SavedAnswer:
         seconds = found.get("step_seconds") if fits else None
         parts = found.get("breakdown_seconds") or {}
         shares = {name: value / seconds for name, value in parts.items()} if seconds else {}
-        rate, hours = found.get("tokens_per_second_per_gpu"), metrics.get("gpu_hours")
+        rate = found.get("tokens_per_second_per_gpu")
+        hours = metrics.get("gpu_hours")
         cost = metrics.get("cost")
         price = cost / hours / 3600 * 1e6 / rate if cost is not None and hours and rate else None
         described = self.content.get("recommended") or {}
@@ -135,7 +136,8 @@ def _again(content: Mapping[str, Any], job: Job) -> Estimate | None:
         return None
     try:
         model: Model = load_model(job.model, seq=job.seq)
-        system, stated = load_system(job.system), resolve(job.assumptions)
+        system = load_system(job.system)
+        stated = resolve(job.assumptions)
         plan = Plan(**found["plan"])
         # a file does not say what software its question left open: all, releases of a framework, or none
         for unsaid in (stated.unsaid, ANY_SOFTWARE, releases(stated.name)):
