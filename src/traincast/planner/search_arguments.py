@@ -132,12 +132,18 @@ def _lacks_pipeline(framework: Framework, model: Model, locks: Mapping[str, Any]
     return framework.pipeline_zero is None and locks.get("pp", 1) > 1 and not model.is_packed
 
 
+def _runs(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
+    """Return whether a framework runs plans of a model with what is locked."""
+    if not locks:
+        return True
+    lacks = framework.not_run(locks) or _lacks_pipeline(framework, model, locks)
+    return not lacks and _has_batches(framework, model, locks)
+
+
 def framework_without(model: Model, system: System, locks: Mapping[str, Any]) -> Framework | None:
     """Return the usual framework of a model where it does not run what is locked, else None."""
     usual = default_framework(model, system)
-    runs_it = not (usual.not_run(locks) or _lacks_pipeline(usual, model, locks))
-    runs_it = not locks or (runs_it and _has_batches(usual, model, locks))
-    return None if runs_it else usual
+    return None if _runs(usual, model, locks) else usual
 
 
 def space_of(framework: str | None) -> str | None:
@@ -167,8 +173,7 @@ def _usual_space(
     if usual.name == "huggingface" and not model.is_packed and set(strategies) <= set(megatron.runs):
         spaces.append(megatron)
     for space in (*spaces, every):
-        runs_it = not (space.not_run(locks) or _lacks_pipeline(space, model, locks))
-        if runs_it and (not locks or _has_batches(space, model, locks)):
+        if _runs(space, model, locks):
             return space
     return every if usual.not_run(locks) else usual
 
