@@ -132,9 +132,6 @@ def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(runs.values())
 
 
-NONE_FITS: Final = "No plan fits"  # begins the reason where none is as likely to fit as wanted
-
-
 class Choice(NamedTuple):
     """The preferred one of several candidates, and what it has over the others."""
 
@@ -188,15 +185,15 @@ class Recommendation:
     @property
     def reason(self) -> str:
         """Why they differ, in sentences, worded when it is read."""
-        fits, equal, fastest = self._reasons
-        return " ".join([*fits, *equal, fastest]).strip()
+        reasons = self._reasons
+        return " ".join([*reasons.fits, *reasons.equal, reasons.fastest]).strip()
 
     @property
     def deciding(self) -> str:
         """The one sentence that decides: what it has over equals, or that or why it is not the fastest."""
-        fits, equal, fastest = self._reasons
-        unlikely = [sentence for sentence in fits if sentence.startswith(NONE_FITS)]
-        return [*unlikely, *equal, fastest][0]
+        reasons = self._reasons
+        unlikely = [] if reasons.is_likely else reasons.fits
+        return [*unlikely, *reasons.equal, reasons.fastest][0]
 
 
 def _as_worded(reasons: "Reasons") -> "Reasons":
@@ -210,6 +207,7 @@ class Reasons(NamedTuple):
     fits: list[str]  # how likely it fits, where that is known
     equal: list[str]  # what it has over others of equal time, where there are any
     fastest: str  # what it costs against the fastest
+    is_likely: bool = True  # whether it fits as probably as wanted
 
 
 def recommend(
@@ -257,6 +255,7 @@ def recommend(
             _fit_sentences(chosen, probability, wanted, bool(pool)),
             _equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
             _fastest_sentence(fastest, chosen, probability, wanted),
+            is_likely=bool(pool),
         )
 
     return Recommendation(chosen.plan, fastest.plan, sentences)
@@ -272,7 +271,7 @@ def _fit_sentences(
     if found:
         return [f"It fits with a probability of {fits}."]
     return [
-        f"{NONE_FITS} with a probability of {_percent(wanted)}; this one is the likeliest to, with {fits}."
+        f"No plan fits with a probability of {_percent(wanted)}; this one is the likeliest to, with {fits}."
     ]
 
 
