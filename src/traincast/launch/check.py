@@ -247,7 +247,6 @@ def check(
         completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, stated, wrong_model)
     if completed is not None:
         errors.catch(check_size, machine, completed[2].gpus)
-    if completed is not None:
         errors.catch(check_experts, facts, completed[1].experts is not None)
     errors.catch(check_measured, step_seconds, tokens_per_second, mfu)
     reading, transformer, plan, batch = errors.require(completed)
