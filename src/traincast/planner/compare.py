@@ -383,14 +383,10 @@ def _follows(name: str, other: str, facts: Sequence[Mapping[str, str]]) -> bool:
 
 def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> Compared:
     """Return the recommended plan of a search as an alternative, or the nearest miss."""
-    if result.recommended is not None:
-        est = result.recommended[1]
-        return compared(letter, name, est, result.framework.name, figures)
-    explanation = result.explain()
-    if explanation.miss is not None:
-        est = explanation.miss[1]
-        return compared(letter, name, est, result.framework.name, figures)
-    why = explanation.broken_locks() or ["no plan uses exactly so many GPUs"]
+    answer = result.explain().miss if result.recommended is None else result.recommended
+    if answer is not None:
+        return compared(letter, name, answer[1], result.framework.name, figures)
+    why = result.explain().broken_locks() or ["no plan uses exactly so many GPUs"]
     return Compared(
         label=letter,
         name=name,
