@@ -336,9 +336,11 @@ def _on_device(kept: tuple[str, ...]) -> Kept:
 RECOMPUTED: Final = {"none": "none"} | {name: _on_device(kept).recompute for name, kept in KEPT.items()}
 
 
-def kept_tensors(settings: Settings) -> Kept:
-    """Return the tensors that a policy keeps, which is not `none`."""
+def kept_tensors(settings: Settings) -> Kept | None:
+    """Return the tensors that a policy keeps; None where it keeps all (`none`)."""
     policy = settings.choice("remat_policy", POLICIES, "full")
+    if policy == "none":
+        return None
     if policy in OFFLOADED:
         return Kept(frozenset({LAYER_INPUT}), frozenset(OFFLOADED[policy]))
     if policy != "custom":
@@ -360,9 +362,9 @@ def kept_tensors(settings: Settings) -> Kept:
 def read_recompute(settings: Settings) -> Facts:
     """Read what is recomputed, and what is kept in the host's memory."""
     on_host = ["optimizer"] if settings.is_on(OPTIMIZER_ON_HOST) else []
-    if settings.choice("remat_policy", POLICIES, "full") == "none":
-        return {"recompute": "none", "offload": "+".join(on_host) or "none"}
     kept = kept_tensors(settings)
+    if kept is None:
+        return {"recompute": "none", "offload": "+".join(on_host) or "none"}
     on_host += ["activations"] if kept.offload else []
     return {"recompute": normalized_recompute(kept.recompute), "offload": "+".join(on_host) or "none"}
 
@@ -425,9 +427,9 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     automatic = _degrees(settings)["data"] == 0 and str(settings.get("dcn_data_parallelism", -1)) == "-1"
     notes = [f"automatic axes: FSDP inside nodes of {ICI} accelerators, data parallelism between them"]
     found = notes if automatic and _on_gpus(settings) else []
-    if settings.choice("remat_policy", POLICIES, "full") == "none":
-        return tuple(found)
     kept = kept_tensors(settings)
+    if kept is None:
+        return tuple(found)
     if kept.left_out:
         found.append(
             f"{', '.join(kept.left_out)}: counted as recomputed with all else of a layer, though kept"
