@@ -608,17 +608,19 @@ class Program:
         LLaMA-Factory 0.9.5 (launcher.py, OPTIM_TORCH) and axolotl 0.19.0 (utils/__init__.py,
         set_pytorch_cuda_alloc_conf) have PyTorch's allocator grow its segments.
         """
-        engine, optim = self.engine(settings), str(settings.get("optim") or "adamw_torch_fused")
+        derived = self.derived(settings)
+        engine = accelerate.distributed_type(derived)
+        optim = str(settings.get("optim") or "adamw_torch_fused")
         figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
         usual = self.usual.get("use_reentrant_gc", False)
         stated = [settings.is_on(name) for name in REENTRANT if settings.get(name) is not None]
-        first_version = str(self.derived(settings).get(accelerate.VERSION, 1)) == "1"
+        first_version = str(derived.get(accelerate.VERSION, 1)) == "1"
         is_kept = engine == "FSDP" and first_version and any(stated or [usual])
         figures["memory.keeps_frozen_layers"] = is_kept
         if self._has_trl_loss(settings):
             figures |= TRL_LOSS
         if engine == "DEEPSPEED":
-            native = accelerate.native_deepspeed(self.derived(settings))
+            native = accelerate.native_deepspeed(derived)
             figures |= deepspeed.figures(native)
             figures["memory.foreach_step"] = optim in FOREACH and not native.is_on("optimizer.type")
         if self.name in GROWING_SEGMENTS:
