@@ -38,7 +38,7 @@ OTHER_STACK: Final = "megatron-lm-2021"  # in place of what ran, which is newer
 SPACE: Final = ("llama-3-70b", "dgx-h100", 256, 512)  # whose plans make a long list: GPUs, sequences
 SPACE_PLANS: Final = 256
 SPACE_DRAWS: Final = 30
-TRUTHS: Final = 3  # kinds of lists that are simulated
+TRUTHS: Final = ("its own covariance", "errors of knobs", "heavy tails")  # of lists that are simulated
 SPACE_TRIALS: Final = 60  # at most
 NEAR: Final = (0.01, 0.03)  # of the best, in such a list
 
@@ -305,7 +305,7 @@ def replay_all(
     if details:
         cases += [(other, WRONGS[0]) for other in others] + [(column, wrong) for wrong in WRONGS[1:]]
     groups = len(cases) * len(replays.members)
-    total = groups + (TRUTHS * SPACE_DRAWS if details else 0)
+    total = groups + (len(TRUTHS) * SPACE_DRAWS if details else 0)
     for number, (prior, wrong) in enumerate(cases):
         done = list[Replayed]()
         for measured in replays.groups(prior, wrong):
@@ -345,13 +345,13 @@ def long_lists(progress: Callable[[int], Any] = lambda done: None) -> list[LongL
         )
 
     results = []
-    truths: dict[str, Callable[[], Floats]] = {
-        "its own covariance": lambda: root @ rng.standard_normal(plans),
-        "errors of knobs": of_knobs,
-        "heavy tails": lambda: own * rng.standard_t(3, plans) / 3**0.5,
-    }
+    draws: tuple[Callable[[], Floats], ...] = (
+        lambda: root @ rng.standard_normal(plans),
+        of_knobs,
+        lambda: own * rng.standard_t(3, plans) / 3**0.5,
+    )
     done = 0
-    for truth, draw in truths.items():
+    for truth, draw in zip(TRUTHS, draws, strict=True):
         of_draws = list[Floats]()
         for _ in range(SPACE_DRAWS):
             of_draws.append(_trials_to(prior, prior.seconds * np.exp(draw())))
