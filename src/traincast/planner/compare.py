@@ -24,13 +24,12 @@ from traincast.planner.search_space import Progress
 from traincast.step.arguments import check_gbs
 from traincast.step.differences import Ratio, ratio, ratio_of_intervals
 from traincast.step.estimate import Estimate, Job
-from traincast.step.metrics import metrics
+from traincast.step.metrics import cost_per_million_tokens, metrics
 
 LABELS: Final = ascii_uppercase
 MOST: Final = len(LABELS)  # alternatives: a study takes more
 MOST_PERCENT: Final = 2.0  # ratio from which on it is said as such
 SHARES_SAID: Final = 3  # components of a step, the largest
-SECONDS_OF_MILLION: Final = 1e6 / 3600  # of tokens: from $/h and token/s to $
 Per = Literal["step", "token", "GPU"]
 TAKES: Final[Mapping[Per, str]] = {  # what times are of -> how they are compared in words
     "step": "{} takes {} {} {}",
@@ -441,7 +440,7 @@ def compared(
         days=_number(measures.days) if timed else None,
         cost=_number(measures.cost) if timed else None,
         cost_per_million_tokens=(
-            None if price is None or not timed else float(price) * SECONDS_OF_MILLION / throughput
+            None if price is None or not timed else cost_per_million_tokens(float(price), throughput)
         ),
         shares=_largest_first(shares) if timed else {},
         plan=est.to_dict()["plan"],

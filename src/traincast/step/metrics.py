@@ -29,6 +29,7 @@ from traincast.step.model_flops import CONVENTIONS, RECOMPUTE, hardware_flops_pe
 from traincast.step.peak_check import require_below_peak
 
 Formula = Callable[..., Column]
+SECONDS_OF_MILLION: Final = 1e6 / 3600  # a million tokens, and the seconds of an hour
 
 
 class Metrics(Result, kw_only=True):
@@ -93,6 +94,11 @@ def gpu_hours(days: Column, gpus: Column) -> Column:
 def cost(gpu_hours: Column, price: Column) -> Column:
     """Return the cost [$] of GPU-hours [h] at a price [$/h]."""
     return gpu_hours * price
+
+
+def cost_per_million_tokens(price: float, tokens_per_second_per_gpu: float) -> float:
+    """Return the cost of a million tokens [$] at a price of a GPU [$/h] and its throughput [token/s]."""
+    return price * SECONDS_OF_MILLION / tokens_per_second_per_gpu
 
 
 def energy_kwh(gpu_hours: Column, power: Column, pue: Column) -> Column:

@@ -23,11 +23,10 @@ from traincast.core.units import (
 )
 from traincast.step.estimate import Estimate
 from traincast.step.measured_step import MeasuredStep
-from traincast.step.metrics import Metrics
+from traincast.step.metrics import Metrics, cost_per_million_tokens
 from traincast.step.uncertainty import Alternative
 from traincast.ui.text.tables import Parts, title_line, width
 
-SECONDS_OF_MILLION: Final = 1e6 / 3600  # a million tokens, and the seconds of an hour
 ATYPICAL: Final = 0.05  # share between a time and the median of all software, from which on both are said
 TIMES: Final = 2.0  # share by which a time is longer, from which on it is said to be several times another
 ZERO_WORDS: Final = {0: "DDP", 2: "ZeRO-2", 3: "FSDP"}  # how replicas of these stages of ZeRO are called
@@ -269,7 +268,7 @@ def run_line(est: Estimate, measures: Metrics, price: float | None = None) -> st
         cost = "" if measures.cost is None else f" for ${large(float(f'{float(measures.cost):.4g}'))}"
         parts.append(f"{large(est.model.training_tokens)} tokens in {days(measures.days)}{cost}")
     elif price is not None:
-        parts.append(f"${number_text(price * SECONDS_OF_MILLION / per_gpu, 3)} a million tokens")
+        parts.append(f"${number_text(cost_per_million_tokens(price, per_gpu), 3)} a million tokens")
     if price is not None:
         parts[-1] += f" at ${price:.4g}/h"
     parts.append(f"{per_gpu:,.0f} token/s/GPU")
