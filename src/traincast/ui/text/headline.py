@@ -58,33 +58,29 @@ def headline(
     `kind` is what the plan is called; `price` that of a GPU hour [$], where it is known; `measured` a step
     that was measured, against which the time is said.
     """
-    yield from _without(est)
-    yield title_line(plan_line(kind, est.plan))
-    yield time_line(est) if measured is None else measured_line(measured)
-    yield memory_line(est)
+    yield from _first_lines(kind, est, measured)
     yield run_line(est, measures, price)
 
 
 def of_launch(kind: str, est: Estimate, advice: str, measured: MeasuredStep | None = None) -> Parts:
     """Show the plan of a launch, its time, its memory, and what to change, a line each."""
-    yield from _without(est)
-    yield title_line(plan_line(kind, est.plan))
-    yield time_line(est) if measured is None else measured_line(measured)
-    yield memory_line(est)
+    yield from _first_lines(kind, est, measured)
     yield advice
-
-
-def _without(est: Estimate) -> Parts:
-    """Say first that an answer is of a part of a model, where it is."""
-    model = est.model
-    if model.left_out:
-        yield f"{model.name} without its {model.left_out} ({large(model.parameters)} parameters)"
 
 
 def of_memory(kind: str, est: Estimate) -> Parts:
     """Show the plan and its memory, a line each."""
-    yield from _without(est)
+    yield from _first_lines(kind, est, timed=False)
+
+
+def _first_lines(kind: str, est: Estimate, measured: MeasuredStep | None = None, timed: bool = True) -> Parts:
+    """Show what is left out of a model, if anything, the plan, its time if `timed`, and its memory."""
+    model = est.model
+    if model.left_out:
+        yield f"{model.name} without its {model.left_out} ({large(model.parameters)} parameters)"
     yield title_line(plan_line(kind, est.plan))
+    if timed:
+        yield time_line(est) if measured is None else measured_line(measured)
     yield memory_line(est)
 
 
