@@ -147,17 +147,22 @@ def _replicas(plan: Plan) -> str:
     return f"DP {plan.dp} ({ZERO_WORDS[plan.zero]}{groups})"
 
 
+def step_text(est: Estimate) -> str:
+    """Return the time of a step, with its 90% interval where that is known."""
+    if est.interval is None:
+        return seconds(est.step_seconds)
+    return f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
+
+
 def time_line(est: Estimate) -> str:
     """Return the time of a step, its interval, and the first cause of the interval's width.
 
     Where the time is that of software which is not typical of what the question leaves open, it says of
     which, and the time with the likeliest other.
     """
-    time = seconds(est.step_seconds)
     if est.interval is None:
-        return f"{time} a step"
-    line = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
-    line = line.replace(" (", " a step (", 1)
+        return f"{step_text(est)} a step"
+    line = step_text(est).replace(" (", " a step (", 1)
     if not est.widths:
         return line
     cause = est.widths[0]
@@ -172,11 +177,8 @@ def time_line(est: Estimate) -> str:
 
 def measured_line(measured: MeasuredStep) -> str:
     """Return how far a measured step is from the predicted one, and how likely by chance."""
-    est, off = measured.est, measured.longer_than_predicted
-    time = seconds(est.step_seconds)
-    if est.interval is not None:
-        time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
-    line = f"{seconds(measured.step_seconds)} measured, {distance(off)} {time}"
+    off = distance(measured.longer_than_predicted)
+    line = f"{seconds(measured.step_seconds)} measured, {off} {step_text(measured.est)}"
     if measured.chance is None:
         return line
     return joined(line, [f": {probability_text(measured.chance)} by chance"], "")

@@ -26,7 +26,6 @@ from traincast.core.units import (
     probability_text,
     rate,
     seconds,
-    seconds_with_interval,
 )
 from traincast.planner.confidence import equality_sentence
 from traincast.planner.lock_prices import lock_sentence
@@ -36,7 +35,7 @@ from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.step.uncertainty import NEVER
-from traincast.ui.text.headline import days, headline, narrowing_line, of_peak
+from traincast.ui.text.headline import days, headline, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
@@ -524,12 +523,9 @@ def breakdowns(est: Estimate, command: Command | None = None) -> Parts:
     yield title_line(f"Plan: {est.plan}")
     if groups := est.group_rows():
         yield from paragraphs(network_of(est.system, groups))
-    time, text = est.step_seconds, seconds(est.step_seconds)
-    if est.interval is not None:
-        text = f"{seconds_with_interval(time, *est.interval)}, 90%)"
-    yield heading(f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU")
+    yield heading(f"Time of a step: {step_text(est)}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU")
     yield from certainty(est, command)
-    yield bar_table(est.breakdown, seconds, time, est.plan)
+    yield bar_table(est.breakdown, seconds, est.step_seconds, est.plan)
     yield from paragraphs(*_bound_sentences(est))
     yield from _outside(est)
     yield from memory_breakdown(est)
