@@ -313,20 +313,20 @@ class PlanQuestion:
         locks = {name: value for name, value in knobs.items() if name not in PLACEMENTS}
         tunes = names_fine_tuning(self.run.train)
         gpus = self.gpus or knobs.get("dp", 1)
-        if named is not None:
-            knobs, space = named.completed(knobs, tunes, gpus), named
-        elif tunes and space is None and self.assumptions is None:
-            knobs = FRAMEWORKS["huggingface"].fine_tuning_knobs(knobs, gpus)
-        filled = knobs.keys() - locks.keys() - set(PLACEMENTS)
-        sharding = ""
         trainer = FRAMEWORKS["huggingface"] if named is None else named
+        if named is not None:
+            space = named
+            knobs = named.completed(knobs, tunes, gpus)
+        elif tunes and space is None and self.assumptions is None:
+            knobs = trainer.fine_tuning_knobs(knobs, gpus)
+        filled = [name for name in knobs if name not in locks and name not in PLACEMENTS]
+        sharding = ""
         if tunes and "zero" in filled and knobs["zero"] == trainer.usual_zero_of_fine_tuning:
             sharding = FSDP_ASSUMED
             filled.remove("zero")
         for knob in filled:
-            owner = "huggingface" if named is None else named.name
-            option = knob.replace("_", "-")
-            remark(f"traincast: {knob} = {knobs[knob]}, the default of {owner}; --{option} sets another")
+            default = f"{knob} = {knobs[knob]}, the default of {trainer.name}"
+            remark(f"traincast: {default}; --{knob.replace('_', '-')} sets another")
         plan = errors.catch(Plan, **knobs)
         if plan is not None and self.gpus is not None:
             plan = errors.catch(_on_gpus, plan, self.gpus, knobs)
