@@ -1,7 +1,7 @@
 """What of a model is trained, and on what: adapters, a reference model, documents and images."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.catalog.huggingface.adapters import load_training
@@ -59,8 +59,8 @@ class Training:
         is_usual = length is None and self.fine_tunes and is_text and self.documents is None
         return load(seq=FINE_TUNING_LENGTH) if is_usual and model.seq > FINE_TUNING_LENGTH else model
 
-    def assumed(self, model: Model, *, has_length: bool, has_batch: bool, sharding: str = "") -> str:
-        """Return what fine-tuning assumes of a run, in a sentence; empty where nothing is assumed.
+    def with_assumed(self, model: Model, *, has_length: bool, has_batch: bool, sharding: str = "") -> Model:
+        """Return a model whose line on what is taken also says what fine-tuning assumes of a run, if it does.
 
         `model` is the model as trained; the others say whether a length and a batch are given, and the
         sharding of weights that is assumed, in words.
@@ -72,7 +72,10 @@ class Training:
             parts.append(f"{FINE_TUNING_LENGTH:,} tokens a sequence (max_length of TRL 1.16)")
         if sharding:
             parts.append(sharding)
-        return f"assumed for fine-tuning: {', '.join(parts)}" if parts else ""
+        if not parts:
+            return model
+        assumed = f"assumed for fine-tuning: {', '.join(parts)}"
+        return replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
 
 
 def read_training(

@@ -142,8 +142,9 @@ class RunOptions:
             batches = self.global_batch, self.tokens_per_batch, usual
             has_batch = any(batch is not None for batch in batches)
             has_length = self.seq is not None
-            assumed = training.assumed(model, has_length=has_length, has_batch=has_batch, sharding=sharding)
-            model = replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
+            model = training.with_assumed(
+                model, has_length=has_length, has_batch=has_batch, sharding=sharding
+            )
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system
         tokens = errors.catch(self._tokens)

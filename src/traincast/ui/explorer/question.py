@@ -229,8 +229,7 @@ def model_of(state: State) -> Model:
     training = _training(state)
     model = training.of(training.load(partial(_described, state), state.seq))
     has_batch = state.global_batch is not None
-    assumed = training.assumed(model, has_length=state.seq is not None, has_batch=has_batch)
-    return replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
+    return training.with_assumed(model, has_length=state.seq is not None, has_batch=has_batch)
 
 
 def _training(state: State) -> Training:
