@@ -90,20 +90,20 @@ def _best_plans(result: Found, each: bool) -> dict[str, Any]:
     """Return the recommendation, the ranking and how sure it is, the Pareto front, and the sensitivities."""
     from traincast.ui.figures import pareto, tornado
 
+    listed = text.Ranking(result, each)
     return {
         "recommendation": [*text.recommendation(result), *filter(None, [lock_sentence(result)])],
-        "ranking": ranking(result, each),
-        "legend": list(text.Ranking(result, each).legend()),
-        "confidence": "" if each else text.Ranking(result).equal(),
+        "ranking": ranking(listed),
+        "legend": list(listed.legend()),
+        "confidence": "" if each else listed.equal(),
         "pareto": pareto(result),
         "pareto_table": _pareto_table(result),
         "tornado": tornado(result),
     }
 
 
-def ranking(result: Found, each: bool = False) -> Table:
+def ranking(listed: text.Ranking) -> Table:
     """Return a table of the best plans, one a row."""
-    listed = text.Ranking(result, each)
     words = ("strategy", "fast", *VARIED)
     caption = "The recommended plan and the best others"
     return Table(caption, listed.header, list(listed.rows()), words, flows=True)
