@@ -52,8 +52,13 @@ def title(path: Path) -> str:
 def examples() -> dict[str, Path]:
     """Return the files of the examples by their path in the folder, and the folders among them."""
     root = folder("examples")
+    return {path.relative_to(root).as_posix(): path for path in _content(root)}
+
+
+def _content(root: Path) -> list[Path]:
+    """Return all files and folders in a folder of examples, but those in `HIDDEN` ones."""
     found = sorted(root.rglob("*"))
-    return {path.relative_to(root).as_posix(): path for path in found if path.name not in HIDDEN}
+    return [path for path in found if not set(HIDDEN) & set(path.relative_to(root).parts)]
 
 
 def example(name: str) -> Path:
@@ -78,9 +83,7 @@ def copy_example(source: Path, output: Path, force: bool) -> list[Path]:
         copies = {source: target}
     else:
         check_folder(output)
-        files = [path for path in sorted(source.rglob("*")) if path.is_file()]
-        files = [path for path in files if not set(HIDDEN) & set(path.parts)]
-        copies = {path: output / path.relative_to(source) for path in files}
+        copies = {path: output / path.relative_to(source) for path in _content(source) if path.is_file()}
     errors = ErrorCollector("example")
     for target in copies.values():
         errors.catch(check_output, target, force, ("",))  # of any ending
