@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from traincast.core.errors import ErrorCollector, InputError
-from traincast.core.units import parse_share
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Json, command, output_option, question_option, search_option
 from traincast.ui.cli.completion import (
@@ -24,6 +23,7 @@ from traincast.ui.cli.options import (
     RunOptions,
     framework_typed,
     locked_values,
+    share_typed,
 )
 from traincast.ui.cli.output import print_json, progress
 
@@ -92,8 +92,8 @@ def compare(
             plan or [],
             locked_values(locks),
             strategy=strategy,
-            fit_probability=_share(errors, fit_probability),
-            within=_share(errors, within),
+            fit_probability=errors.catch(share_typed, fit_probability),
+            within=errors.catch(share_typed, within),
         ).ordered(sort),
         json,
     )
@@ -126,17 +126,18 @@ def compare_plans(
     locks: dict[str, Any],
     not_there: Mapping[str, bool],
     json: bool,
-    **search: str | None,
+    *,
+    strategy: str | None,
+    **shares: str | None,
 ) -> None:
     """Answer `plan` for several models, systems or frameworks; `not_there`: which options are given to it."""
     errors = ErrorCollector("plan")
     one = "of one model on one system; compare takes several"
     errors.add([f"{name}: {one}" for name, is_given in not_there.items() if is_given])
-    shares: dict[str, Any] = {
-        name: _share(errors, word) if name != "strategy" else word for name, word in search.items()
-    }
+    search: dict[str, Any] = {name: errors.catch(share_typed, word) for name, word in shares.items()}
+    search["strategy"] = strategy
     found = searched(
-        errors, options, *several[:2], [gpus], several.frameworks, [assumptions], [], locks, **shares
+        errors, options, *several[:2], [gpus], several.frameworks, [assumptions], [], locks, **search
     )
     show_comparison(found, json)
 
@@ -144,10 +145,6 @@ def compare_plans(
 def separated(text: str) -> list[str]:
     """Return names with commas one by one; a file that exists is one, whatever its name."""
     return [text] if Path(text).exists() else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _share(errors: ErrorCollector, word: str | None) -> float | None:
-    return None if word is None else errors.catch(parse_share, word)
 
 
 def _sizes(text: str | None) -> list[int]:

@@ -363,6 +363,11 @@ def framework_typed(name: str) -> "Framework":
     return found
 
 
+def share_typed(word: str | None, name: str = "share") -> float | None:
+    """Return a share of the command line such as ``"2%"``, and None for None."""
+    return None if word is None else parse_share(word, name)
+
+
 def _require_run(
     framework: "Framework",
     model: "Model",
@@ -418,7 +423,7 @@ class MeasuredOptions:
         """Return what was measured, as arguments of `traincast.step.measured_step.measured_step`."""
         from traincast.step.measured_step import check_measured
 
-        share = None if self.mfu is None else parse_share(self.mfu, "--mfu")
+        share = share_typed(self.mfu, "--mfu")
         given = {"step_seconds": self.step_seconds, "tokens_per_second": self.tokens_per_second, "mfu": share}
         check_measured(**given)
         return {name: value for name, value in given.items() if value is not None}

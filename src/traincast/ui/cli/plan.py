@@ -3,12 +3,10 @@
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from traincast.core.errors import ErrorCollector, NothingFits, require_known
-from traincast.core.units import parse_share
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import (
     Force,
@@ -48,6 +46,7 @@ from traincast.ui.cli.options import (
     locked_values,
     read_length,
     require_fit,
+    share_typed,
 )
 from traincast.ui.cli.output import (
     check_figure,
@@ -122,8 +121,10 @@ def plan(
             "--objective": objective != "time", "--top": top != MAX_PLANS_TRIED, "--exhaustive": exhaustive,
             "--all": all_, "--why": why, "--rejected": rejected, "--html": html is not None, "--force": force,
         }  # fmt: skip
-        search = {"strategy": strategy, "fit_probability": fit_probability, "within": within}
-        compare_plans(several, gpus, options, assumptions, locked_values(locks), not_there, json, **search)
+        compare_plans(
+            several, gpus, options, assumptions, locked_values(locks), not_there, json,
+            strategy=strategy, fit_probability=fit_probability, within=within,
+        )  # fmt: skip
         return
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
@@ -133,7 +134,7 @@ def plan(
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, assumptions=assumptions, strategy=strategy,
         framework=framework, locks=locked_values(locks), top=top, objective=objective, exhaustive=exhaustive,
-        fit_probability=errors.catch(_share, fit_probability), within=errors.catch(_share, within),
+        fit_probability=errors.catch(share_typed, fit_probability), within=errors.catch(share_typed, within),
         given=given,
     )  # fmt: skip
     question = errors.require(request)
@@ -163,10 +164,12 @@ def plan(
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
-            shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            price = options.gpu_hour_price(result.system)
-            shown = partial(shown, command=command_with, price=price, own_price=options.price is not None)
-            text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
+            shown = text.plans.search(
+                result, explanation, elapsed, measures, usual, asked=asked, each=all_, why=why,
+                rejected=rejected, faster=faster, command=command_with,
+                price=options.gpu_hour_price(result.system), own_price=options.price is not None,
+            )  # fmt: skip
+            text.tables.show(shown)
         if rejected:
             text.tables.show(text.plans.rejected(result))
         print_files(html)
@@ -178,10 +181,6 @@ def _rounder(gpus: int) -> list[int]:
     power = 1 << gpus.bit_length() - 1
     has_others = 6 ** gpus.bit_length() % gpus > 0
     return [max(size for size in (power, 3 * power // 2) if size < gpus)] if has_others else []
-
-
-def _share(word: str | None) -> float | None:
-    return None if word is None else parse_share(word)
 
 
 def _report_search(
