@@ -52,7 +52,8 @@ def test_the_command_of_an_answer_narrows_its_interval_as_it_says(words, capsys)
         assert half(after) == pytest.approx(promised, abs=0.01)
         assert half(after) < half(before)
         assert after["step_seconds"] == before["step_seconds"]
-        before, steps = after, steps + 1
+        before = after
+        steps += 1
         assert steps < 5
     assert steps
 
@@ -73,7 +74,8 @@ def test_a_fact_changes_the_software_and_narrows_what_is_open(capsys):
 
 
 def test_the_library_takes_the_same(capsys):
-    plan, given = tc.Plan(tp=1, dp=16, ep=8), {"dispatcher": "alltoall"}
+    plan = tc.Plan(tp=1, dp=16, ep=8)
+    given = {"dispatcher": "alltoall"}
     est = tc.estimate("qwen3-30b-a3b", "dgx-h100", plan, given=given)
     answer = answered(capsys, *EXPERTS, "--given", "dispatcher=alltoall")["estimate"]
     assert est.step_seconds == answer["step_seconds"]

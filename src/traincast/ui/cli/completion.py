@@ -77,7 +77,8 @@ names_of_accelerators, names_of_frameworks = _completer("accelerators"), _comple
 names_of_formats, names_of_outputs = _completer("formats"), _completer("outputs")
 names_of_assumptions = _completer("stacks", also=("calibrated", "paper", "paper-published"))
 names_of_facts = _completer("facts")
-names_of_pages, names_of_examples = _completer("pages"), _completer("examples")
+names_of_pages = _completer("pages")
+names_of_examples = _completer("examples")
 names_of_entries = _completer("models", "systems", "accelerators", "stacks", files=True)
 
 

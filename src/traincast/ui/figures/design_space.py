@@ -88,7 +88,7 @@ def _draw_placements(ax: Axes, place: int, est: Estimates, limit: float) -> list
     """
     seconds = np.atleast_1d(np.asarray(est.step_seconds, float))
     order = np.argsort(seconds, kind="stable")
-    slower, slowest = int((seconds > limit).sum()), seconds.max()
+    slower = int((seconds > limit).sum())
     order = order[: len(order) - slower]
     width = 0.84 / len(order)
     x = place - 0.42 + width * (np.arange(len(order)) + 0.5)
@@ -100,7 +100,7 @@ def _draw_placements(ax: Axes, place: int, est: Estimates, limit: float) -> list
             under = under + sizes
             drawn.append(name)
     if slower:
-        text = f"{slower} slower,\nto {slowest:,.0f} s"
+        text = f"{slower} slower,\nto {seconds.max():,.0f} s"
         style.note(ax, text, (place, limit), (0, 1), fontsize=6, ha="center", va="bottom")
     return drawn
 

@@ -40,7 +40,8 @@ def draw_plan(path: Path, kind: str) -> Figure:
         arguments["locks"] = document.get("locks")
         expected = document["recommended"]
         # a file does not say how much of its software was stated: nothing, the framework, or all
-        framework, assumptions = document["framework"], document["assumptions"]
+        framework = document["framework"]
+        assumptions = document["assumptions"]
         stated: tuple[dict[str, Any], ...] = (
             {},
             {"framework": framework},

@@ -121,7 +121,8 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
     activations = np.asarray(activation_bytes(b, model.seq, model.hidden, model.layers))
     fitting = int((activations <= float(request.system.accelerator.visible_bytes)).sum())
     drawn = max(fitting + 1, MIN_BATCHES)
-    b, activations = b[:drawn], activations[:drawn]
+    b = b[:drawn]
+    activations = activations[:drawn]
     ends = {min(request.gpus): "-", max(request.gpus): "--"}
     at_first = []  # memory of the fewest sequences
     for stage in stages:

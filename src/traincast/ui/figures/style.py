@@ -137,7 +137,8 @@ def share_limits(axes: Iterable[Axes], names: str = "xy") -> None:
     for name in names:
         limits = [ax.get_xlim() if name == "x" else ax.get_ylim() for ax in panels if ax.has_data()]
         if limits:
-            lowest, highest = min(low for low, _ in limits), max(high for _, high in limits)
+            lowest = min(low for low, _ in limits)
+            highest = max(high for _, high in limits)
             for ax in panels:
                 ax.set(**{f"{name}lim": (lowest, highest)})
 

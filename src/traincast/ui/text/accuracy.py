@@ -79,7 +79,8 @@ def validation(report: "Report") -> Parts:
 
 def fit_verdicts(report: "Report") -> list[str]:
     """Return sentences on how right the verdicts of fit are; none where no row has one."""
-    total, near = report.fits.total, report.fits.near_capacity
+    total = report.fits.total
+    near = report.fits.near_capacity
     if total.brier is None:
         return []
     called = [f"{total.ran_called_no:,} of {total.ran:,} rows that ran are called no"]

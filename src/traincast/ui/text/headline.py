@@ -86,7 +86,8 @@ def _first_lines(kind: str, est: Estimate, measured: MeasuredStep | None = None,
 
 def joined(start: str, parts: Iterable[str], between: str = ", ") -> str:
     """Return parts behind a start, as many as one line has room for, with an ellipsis for others."""
-    line, more = start, f"{between.rstrip()} …"
+    line = start
+    more = f"{between.rstrip()} …"
     left = list(parts)
     while left:
         longer = f"{line}{between if line != start else ''}{left.pop(0)}"
@@ -209,7 +210,8 @@ def likeliest_other(est: Estimate) -> Alternative | None:
     name = fitted_stack(est.assumptions.name)
     if not names_stack(name):
         return None
-    own, shared = facts_of(name), ["framework"]
+    own = facts_of(name)
+    shared = ["framework"]
     if est.model.experts is not None and est.plan.ep * est.plan.etp == 1:
         shared.append("dispatcher")
     others = [
@@ -226,7 +228,8 @@ def software_words(name: str, other: str) -> tuple[str, str]:
     own = fitted_stack(name) if name == CALIBRATED else name
     if not (names_stack(own) and names_stack(other)):
         return name, other
-    mine, theirs = facts_of(own), facts_of(other)
+    mine = facts_of(own)
+    theirs = facts_of(other)
     shared = [
         fact for fact in ("dispatcher", "framework", "released", *mine) if fact in mine and fact in theirs
     ]

@@ -105,7 +105,8 @@ def _best(checked: Checked) -> Parts:
 
 def _likelier(checked: Checked) -> Answer | None:
     """Return the recommended plan where it is likelier to fit than a launch that may, else None."""
-    recommended, own = checked.found.recommended, checked.est.fits_probability or 0.0
+    recommended = checked.found.recommended
+    own = checked.est.fits_probability or 0.0
     if checked.est.verdict != "uncertain" or recommended is None:
         return None
     return recommended if (recommended[1].fits_probability or 0.0) > own else None

@@ -35,7 +35,8 @@ def measured_step(measured: MeasuredStep) -> Parts:
 
 def _likelihood(measured: MeasuredStep) -> str:
     """Return how likely it is that a measured step is so far off by chance, in words."""
-    chance, interval = measured.chance, measured.est.interval
+    chance = measured.chance
+    interval = measured.est.interval
     if chance is None or interval is None:
         return "how likely that is by chance is not known, as errors of these assumptions are not"
     low, high = map(seconds, interval)

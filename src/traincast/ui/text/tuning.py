@@ -99,9 +99,12 @@ def waiting(launches: Sequence[tuple["Trial", Path, str]]) -> Parts:
 
 def lessons(groups: "Sequence[Replayed]") -> list[str]:
     """Return what the replay teaches: what trials find, how many they save, how sure they are."""
-    number, most_of_one = len(groups), max(Counter(group.source for group in groups).values())
-    plans, trials = [group.plans for group in groups], [group.trials for group in groups]
-    predicted, ended = [group.first_regret for group in groups], [group.regret for group in groups]
+    number = len(groups)
+    most_of_one = max(Counter(group.source for group in groups).values())
+    plans = [group.plans for group in groups]
+    trials = [group.trials for group in groups]
+    predicted = [group.first_regret for group in groups]
+    ended = [group.regret for group in groups]
     sure = [group.regret for group in groups if group.sure]
     right = sum(regret <= GAIN for regret in sure)
     return [
