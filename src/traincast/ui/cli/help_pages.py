@@ -97,7 +97,7 @@ def _epilogue(example: list[str], read_on: list[str], file: str | None = None) -
     parts = ["\n".join(("Example:", *example))] if example else []
     parts += [f"A file:\n{textwrap.indent(file, INDENT)}"] if file else []
     parts += [f"Exit codes: {EXIT_CODES}"]
-    parts += ["\n".join(("See also:", *(INDENT + page for page in read_on)))] if read_on else []
+    parts += ["\n".join(("See also:", *(INDENT + page for page in read_on)))]
     return "\n\n".join(parts)
 
 
