@@ -522,13 +522,15 @@ def held(data: Residuals, known: Errors | None = None) -> Held:
     Neither the constants of the prediction nor the deviation of its error know the group of a run; the
     deviations to the ends of intervals, those of each kind of model, are of all such runs together.
     """
-    left, folds = data.left, _folds(data, known or estimate_errors(data))
+    left = data.left
+    folds = _folds(data, known or estimate_errors(data))
     size = _held_deviations(data, folds)
     quantiles = _quantiles(data, size)
     faster, slower = _ends(data, quantiles)
     numbers: dict[str, Any] = dict(quantiles)
     with_ends = tuple(Fold(out, replace(fitted, **numbers)) for out, fitted in folds)
-    faster, slower = faster * size, slower * size
+    faster = faster * size
+    slower = slower * size
     ends = np.where(left.errors > 0, left.errors / faster, -left.errors / slower)
     levels = 2 * student_below(ends) - 1
     return Held(left.rows, left.columns, left.errors, faster, slower, levels, with_ends)
@@ -543,7 +545,8 @@ def _folds(data: Residuals, start: Errors) -> list[Fold]:
 
 def _held_deviations(data: Residuals, folds: Sequence[Fold]) -> Floats:
     """Return the deviation of each error of `Left` without its tenth of the groups."""
-    left, size = data.left, np.zeros(len(data.left.rows))
+    left = data.left
+    size = np.zeros(len(data.left.rows))
     for out, fitted in folds:
         values = [getattr(fitted, name) for name in PARTS] + [fitted.drifts[name] for name in DISTANCES]
         factor = data.by_stack(fitted.stacks, fitted.other_stacks)[left.rows]
@@ -658,7 +661,8 @@ def reliability(chances: "Chances", most: int = MAX_BINS) -> list[Reliability]:
 
 def _reliability(chances: "Chances", part: Ints, weights: Floats) -> Reliability:
     """Return how the stated probabilities of some cases hold."""
-    weights, happened = weights[part], chances.happened[part]
+    weights = weights[part]
+    happened = chances.happened[part]
     names, place = np.unique(chances.groups[part], return_inverse=True)
     total, true = (np.bincount(place, each).astype(np.float64) for each in (weights, weights * happened))
     low, high = _sampled(true, total, BAND)
@@ -669,10 +673,12 @@ def _reliability(chances: "Chances", part: Ints, weights: Floats) -> Reliability
 def levels_reliability(data: Residuals, of: Held, used: Bools) -> list[Reliability]:
     """Return how intervals of each of `LEVELS` of some of the runs left out hold, shape (left,)."""
     rows = of.rows[used]
-    groups, everything = data.groups[rows], np.arange(len(rows))
+    groups = data.groups[rows]
+    everything = np.arange(len(rows))
     found = []
     for level in LEVELS:
-        stated, inside = np.full(len(rows), level), (of.levels[used] <= level + ROUNDING).astype(np.float64)
+        stated = np.full(len(rows), level)
+        inside = (of.levels[used] <= level + ROUNDING).astype(np.float64)
         chances = Chances(stated, inside, groups)
         found.append(_reliability(chances, everything, data.independent[rows]))
     return found
@@ -694,7 +700,9 @@ def memory_chances(data: Residuals, tests: bool = False) -> Chances:
     """
     judged = np.array([run.last_rank or not tests for run in data.runs])
     known = np.flatnonzero(~np.isnan(data.memory) & judged)
-    stated, fits, groups = [], [], []
+    stated = []
+    fits = []
+    groups = []
     for group in sorted(set(data.groups[known].tolist())):
         others, stacks = memory_errors(data, data.groups != group)
         for i in known[data.groups[known] == group].tolist():

@@ -298,11 +298,15 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
     Where that leaves software open they are those of the mixture, of an error model without the run's tenth
     of the groups, and of what the runs have that are not of its group.
     """
-    residuals, split = read_left_out(), BLIND[column]
+    residuals = read_left_out()
+    split = BLIND[column]
     errors = np.array([residuals.get(data.runs[i].id, {}).get(column, np.nan) for i in of.rows])
-    faster, slower, levels = of.faster.copy(), of.slower.copy(), of.levels.copy()
+    faster = of.faster.copy()
+    slower = of.slower.copy()
+    levels = of.levels.copy()
     places = {int(of.rows[k]): k for k in np.flatnonzero(of.columns == split)}
-    opened, software_of = left_open(data, column), stated_errors().software
+    opened = left_open(data, column)
+    software_of = stated_errors().software
     for i, parts, evidence in zip(opened.rows, opened.parts, opened.evidence, strict=True):
         fold = next(fold for fold in of.folds if fold.out[i])
         known = replace(fold.known, evidence=evidence)
@@ -310,7 +314,8 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
         spread = software_of.left_open(
             data.cases[i].moe, [part.case.stack for part in parts] if is_open else ()
         )
-        mixture, k = Mixture.of(parts, known, spread), places[i]
+        mixture = Mixture.of(parts, known, spread)
+        k = places[i]
         measured = np.log(data.runs[i].step_seconds or np.nan)
         faster[k] = errors[k] + measured - np.log(mixture.quantile(0.05))
         slower[k] = np.log(mixture.quantile(0.95)) - errors[k] - measured
@@ -344,7 +349,8 @@ def calibration() -> Calibration:
         str(family): coverage(data, of, (of.columns == LEFT_OUT) & (families == family))
         for family in sorted(set(families))
     }
-    blind, levels = {}, {}
+    blind = {}
+    levels = {}
     for column, judged in {LEFT_OUT: of, **of_blind}.items():
         split = BLIND.get(column, column)
         for kind in (False, True):
@@ -427,7 +433,8 @@ def verdicts() -> list[Verdict]:
             )
     bins = [item for of_kind in calibration().levels.values() for item in of_kind]
     bins += reliability(calibration().rankings)
-    outside, most = sum(not item.holds for item in bins), OTHERS["reliability"]["most"]
+    outside = sum(not item.holds for item in bins)
+    most = OTHERS["reliability"]["most"]
     why = OTHERS["reliability"].get("why", "")
     rows = f"Of {len(bins)} bins of intervals and of the first plan, outside their band (count)"
     found.append(Verdict(rows, f"{most}", f"{outside}", outside <= most, why))

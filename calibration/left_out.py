@@ -257,7 +257,8 @@ def _first_contact(
     of the framework of their release and of later ones.
     """
     runs = fitted.measured.runs
-    left_open, found = Opened.of(fitted.measured, earlier_runs(runs)), dict[tuple[int, str], float]()
+    left_open = Opened.of(fitted.measured, earlier_runs(runs))
+    found = dict[tuple[int, str], float]()
     releases = [(run.facts.get("framework", ""), run.released) for run in runs]
     for framework, released in sorted({releases[i] for i in left_open.rows}):
         out = [

@@ -152,7 +152,9 @@ def left_open(data: Residuals, column: str) -> Unsaid:
     Times are those with constants fitted without their group, or whatever the column leaves out. Neither the
     shares nor the evidence are of runs of the own group; at first contact, nor of its release and later ones.
     """
-    residuals, of, is_first = read_open()[column], generations(), column == FIRST
+    residuals = read_open()[column]
+    of = generations()
+    is_first = column == FIRST
     timed = [int(i) for i in np.flatnonzero(data.weights > 0) if data.runs[i].id in residuals]
     own = [data.runs[i] for i in timed]
     read_again = earlier_runs(own) if is_first else blind_runs(own)
@@ -258,7 +260,8 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
         )
 
     added = {"spread": _least(held_unsaid)}
-    blind, first = left_open(data, HEADLINE), left_open(data, FIRST)
+    blind = left_open(data, HEADLINE)
+    first = left_open(data, FIRST)
     for moe, kind in KINDS.items():
         of_blind = of_kind(data, still_open(blind), moe)
         weights = data.independent[of_blind.rows]
@@ -303,7 +306,8 @@ def still_open(found: Unsaid) -> Unsaid:
 
 def _chosen(found: Unsaid, places: Sequence[int]) -> Unsaid:
     """Return the runs of some places among `rows`."""
-    rows, parts = [found.rows[k] for k in places], [found.parts[k] for k in places]
+    rows = [found.rows[k] for k in places]
+    parts = [found.parts[k] for k in places]
     return Unsaid(rows, parts, [found.evidence[k] for k in places])
 
 

@@ -124,9 +124,11 @@ def _model(layers: int, targets: Sequence[str]) -> torch.nn.Module:
 
 def _passes(layers: int, targets: Sequence[str]) -> tuple[Kernels, Kernels]:
     """Return the counts of the second forward and backward pass of a model."""
-    model, tokens = _model(layers, targets), torch.zeros(1, TOKENS, dtype=torch.long)
+    model = _model(layers, targets)
+    tokens = torch.zeros(1, TOKENS, dtype=torch.long)
     model(input_ids=tokens).logits.sum().backward()
-    forward, backward = Kernels(), Kernels()
+    forward = Kernels()
+    backward = Kernels()
     with forward:
         result = model(input_ids=tokens).logits.sum()
     with backward:

@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "src/traincast/catalog/recipes/megatron-bridge.csv"
-SCRIPTS, PACKAGE = "scripts/performance", "src/megatron/bridge"
+SCRIPTS = "scripts/performance"
+PACKAGE = "src/megatron/bridge"
 CONTAINERS = {  # months of NeMo's; docs/releases/software-versions.md, and known-issues.md of patches
     "v0.2.0": "2025-11",
     "v0.3.0": "2026-02",
@@ -324,7 +325,8 @@ def _words(values: Any) -> list[str]:
 
 def _graphs(model: Any) -> str:
     """Return the CUDA graphs of a recipe: of whole iterations, of parts of a layer, or none."""
-    kind, scope = _known(model.cuda_graph_impl), _words(_known(model.cuda_graph_scope))
+    kind = _known(model.cuda_graph_impl)
+    scope = _words(_known(model.cuda_graph_scope))
     if kind in (None, "none"):
         return "none"
     return "iteration" if "full_iteration" in (kind, *scope) else "layer"
@@ -332,7 +334,8 @@ def _graphs(model: Any) -> str:
 
 def _recomputed(model: Any) -> str:
     """Return what a recipe recomputes: full, modules as Megatron-Core names them, or none."""
-    kind, modules = _known(model.recompute_granularity), _words(_known(model.recompute_modules))
+    kind = _known(model.recompute_granularity)
+    modules = _words(_known(model.recompute_modules))
     if kind == "full":
         return "full"
     return "+".join(modules) if modules and kind == "selective" else "none"
@@ -351,7 +354,8 @@ def _is(value: Any) -> str:
 
 def row(release: str, recipe: Recipe) -> dict[str, str]:
     """Return the row of a recipe."""
-    config, model = recipe.config, recipe.config.model
+    config = recipe.config
+    model = recipe.config.model
     overlap = Setting() if config.comm_overlap is None else config.comm_overlap
     degrees = {
         "tp": model.tensor_model_parallel_size,
@@ -400,7 +404,8 @@ def _is_flat(folder: Path) -> bool:
 
 def main() -> None:
     """Write the table; recipes that releases have in common stand in it once."""
-    repository, head = sys.argv[1], HEAD
+    repository = sys.argv[1]
+    head = HEAD
     versions: dict[tuple[str, ...], list[str]] = {}
     for release in CONTAINERS:
         git = ["git", "-C", repository, "rev-list", "-n1", release]

@@ -59,7 +59,8 @@ def test_a_fixed_part_is_allocated_between_steps(ampere, number):
 
     Libraries allocate larger workspaces on Hopper and Blackwell than on an A100.
     """
-    fixed, expected = [], set()
+    fixed = []
+    expected = set()
     for run in (test.run for test in megatron_tests.memory_tests()):
         usual = run.model.experts is None and run.plan.precision == "bf16"
         if usual and ("a100" in run.system.name) == ampere:

@@ -49,7 +49,8 @@ def test_rows_that_leave_software_open_are_wider_where_it_differs_and_the_others
     blind = of_blind[HEADLINE]
     is_open = np.isin(of.rows, left_open(data, HEADLINE).rows) & (of.columns == "left_out")
     moe = np.array([data.cases[i].moe for i in of.rows])
-    width, wide = of.faster + of.slower, blind.faster + blind.slower
+    width = of.faster + of.slower
+    wide = blind.faster + blind.slower
     assert is_open[moe].sum() >= 10
     assert np.median((wide / width)[is_open]) > 1.1
     assert (wide == width)[~is_open].all()

@@ -38,7 +38,8 @@ def test_a_source_with_many_runs_of_one_model_is_one_voice(data):
 def test_shares_of_a_run_leave_out_its_own_configuration(data):
     name = "maxtext-2025"
     i = next(i for i, run in enumerate(data.runs) if run.stack == name and data.weights[i] > 0)
-    with_it, without = software.shares(data), software.shares(data, data.groups == data.groups[i])
+    with_it = software.shares(data)
+    without = software.shares(data, data.groups == data.groups[i])
     key = software.asked(data.runs[i], software.generations())
     assert with_it.configurations[key][name] == without.configurations[key].get(name, 0) + 1
 

@@ -308,7 +308,8 @@ def _reasons(unlikely: Sequence[Comparison], faster: Sequence[Comparison]) -> st
     lines = []
     for row in dict.fromkeys((*unlikely, *faster)):
         est = row.expert
-        used, capacity = est.memory_bytes / GIB, est.system.accelerator.visible_bytes / GIB
+        used = est.memory_bytes / GIB
+        capacity = est.system.accelerator.visible_bytes / GIB
         size = f"needs {used:.1f} GiB of {capacity:.1f}" if used > capacity else "fits"
         largest = max(est.memory, key=lambda name: est.memory[name])
         lines.append(f"    * `{row.run.id}` {size}, the largest part {largest}{_held(row)}.\n")
@@ -370,7 +371,8 @@ def _reached(run: Run) -> tuple[Run, float]:
     """Return the published run of a job's kind that takes least time of accelerators, and how much faster it is."""
 
     def kind(other: Run) -> tuple[object, ...]:
-        model, framework = other.model, stack_framework(other.stack)
+        model = other.model
+        framework = stack_framework(other.stack)
         shape = model.layers, model.hidden, model.heads, model.ffn, model.seq, model.experts
         return *shape, other.system.accelerator.name, other.plan.precision, framework
 

@@ -31,7 +31,8 @@ def _joined(command: str) -> str:
 
 def renewed(text: str) -> str:
     """Return the page with the lines that its commands print today, run in an empty folder with the examples."""
-    before, columns = Path.cwd(), os.environ.get("COLUMNS")
+    before = Path.cwd()
+    columns = os.environ.get("COLUMNS")
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(ROOT / "examples", Path(folder, "examples"))
         os.environ["COLUMNS"] = "80"
@@ -45,7 +46,8 @@ def renewed(text: str) -> str:
 
 def _with_output(found: re.Match[str]) -> str:
     """Return a command with the lines of its output, or of its error, that match its pattern."""
-    printed, errors = io.StringIO(), io.StringIO()
+    printed = io.StringIO()
+    errors = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
         try:
             main(shlex.split(_joined(found["command"]))[1:])

@@ -224,7 +224,8 @@ class Report(Result, repr=False):
 
 def verdicts_of(reports: Sequence[Report]) -> VerdictReport:
     """Return how right the verdicts of the predicted rows of several tables are."""
-    judged, left_out = [], Counter[str]()
+    judged = []
+    left_out = Counter[str]()
     for report in reports:
         for row in report.predictions:
             if row.skipped is not None:

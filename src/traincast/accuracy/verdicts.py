@@ -108,7 +108,8 @@ def verdict_errors(rows: Sequence[Judged]) -> VerdictErrors:
     called_fits = int((~ran & fits).sum())
     certain_and_wrong = int(((fits != ran) & (certainty > CERTAIN)).sum())
     low, high = UNCERTAIN
-    n, n_ran = len(rows), int(ran.sum())
+    n = len(rows)
+    n_ran = int(ran.sum())
     return VerdictErrors(
         rows=n,
         ran=n_ran,

@@ -105,7 +105,8 @@ def test_a_question_has_the_software_that_the_machine_is_calibrated_with(tmp_pat
         machine = tc.load_system(system)
         return {case: framework(case[1]).usual_assumptions(tc.load_model(case[0]), machine) for case in cases}
 
-    found, usual = stacks(out), stacks("dgx-h100")
+    found = stacks(out)
+    usual = stacks("dgx-h100")
     assert found == usual | {("llama-3-8b", "megatron"): "megatron-core-2024"}
     out.write_text(text.replace("dense: megatron-core-2025", "dense: megatron-2099"))
     with pytest.raises(InputError, match="no stack of the catalogue"):
@@ -114,7 +115,8 @@ def test_a_question_has_the_software_that_the_machine_is_calibrated_with(tmp_pat
 
 def test_all_that_is_missing_is_asked_for_at_once_with_an_example(tmp_path):
     """Neither the model nor the GPUs can be read, and the log is none."""
-    launch, log = tmp_path / "run.sh", tmp_path / "my.log"
+    launch = tmp_path / "run.sh"
+    log = tmp_path / "my.log"
     launch.write_text("torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --bf16 --micro-batch-size 1")
     log.write_text("nothing of a training")
     with pytest.raises(InputError) as error:
@@ -152,7 +154,8 @@ def test_a_log_of_another_run_and_launches_without_logs_are_refused(tmp_path):
 
 
 def test_several_values_may_stand_in_one_pair_of_quotation_marks(tmp_path, capsys):
-    log, out = write_log(tmp_path / "my.log", 9), tmp_path / "mine.yaml"
+    log = write_log(tmp_path / "my.log", 9)
+    out = tmp_path / "mine.yaml"
     line = ["calibrate", "--log", str(log), "--launch", str(LAUNCH), "--system", "dgx-h100"]
     main([*line, "--given", "model=llama-3-8b gpus=16", "--output", str(out)])
     assert "gpus = 16 as given, not 32 as in the file" in capsys.readouterr().out

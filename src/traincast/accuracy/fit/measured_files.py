@@ -112,7 +112,8 @@ def read(
                 read_launched_run, Path(log), Path(launch), machine, given, variables or {}
             )
             launched += [run] if run else []
-        logs, config = (), None
+        logs = ()
+        config = None
     for option, paths in {"runs": runs, "logs": logs, "nccl": nccl, "gemm": gemm}.items():
         require_type(option, paths, "a list of paths", list, tuple)
         for path in paths:

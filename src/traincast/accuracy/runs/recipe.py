@@ -66,7 +66,8 @@ def _accelerators(framework: str) -> dict[str, str]:
 
 def _is_of(cells: Cells, sizes: Mapping[str, Any], recipe: Recipe) -> bool:
     """Return whether a recipe is of a row's model, and says nothing else than the row."""
-    model, experts = load_model(recipe["model"]), sizes.get("experts")
+    model = load_model(recipe["model"])
+    experts = sizes.get("experts")
     same = all(sizes.get(name) == getattr(model, name) for name in SHAPE if sizes.get(name) is not None)
     if not same or _number(experts) != _number(model.experts):
         return False

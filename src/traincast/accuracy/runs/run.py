@@ -110,7 +110,8 @@ def _constants(stack: str, kinds: Collection[str]) -> tuple[Any, ...]:
 
 def _variants(cells: Cells) -> tuple[str, ...]:
     """Return the stacks of the release that a row states, or of all releases of its framework."""
-    framework, released = cells.text("framework"), cells.text("released")
+    framework = cells.text("framework")
+    released = cells.text("released")
     usual = [stack_of(framework, released)] if released else [name for name, _ in releases_of(framework)]
     given = {tuple(map(facts_of(name).get, ALWAYS_GIVEN)) for name in usual if name}
     return tuple(name for name in stack_names() if tuple(map(facts_of(name).get, ALWAYS_GIVEN)) in given)
@@ -154,7 +155,8 @@ def software(cells: Cells, kinds: Collection[str] = ()) -> str:
     """
     if names_stack(name := cells.text("stack")):
         return with_facts(name, {})
-    framework, released = cells.text("framework"), cells.text("released")
+    framework = cells.text("framework")
+    released = cells.text("released")
     usual = stack_of(framework, released) if framework else None
     if usual is None:
         cells.assume("stack")
@@ -286,7 +288,8 @@ class Run:
     @property
     def new_release(self) -> bool:
         """Whether its framework has measured runs, and none of its release."""
-        measured, framework = errors().software.releases, self.facts.get("framework", "")
+        measured = errors().software.releases
+        framework = self.facts.get("framework", "")
         if not self.released or release_of(framework, self.released) in measured:
             return False
         return any(name.startswith(f"{framework} ") for name in measured)
@@ -405,7 +408,8 @@ def _run(cells: Cells) -> Run:
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
     facts = read_facts(cells, policies())
-    system, sizes = machine(cells), shape(cells)
+    system = machine(cells)
+    sizes = shape(cells)
     assume_recipe(cells, sizes, system)
     kinds = kinds_of(sizes, system)
     stack = software(cells, kinds)
