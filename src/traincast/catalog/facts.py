@@ -134,7 +134,11 @@ def checked(name: str, value: Words) -> str:
     """
     if name not in OF_SOFTWARE:
         raise ValueError(f"{name}: no fact of software; known: {', '.join(OF_SOFTWARE)}")
-    text, fact = word(value), OF_SOFTWARE[name]
+    return spelled(name, OF_SOFTWARE[name], word(value))
+
+
+def spelled(name: str, fact: Fact, text: str) -> str:
+    """Return a value of a fact in its own spelling; raise `ValueError` with what is allowed if it is not."""
     read = framework_called(text) if name == "framework" else fact.read(text)
     if read is None:
         one_of = "" if fact.form else "one of "

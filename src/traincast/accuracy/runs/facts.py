@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from traincast.accuracy.runs.cells import Cells
-from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS, Fact, framework_called
+from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS, framework_called, spelled
 
-__all__ = ["ALWAYS_GIVEN", "FACTS", "FRAMEWORKS", "Fact", "framework_called", "read_facts"]
+__all__ = ["ALWAYS_GIVEN", "FACTS", "FRAMEWORKS", "read_facts"]
 
 QUALITIES: Final = {  # behind a framework in the column `stack`, after a comma -> the facts that they state
     "eager": {"compiled": "false", "loss": "whole"},  # PyTorch's own operations, neither compiled nor fused
@@ -34,13 +34,12 @@ def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
         text = cells.text(name)
         if not text:
             continue
-        value = framework_called(text) if name == "framework" else fact.read(text)
-        if value is None:
-            one_of = "" if fact.form else "one of "
-            cells.refuse(f"{name} = {text!r}: must be {one_of}{fact.values}")
+        try:
+            stated[name] = spelled(name, fact, text)
+        except ValueError as error:
+            cells.refuse(str(error))
             continue
-        stated[name] = value
-        cells.row[name] = value
+        cells.row[name] = stated[name]
     return stated
 
 
