@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.runs.run import MODEL_PARTS, Run, readable
+from traincast.catalog.facts import FACTS
 from traincast.core.model import Model
 from traincast.core.output_files import atomic_output
 from traincast.core.plan import Plan

@@ -18,10 +18,10 @@ import numpy as np
 from left_out import FIRST, HEADLINE, LATER, blind_runs, earlier_runs, read_open
 from left_out_residuals import Residuals, evidence, generation_members, table
 from normalise import SOURCE as PUBLISHED
-from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS
 from traincast.accuracy.runs.run import Run, readable, release_of
 from traincast.accuracy.runs.run import rows as table_rows
 from traincast.accuracy.validate import batches
+from traincast.catalog.facts import ALWAYS_GIVEN, FACTS
 from traincast.catalog.load import load_accelerator
 from traincast.catalog.software_stacks import fitted_stack, load_stack
 from traincast.core.errors import InputError

@@ -13,7 +13,7 @@ from left_out import BLIND, FIRST, HEADLINE, blind_runs, earlier_runs, later_run
 from measured_cells import Cell, cell_of, facts_of_one_source, thin_cells
 from software import left_open
 from traincast.accuracy.fit.residuals import bundled_runs
-from traincast.accuracy.runs.facts import ALWAYS_GIVEN
+from traincast.catalog.facts import ALWAYS_GIVEN
 from traincast.step.uncertainty import FEW
 from traincast.step.uncertainty import errors as stated
 

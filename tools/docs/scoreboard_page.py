@@ -33,7 +33,6 @@ from left_out import SPLITS, later_runs
 from measured_cells import facts_of_one_source, thin_cells
 from published import MAX_CONSTANTS, STRAIN, counts, strained
 from traincast.accuracy.fit.residuals import NOISE, bundled_runs
-from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.scores import BELIEVED, INDEPENDENT, ErrorSummary, source_of
 from traincast.accuracy.verdicts import (
     CERTAIN,
@@ -44,6 +43,7 @@ from traincast.accuracy.verdicts import (
     UNCERTAIN,
     VerdictErrors,
 )
+from traincast.catalog.facts import FACTS
 from traincast.core.assumptions import CALIBRATED
 from traincast.step.uncertainty import FEW
 from traincast.ui.figures import style

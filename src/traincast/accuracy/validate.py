@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.accuracy.runs.facts import FACTS
 from traincast.accuracy.runs.run import UNKNOWN_MACHINE, Run, bundled, readable, rows
 from traincast.accuracy.scores import (
     INDEPENDENT,
@@ -22,6 +21,7 @@ from traincast.accuracy.scores import (
     totals,
 )
 from traincast.accuracy.verdicts import Judged, VerdictReport, verdict_report
+from traincast.catalog.facts import FACTS
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, require_type

@@ -14,7 +14,7 @@ from traincast.accuracy.logs import TrainingRows, read
 from traincast.accuracy.logs.rows import TRAINING
 from traincast.accuracy.runs import run as measurements
 from traincast.accuracy.runs.cells import Unreadable
-from traincast.accuracy.runs.facts import FACTS
+from traincast.catalog.facts import FACTS
 
 ROOT = Path(__file__).parents[3]
 GIVEN = {  # what the examples' files leave open

@@ -12,11 +12,12 @@ import traincast as tc
 from left_out import LATER
 from normalise import published
 from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
-from traincast.accuracy.runs.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS, read_facts
+from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.plan import layout, policies, written_out
 from traincast.accuracy.runs.run import Run, bundled, note_software, read, readable, rows
 from traincast.accuracy.runs.run import software as software_of
 from traincast.accuracy.validate import validate
+from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS
 from traincast.core.adapters import Adapters
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import chunks as layers_of_chunks

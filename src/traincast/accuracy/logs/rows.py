@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from traincast.accuracy.logs.text import whole_number
 from traincast.accuracy.runs.cells import is_file
-from traincast.accuracy.runs.facts import FACTS
+from traincast.catalog.facts import FACTS
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError, close_to
 

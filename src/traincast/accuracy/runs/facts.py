@@ -9,9 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from traincast.accuracy.runs.cells import Cells
-from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS, framework_called, spelled
-
-__all__ = ["ALWAYS_GIVEN", "FACTS", "FRAMEWORKS", "read_facts"]
+from traincast.catalog.facts import FACTS, framework_called, spelled
 
 QUALITIES: Final = {  # behind a framework in the column `stack`, after a comma -> the facts that they state
     "eager": {"compiled": "false", "loss": "whole"},  # PyTorch's own operations, neither compiled nor fused

@@ -28,12 +28,12 @@ from traincast.accuracy.runs.cells import (
     is_file,
     patterns,
 )
-from traincast.accuracy.runs.facts import ALWAYS_GIVEN, read_facts
+from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan, policies
 from traincast.accuracy.runs.recipe import assume_recipe
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
-from traincast.catalog.facts import OF_SOFTWARE
+from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
 from traincast.catalog.software import month
 from traincast.catalog.software_stacks import (
