@@ -129,13 +129,12 @@ def log_columns(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     text = content(path)
-    log_format = next((each for each in FORMATS if re.search(each.signs, text)), None)
+    log_format = _log_format(text)
     if log_format is None:
         return {}
     run, _ = last_run(log_format, text)
-    header = [line for _, line in sorted(run.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
     try:
-        columns = log_format.columns(Log(path.name, text, run, header, {}, {}))
+        columns = log_format.columns(Log(path.name, text, run, run.header_by_rank, {}, {}))
     except InputError:
         return {}
     return {name: value for name, value in columns.items() if value not in (None, "")}
@@ -170,7 +169,7 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
         return kind, None
     if re.match(r"\s*\{", text) and re.search(nccl_tests.JSON_SIGNS, text):
         return "collectives", nccl_tests.read_json
-    if log_format := next((each for each in FORMATS if re.search(each.signs, text)), None):
+    if log_format := _log_format(text):
         return "runs", log_format
     if step_times.holds(text, names):
         return "runs", step_times.read
@@ -179,6 +178,11 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
     if re.search(all_reduce_bench.SIGNS, text):
         return "collectives", all_reduce_bench.read
     raise _unknown_file(path, text)
+
+
+def _log_format(text: str) -> LogFormat | None:
+    """Return the format of a training log; None of other texts."""
+    return next((each for each in FORMATS if re.search(each.signs, text)), None)
 
 
 def _unknown_file(path: Path, text: str) -> InputError:

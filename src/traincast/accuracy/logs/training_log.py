@@ -74,6 +74,11 @@ class LastRun:
         """Memory of the fullest rank that logs it [GiB]."""
         return max((step.memory for step in self.steps if step.memory), default=None)
 
+    @property
+    def header_by_rank(self) -> list[str]:
+        """The lines of the header: those of no rank first, then rank by rank."""
+        return [line for _, line in sorted(self.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
+
 
 @dataclass(frozen=True)
 class Log:
@@ -100,8 +105,7 @@ def read_log(
 ) -> TrainingRows:
     """Read the last run of a log, without its first `warm_up` iterations."""
     run, rate = last_run(log_format, text)
-    header = [line for _, line in sorted(run.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
-    columns = log_format.columns(Log(file, text, run, header, config, given))
+    columns = log_format.columns(Log(file, text, run, run.header_by_rank, config, given))
     columns.setdefault("memory_gb_published", run.memory)
     if columns["memory_gb_published"]:
         columns["memory_kind"] = log_format.memory_kind
