@@ -23,10 +23,8 @@ NAMED: Final = re.compile(r"`(\w+)`")  # an argument in a message of the library
 WHOLE: Final = ("gpus", "gbs", "seq", "vocab")
 OF_MODEL: Final = ("layers", "hidden", "heads")  # sizes that tell one run from another
 OF_PLAN: Final = ("tp", "pp", "cp", "mbs")
-OF_LOG: Final = (
-    "gpus",
-    "gbs",
-)  # what ran is told by the log; variables of a launch may have had other values
+# what ran is told by the log; variables of a launch may have had other values
+OF_LOG: Final = ("gpus", "gbs")
 
 
 class LaunchedRun(NamedTuple):

@@ -114,10 +114,7 @@ def read(
             launched += [run] if run else []
         logs = ()
         config = None
-    for option, paths in {"runs": runs, "logs": logs, "nccl": nccl, "gemm": gemm}.items():
-        require_type(option, paths, "a list of paths", list, tuple)
-        for path in paths:
-            require_path(option, path)
+    _check_paths({"runs": runs, "logs": logs, "nccl": nccl, "gemm": gemm})
     files: dict[Kind, Files] = {"runs": (*runs, *logs), "collectives": nccl, "products": gemm}
     kinds = [kind for kind, paths in files.items() if paths]
     if kinds and not launches:
@@ -153,12 +150,17 @@ def read(
     return measured
 
 
-def _check_launches(logs: Files, launches: Files) -> None:
-    """Refuse launches without as many logs; one launch may be that of all logs."""
-    for option, paths in {"log": logs, "launch": launches}.items():
+def _check_paths(files: Mapping[str, Files]) -> None:
+    """Refuse what is no list of paths, by the option that it is given as."""
+    for option, paths in files.items():
         require_type(option, paths, "a list of paths", list, tuple)
         for path in paths:
             require_path(option, path)
+
+
+def _check_launches(logs: Files, launches: Files) -> None:
+    """Refuse launches without as many logs; one launch may be that of all logs."""
+    _check_paths({"log": logs, "launch": launches})
     if not logs:
         raise InputError("launch", ["gives no times: give the log of the run with it, as log"])
     if len(launches) not in (1, len(logs)):

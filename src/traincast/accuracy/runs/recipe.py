@@ -11,17 +11,14 @@ from traincast.catalog.load import load_accelerator, load_model
 from traincast.core.model_blocks import Experts
 from traincast.core.system import System
 
-OF_SOFTWARE: Final = ("dispatcher", "graphs")  # columns of facts
+OF_FACTS: Final = ("dispatcher", "graphs")  # which patterns.yaml has rules for as well
 OF_OVERLAP: Final = ("ep_overlap", "tp_overlap")
 OF_MEMORY: Final = ("recompute", "recompute_every", "offload", "offload_every")
 DEGREES: Final = ("tp", "pp", "cp", "vp", "ep", "mbs")
 OF_SCALE: Final = ("gpus", "gbs")  # the launcher of recipes changes both alike
 UNSCALED: Final = {"fp8": "fp8-current"}  # a row that says no more; no recipe has scales of earlier steps
-SHAPE: Final = (
-    "layers",
-    "hidden",
-    "heads",
-)  # and experts: the width of a row is that of its MLP or of an expert
+# and experts: the width of a row is that of its MLP or of an expert
+SHAPE: Final = ("layers", "hidden", "heads")
 
 
 def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None) -> None:
@@ -41,7 +38,7 @@ def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None)
     listed = recipes(framework).get((month, gpu, scaled, _task(cells, sizes)), ())
     fitting = [recipe for recipe in listed if _is_of(cells, sizes, recipe)]
     found = nearest(fitting, _stated(cells, OF_SCALE))
-    _fill(cells, found, (*OF_SOFTWARE, *OF_OVERLAP))
+    _fill(cells, found, (*OF_FACTS, *OF_OVERLAP))
     if not cells.text("recompute"):
         _fill(cells, [_memory_saved(recipe, sizes["layers"]) for recipe in found], OF_MEMORY)
 
@@ -71,7 +68,7 @@ def _is_of(cells: Cells, sizes: Mapping[str, Any], recipe: Recipe) -> bool:
     same = all(sizes.get(name) == getattr(model, name) for name in SHAPE if sizes.get(name) is not None)
     if not same or _number(experts) != _number(model.experts):
         return False
-    stated = _stated(cells, OF_SOFTWARE)
+    stated = _stated(cells, OF_FACTS)
     return distance(recipe, _stated(cells, DEGREES)) == 0 and stated.items() <= recipe.items()
 
 

@@ -31,7 +31,7 @@ from traincast.accuracy.runs.cells import (
 from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan, policies
-from traincast.accuracy.runs.recipe import assume_recipe
+from traincast.accuracy.runs.recipe import OF_FACTS, assume_recipe
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
@@ -164,7 +164,7 @@ def software(cells: Cells, kinds: Collection[str] = ()) -> str:
     usual = _of_kinds(usual, kinds)
     stated = stated_facts(cells)
     cells.row["trains"] = " ".join(sorted(kinds))
-    for fact in ("dispatcher", "graphs"):
+    for fact in OF_FACTS:
         if fact not in stated and (usual_value := cells.choose(fact)):
             stated[fact] = usual_value
     name = _with_exactly(framework, released, stated) or with_facts(usual, stated)
