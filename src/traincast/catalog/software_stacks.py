@@ -258,16 +258,17 @@ def same_software(name: str, experts: bool = True) -> str:
     if CHANGED not in name:
         return name
     framework = facts_of(name)["framework"]
-    left_out = frozenset() if experts else OF_EXPERTS
-
-    def counted(stack: str) -> dict[str, Any]:
-        """Return the constants that count."""
-        return {path: value for path, value in load_stack(stack).values().items() if path not in left_out}
-
+    own = values_that_count(name, experts)
     others = (other for other in _explained() if facts_of(other)["framework"] == framework)
-    same = [other for other in others if counted(other) == counted(name)]
+    same = [other for other in others if values_that_count(other, experts) == own]
     year = stack_year(name)
     return min(same, key=lambda other: (stack_year(other) != year, other), default=name)
+
+
+def values_that_count(name: str, experts: bool) -> tuple[Any, ...]:
+    """Return the values of the constants of a software; without `experts` not those of their layers."""
+    left_out = frozenset() if experts else OF_EXPERTS
+    return tuple(value for path, value in load_stack(name).values().items() if path not in left_out)
 
 
 @cache

@@ -39,16 +39,16 @@ from traincast.catalog.software import month
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
     facts_of,
-    load_stack,
     names_stack,
     releases_of,
     runs_with,
     same_software,
     stack_names,
     stack_of,
+    values_that_count,
     with_facts,
 )
-from traincast.core.assumptions import CALIBRATED, OF_EXPERTS
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError, TraincastError, raise_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
@@ -97,15 +97,10 @@ def left_open(cells: Cells, stack: str, kinds: Collection[str]) -> tuple[str, ..
     measured = errors().software.releases.get(release_of(cells.text("framework"), released), ())
     found = [name for name in measured or _variants(cells) if _has(name, stated, kinds)]
     own = facts_of(stack)
-    others = {_constants(name, kinds): name for name in found if facts_of(name) != own}
-    others.pop(_constants(stack, kinds), None)
+    experts = "experts" in kinds
+    others = {values_that_count(name, experts): name for name in found if facts_of(name) != own}
+    others.pop(values_that_count(stack, experts), None)
     return tuple(sorted((stack, *others.values()))) if others else ()
-
-
-def _constants(stack: str, kinds: Collection[str]) -> tuple[Any, ...]:
-    """Return the constants of a stack that runs of some kinds depend on."""
-    left_out = frozenset() if "experts" in kinds else OF_EXPERTS
-    return tuple(value for path, value in load_stack(stack).values().items() if path not in left_out)
 
 
 def _variants(cells: Cells) -> tuple[str, ...]:
