@@ -248,6 +248,11 @@ class Opened:
         return found
 
 
+def is_since(run: Run, framework: str, released: str) -> bool:
+    """Return whether a run is of a release of a framework or of a later one."""
+    return run.facts.get("framework") == framework and run.released >= released
+
+
 def _first_contact(
     fitted: Fitted, used: Bools, progress: Callable[[str], Any]
 ) -> dict[tuple[int, str], float]:
@@ -262,8 +267,8 @@ def _first_contact(
     releases = [(run.facts.get("framework", ""), run.released) for run in runs]
     for framework, released in sorted({releases[i] for i in left_open.rows}):
         out = [
-            (name == framework and date >= released and is_used) or None
-            for (name, date), is_used in zip(releases, used.tolist(), strict=True)
+            (is_since(run, framework, released) and is_used) or None
+            for run, is_used in zip(runs, used.tolist(), strict=True)
         ]
         if not any(out):
             continue

@@ -50,7 +50,7 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
         If one of them cannot be fitted, is listed twice, or there are more than `MAX_CONSTANTS` of something.
     """
     document = read(path)
-    constants = [parameter(HOMES[name], line) for name in HOMES for line in with_priors(document, name)]
+    constants = _constants(document)
     problems = [f"{name}: listed {n} times" for name, n in Counter(_named(constants)).items() if n > 1]
     problems += [
         f"{what} {name}: {n} constants, at most {MAX_CONSTANTS[what]}"
@@ -83,6 +83,11 @@ def with_priors(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return found
 
 
+def _constants(document: dict[str, Any]) -> list[Parameter]:
+    """Return the constants of all sections but those set apart."""
+    return [parameter(HOMES[name], line) for name in HOMES for line in with_priors(document, name)]
+
+
 def pooled(path: Path = FILE) -> float:
     """Return the correlation of the priors of software constants of one field."""
     return float(read(path)["pooled"])
@@ -101,7 +106,7 @@ def parameter(home: Home, line: dict[str, Any]) -> Parameter:
 def counts(path: Path = FILE) -> Counter[tuple[str, str]]:
     """Count all constants that runs decide, those set apart included, by what they belong to."""
     document = read(path)
-    constants = [parameter(HOMES[name], line) for name in HOMES for line in with_priors(document, name)]
+    constants = _constants(document)
     generations = {name: kind for kind, names in document["generations"].items() for name in names}
     found = Counter(_counted(constants, generations))
     for line in document.get("apart") or ():

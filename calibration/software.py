@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from left_out import FIRST, HEADLINE, LATER, blind_runs, earlier_runs, read_open
+from left_out import FIRST, HEADLINE, LATER, blind_runs, earlier_runs, is_since, read_open
 from left_out_residuals import Residuals, evidence, generation_members, table
 from normalise import SOURCE as PUBLISHED
 from traincast.accuracy.runs.run import Run, readable, release_of
@@ -192,12 +192,7 @@ def _release(run: Run) -> Hashable:
 def newer(data: Residuals, run: int) -> Bools:
     """Return which runs are of the framework of a run and of its release or a later one, shape (runs,)."""
     own = data.runs[run]
-    return np.array(
-        [
-            other.facts.get("framework") == own.facts["framework"] and other.released >= own.released
-            for other in data.runs
-        ]
-    )
+    return np.array([is_since(other, own.facts["framework"], own.released) for other in data.runs])
 
 
 def _without(

@@ -40,12 +40,11 @@ from traincast.accuracy.verdicts import (
     MIN_ROWS_OF_BIN,
     NEAR,
     SHARPEST,
-    UNCERTAIN,
     VerdictErrors,
 )
 from traincast.catalog.facts import FACTS
 from traincast.core.assumptions import CALIBRATED
-from traincast.step.uncertainty import FEW
+from traincast.step.uncertainty import FEW, UNCERTAIN
 from traincast.ui.figures import style
 
 StatedChances = Mapping[str, list[Reliability]]  # by title: stated probabilities, and how often it happened
