@@ -8,7 +8,7 @@ or software is the same unknown in both steps that have it, and software that bo
 same.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import numpy as np
@@ -19,17 +19,16 @@ from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.step.estimate import Estimate, estimate_columns
 from traincast.step.uncertainty import (
-    BISECTIONS,
     COMPONENTS,
     NORMAL_90_PERCENT,
     Alternative,
     ErrorCase,
     Errors,
+    Mixture,
     difference_deviation,
     errors,
     measured_deviation,
     plan_coordinates,
-    student_below,
 )
 
 OF_MODEL: Final = ("new_layers", "hidden", "layers", "seq")  # distances that one model has everywhere
@@ -39,8 +38,6 @@ VARIED: Final = ", varied"  # after the name of an accelerator some of whose fig
 # Differences have heavier tails than errors: so much wider, 88 to 96 % of the pairs of published runs that
 # differ in one respect lie inside (calibration/pairs.py, 2026-11-27)
 TAILS: Final = 1.15
-LEAST_HALF: Final = 1e-9  # of an error: a step and itself
-MAX_HALVES: Final = 20.0  # half-widths off its middle, beyond which an error never is
 
 
 class Ratio(Result, kw_only=True):
@@ -83,8 +80,8 @@ class _Case(NamedTuple):
 def ratio(second: Estimate, first: Estimate, work: float = 1.0) -> Ratio | None:
     """Return the ratio of the time of a second step to that of a first; None where errors are not known.
 
-    Its logarithm is a mixture over the software of both, logistic in each case, with an error of what the
-    two do not share. Software that both leave open in the same way is one and the same.
+    It is a mixture over the software of both, in each case with an error of what the two do not share.
+    Software that both leave open in the same way is one and the same.
 
     Parameters
     ----------
@@ -122,23 +119,23 @@ def ratio_of_intervals(
 def _mixture(value: float, cases: Sequence[_Case]) -> Ratio:
     """Return a ratio of a predicted value from its cases."""
     weights, middles, halves = (np.array(column) for column in zip(*cases, strict=True))
-    halves = np.maximum(halves, LEAST_HALF)
-
-    def below(log: float) -> float:
-        return float(weights @ student_below((log - middles) / halves))
-
-    reach = MAX_HALVES * halves.max()
-    ends = float(middles.min() - reach), float(middles.max() + reach)
-    low, high = (float(np.exp(_quantile(below, share, ends))) for share in (0.05, 0.95))
-    return Ratio(value=float(value), low=low, high=high, faster=below(0.0))
+    mixture = Mixture(weights, middles, middles - halves, middles + halves)
+    return Ratio(
+        value=float(value),
+        low=float(mixture.quantile(0.05)),
+        high=float(mixture.quantile(0.95)),
+        faster=float(mixture.share_below(np.zeros(()))),
+    )
 
 
 def _software(second: Estimate, first: Estimate) -> Iterator[tuple[float, Alternative, Alternative]]:
     """Yield the software of two steps with its probability; probabilities sum to 1."""
-    of_second, of_first = _parts(second), _parts(first)
+    of_second = _parts(second)
+    of_first = _parts(first)
     if second.alternatives and first.alternatives and second.assumptions.unsaid == first.assumptions.unsaid:
         names = [*of_second, *(name for name in of_first if name not in of_second)]
-        b, a = _under(second, names, of_second), _under(first, names, of_first)
+        b = _under(second, names, of_second)
+        a = _under(first, names, of_first)
         both = {name: b[name].weight + a[name].weight for name in names if name in b and name in a}
         if both:
             for name, weight in both.items():
@@ -167,15 +164,6 @@ def _under(est: Estimate, names: Iterable[str], known: Mapping[str, Alternative]
                 continue
             found[name] = Alternative(0.0, other.step.seconds, other.case)
     return found
-
-
-def _quantile(below: Callable[[float], float], share: float, ends: tuple[float, float]) -> float:
-    """Return where a distribution function reaches a share, between two ends."""
-    low, high = ends
-    for _ in range(2 * BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) < share else (low, middle)
-    return (low + high) / 2
 
 
 def _predicted(est: Estimate, software: Alternative, known: Errors) -> Predicted:

@@ -37,6 +37,7 @@ NEVER: Final = "never measured: "  # before a respect in which a plan lies outsi
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 STUDENT_90_PERCENT: Final = 2.1318468  # the same of Student's t with four degrees of freedom, as errors have
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
+LEAST_HALF: Final = 1e-9  # of the width of an error, of the logarithm: that of a step over itself
 # 90 % of the errors of what is allocated whatever the plan: resumed runs hold so much more [byte]
 FIXED_MEMORY_ERROR: Final = 0.06 * GIB  # in Megatron-LM's functional tests, 2025 and 2026
 # How much memory is lost to fragmentation, as a multiple of the share that is counted, and how likely that
@@ -530,7 +531,7 @@ def student_below(ends: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Time that is one of several.
+    """Time, or ratio of times, that is one of several.
 
     Parameters
     ----------
@@ -563,7 +564,7 @@ class Mixture:
     def share_below(self, x: Floats) -> Floats:
         """Return the probability that the logarithm of the time is below x, shape of the columns."""
         off = x - self.middle
-        end = np.maximum(np.where(off < 0, self.middle - self.low, self.high - self.middle), 1e-9)
+        end = np.maximum(np.where(off < 0, self.middle - self.low, self.high - self.middle), LEAST_HALF)
         return np.asarray((self.weights * student_below(off / end)).sum(axis=0))
 
     def quantile(self, share: float) -> Column:
@@ -815,7 +816,8 @@ class RankedSoftware:
         """
         if not shares:
             return None
-        known, rows = errors(), list[Floats]()
+        known = errors()
+        rows = list[Floats]()
         for name in shares:
             row = np.log(seconds.get(name, np.full(len(predicted), np.nan)) / predicted)
             timed = ~np.isnan(row)
