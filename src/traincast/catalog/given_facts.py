@@ -17,7 +17,7 @@ from traincast.catalog.software_stacks import (
 )
 from traincast.core.errors import InputError, close_to, raise_problems, type_problems
 
-OF_EXPERTS: Final = ("dispatcher", "grouped")  # facts of a layer of experts
+FACTS_OF_EXPERTS: Final = ("dispatcher", "grouped")  # facts of a layer of experts
 # Values that state less than others: a fused dispatcher of tokens that is one of the two
 WIDER: Final = {"dispatcher": {"flex": ("deepep", "hybridep")}}
 SUBJECT: Final = "given"
@@ -40,7 +40,8 @@ def read_given(given: Mapping[str, Words] | Sequence[str] | str | None) -> dict[
         return {}
     words = "a mapping of facts to values, or texts such as dispatcher=deepep"
     raise_problems(SUBJECT, type_problems(SUBJECT, given, words, Mapping, Sequence))
-    stated, problems = dict[str, str](), list[str]()
+    stated = dict[str, str]()
+    problems = list[str]()
     texts = [given] if isinstance(given, str) else given
     for name, value in texts.items() if isinstance(texts, Mapping) else _pairs(texts):
         fact = str(name).strip().lower()
@@ -81,7 +82,7 @@ def check_experts(given: Mapping[str, str], has_experts: bool) -> None:
     if not has_experts:
         of_none = "is of a layer of experts, and the model has none"
         raise_problems(
-            SUBJECT, [f"{name} = {given[name]}: {of_none}" for name in OF_EXPERTS if name in given]
+            SUBJECT, [f"{name} = {given[name]}: {of_none}" for name in FACTS_OF_EXPERTS if name in given]
         )
 
 

@@ -145,7 +145,8 @@ def with_facts(name: str, facts: Mapping[str, str]) -> str:
         If the catalogue has no such stack, a fact or its value is not known, or no stack is of the framework.
     """
     base = base_stack(name)
-    own, stated = facts_of(base), _stated_facts(name) | _checked(name, facts)
+    own = facts_of(base)
+    stated = _stated_facts(name) | _checked(name, facts)
     if any(stated.get(fact, own[fact]) != own[fact] for fact in ALWAYS_GIVEN):
         wanted = own | stated
         release = stack_of(wanted["framework"], wanted["released"])
@@ -162,7 +163,8 @@ def with_facts(name: str, facts: Mapping[str, str]) -> str:
 @cache
 def _canonical(base: str, facts: tuple[tuple[str, str], ...]) -> str:
     """Return the name of the software with all facts of a stack of the catalogue, and others."""
-    target, own = dict(facts), facts_of(base)
+    target = dict(facts)
+    own = facts_of(base)
     if target == own:
         return base
     if base not in _explained():
@@ -203,7 +205,8 @@ def _stated_facts(name: str) -> dict[str, str]:
 
 def _checked(name: str, facts: Mapping[str, str]) -> dict[str, str]:
     """Return facts in their own spelling; raise `InputError` with all that is not allowed."""
-    read, problems = {}, []
+    read = {}
+    problems = []
     for fact, value in facts.items():
         try:
             read[fact.strip().lower()] = checked(fact.strip().lower(), value)
@@ -430,7 +433,8 @@ def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
     CPUs, of which no published stack is, what was fitted of a plain loop in PyTorch holds for the others.
     """
     fitted: dict[str, Any] = {}
-    chip, memory = system.accelerator, assumed.memory
+    chip = system.accelerator
+    memory = assumed.memory
     if chip.context_bytes is not None and memory.context_bytes:
         fitted["memory.context_bytes"] = chip.context_bytes
     if chip.workspace_bytes is not None and memory.counts_workspaces:

@@ -1,7 +1,7 @@
 """The estimate of a plan, or of columns of plans: time and memory of one training step, by component."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from itertools import chain
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, Ty
 
 import numpy as np
 
-from traincast.catalog.given_facts import OF_EXPERTS, check_experts, read_given
+from traincast.catalog.given_facts import FACTS_OF_EXPERTS, check_experts, read_given
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
@@ -260,7 +260,8 @@ class StepEstimate(Generic[Figure]):
         if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
             return (own,)
         allowed = () if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
-        found, of_use = list[OpenMemory](), dict[Any, Column | None]()
+        found = list[OpenMemory]()
+        of_use = dict[Any, Column | None]()
         for name, weight in (self.ranking_software or dict.fromkeys(allowed, 1.0)).items():
             other = with_fitted_values(self.system, load_stack(name))
             use = other.memory
@@ -286,30 +287,32 @@ class StepEstimate(Generic[Figure]):
         plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
         return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
 
-    def _ends_of(self, assumed: Assumptions) -> tuple[Column, Column, Column]:
+    def _ends_of(self, assumed: Assumptions, parts: Sequence[Alternative]) -> tuple[Column, Column, Column]:
         """Return the ends of the interval, and the median, as these assumptions leave software open [s].
 
-        They are of the same times as the estimate's own.
+        They are of the same times as the estimate's own. `parts`: the software that is left open.
         """
-        parts = self._alternatives(self._left_open(assumed))
-        spread = float(np.hypot(*self._added(assumed)))
+        spread = float(np.hypot(*self._added(assumed, parts)))
         if parts:
             low, high, median = mixture_interval(parts, spread=spread)
             # the software that the answer takes may be a rare one: its time is possible, too
             return minimum(low, self.step.seconds), maximum(high, self.step.seconds), median
         return (*interval(self.step.seconds, self.case, spread=spread), self.step.seconds)
 
-    def _added(self, assumed: Assumptions) -> tuple[float, float]:
-        """Return what software that assumptions leave open, and a new release of it, add to the deviation."""
-        is_open = len(self._alternatives(self._left_open(assumed))) > 1
-        moe, known = self.model.experts is not None, errors().software
-        left_open = known.left_open(moe, assumed.unsaid) if is_open else 0.0
+    def _added(self, assumed: Assumptions, parts: Sequence[Alternative]) -> tuple[float, float]:
+        """Return what software that assumptions leave open, and a new release of it, add to the deviation.
+
+        `parts`: the software that is left open.
+        """
+        moe = self.model.experts is not None
+        known = errors().software
+        left_open = known.left_open(moe, assumed.unsaid) if len(parts) > 1 else 0.0
         return left_open, known.of_new_release(moe) if assumed.new_release else 0.0
 
     @cached_property
     def _ends(self) -> tuple[Column, Column, Column]:
         """Ends of the interval, and the median [s]."""
-        return self._ends_of(self.assumptions)
+        return self._ends_of(self.assumptions, self.alternatives)
 
     @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:
@@ -346,7 +349,8 @@ class StepEstimate(Generic[Figure]):
 
     def _probability_with(self, share: float) -> Column:
         """Return the probability that it fits if it needed a share of the memory."""
-        capacity, parts = self.system.accelerator.visible_bytes, self.memory_alternatives
+        capacity = self.system.accelerator.visible_bytes
+        parts = self.memory_alternatives
         of_all = sum(part.weight for part in parts)
         fits: Column = 0.0
         for part in parts:
@@ -523,7 +527,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         if not self.assumptions.errors_known:
             return None
         parts = self.alternatives or (Alternative(1.0, self.step.seconds, self.case),)
-        mixture = Mixture.of(parts, spread=float(np.hypot(*self._added(self.assumptions))))
+        mixture = Mixture.of(parts, spread=float(np.hypot(*self._added(self.assumptions, self.alternatives))))
         return float(mixture.share_below(np.log(seconds)))
 
     @property
@@ -553,7 +557,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             return []
         is_any = self.assumptions.unsaid == ANY_SOFTWARE
         what = "software not stated" if is_any else "release of the software not stated"
-        return widths(self.case, self.alternatives, what, *self._added(self.assumptions))
+        added = self._added(self.assumptions, self.alternatives)
+        return widths(self.case, self.alternatives, what, *added)
 
     @cached_property
     def narrower(self) -> Narrower | None:
@@ -564,32 +569,29 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         """
         if not self.alternatives:
             return None
-        most = (1 - LEAST_NARROWING) * self._half_width(self.assumptions)
-        halves = {
-            option: self._half_width(assumed)
-            for option, assumed in self._narrowing()
-            if len(self._left_open(assumed)) < len(self.open_software)
-        }
+        most = (1 - LEAST_NARROWING) * _half_width(self._ends)
+        halves = dict[str, float]()
+        for option, assumed in self._narrowing():
+            left = self._left_open(assumed)
+            if len(left) < len(self.open_software):
+                halves[option] = _half_width(self._ends_of(assumed, self._alternatives(left)))
         option = min(halves, key=lambda option: halves[option], default="")
         if option and halves[option] <= most:
             return Narrower(option, halves[option], self._other_values(option))
         stated = replace(self.assumptions, unsaid=())
-        half = self._half_width(stated)
+        half = _half_width(self._ends_of(stated, ()))
         return Narrower(f"--assumptions {_stack(stated)}", half, ()) if half <= most else None
-
-    def _half_width(self, assumed: Assumptions) -> float:
-        """Return half the width of the interval as assumptions leave software open, of the logarithm."""
-        low, high, _ = self._ends_of(assumed)
-        return float(np.log(high / low)) / 2
 
     def _narrowing(self) -> Iterator[tuple[str, Assumptions]]:
         """Yield options that state more of the estimate's own software, and what they leave open."""
-        assumed, stack = self.assumptions, _stack(self.assumptions)
-        is_any, framework = assumed.unsaid == ANY_SOFTWARE, stack_framework(stack)
+        assumed = self.assumptions
+        stack = _stack(assumed)
+        framework = stack_framework(stack)
+        is_any = assumed.unsaid == ANY_SOFTWARE
         if is_any and framework is not None:
             yield f"--framework {framework}", replace(assumed, unsaid=releases(stack))
         for fact, value in facts_of(stack).items():
-            of_none = fact in OF_EXPERTS and not self.model.experts
+            of_none = fact in FACTS_OF_EXPERTS and not self.model.experts
             alone = is_any and fact == "released"  # a date says little without a framework
             if fact != "framework" and not of_none and not alone:
                 given = dict(assumed.given) | {fact: value}
@@ -764,6 +766,12 @@ _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are tho
 def _stack(assumed: Assumptions) -> str:
     """Return the name of the software of calibrated assumptions."""
     return DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+
+
+def _half_width(ends: tuple[Column, Column, Column]) -> float:
+    """Return half the width of an interval of one plan from its ends, and a median, of the logarithm."""
+    low, high, _ = ends
+    return float(np.log(high / low)) / 2
 
 
 @cache

@@ -297,7 +297,9 @@ def _phases(
     Gradients that are made anew in each step come as activations go: none are there at the loss of the first
     micro-batch, all when its backward pass is at the first layer.
     """
-    beside, gradients, none = working.beside, held["gradients"], 0 * working.activations
+    beside = working.beside
+    gradients = held["gradients"]
+    none = 0 * working.activations
     early = gradients
     if assumed.memory.gradients_last == "backward":
         early = where(nm > 1, gradients, 0 * gradients)
