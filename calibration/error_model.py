@@ -18,18 +18,20 @@ from published import assumed_over_fitted
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
-from traincast.step.uncertainty import (
-    ADDED,
-    COMPONENTS,
-    DISTANCES,
+from traincast.step.rankings import (
     NEAR_BEST_SLOWDOWN,
-    NORMAL_90_PERCENT,
-    Errors,
-    SoftwareShares,
     draw_near_best,
     layouts_compared,
     ranking_features,
     ranking_probability,
+)
+from traincast.step.uncertainty import (
+    ADDED,
+    COMPONENTS,
+    DISTANCES,
+    NORMAL_90_PERCENT,
+    Errors,
+    SoftwareShares,
     student_below,
 )
 

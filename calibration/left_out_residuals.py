@@ -31,17 +31,8 @@ from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.step.memory import LEFT_OUT as NOT_REPORTED
 from traincast.step.memory import memory_as_reported
-from traincast.step.uncertainty import (
-    COMPONENTS,
-    DISTANCES,
-    SIZES,
-    ErrorCase,
-    Evidence,
-    Span,
-    cell_name,
-    plan_coordinates,
-    plan_distance,
-)
+from traincast.step.rankings import plan_coordinates, plan_distance
+from traincast.step.uncertainty import COMPONENTS, DISTANCES, SIZES, ErrorCase, Evidence, Span, cell_name
 
 PARTS: Final = ("common", "own", "experts", "scans", "short", *COMPONENTS)
 LEFT_OUT: Final = next(iter(SPLITS))  # the column of source x model x accelerator

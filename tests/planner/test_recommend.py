@@ -27,7 +27,7 @@ from traincast.planner.recommend import (
     recommend,
     unusual_knobs,
 )
-from traincast.step.uncertainty import fits_probability, memory_that_fits
+from traincast.step.fit_probability import fits_probability, memory_that_fits
 
 QUESTION = {"gpus": 32, "gbs": 128, "assumptions": "megatron-core-2025"}  # software is stated
 

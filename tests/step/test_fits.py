@@ -8,7 +8,13 @@ import traincast as tc
 from traincast.catalog.software_stacks import load_stack, with_fitted_values
 from traincast.planner.plan_changes import leaner_plans
 from traincast.planner.plan_sentences import memory_verdict, short_of, what_decides
-from traincast.step.uncertainty import FRAGMENTATION, UNCERTAIN, fits_probability, memory_that_fits, verdict
+from traincast.step.fit_probability import (
+    FRAGMENTATION,
+    UNCERTAIN,
+    fits_probability,
+    memory_that_fits,
+    verdict,
+)
 
 STATED = "huggingface-eager"
 PLAN = tc.Plan(dp=8, mbs=4, zero=3, recompute="full")

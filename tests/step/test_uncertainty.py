@@ -16,28 +16,30 @@ from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE, calibrated, load_stack, releases, resolve
 from traincast.core.assumptions import PAPER, from_dict
 from traincast.core.plan import Plan
+from traincast.step.fit_probability import fits_probability
+from traincast.step.rankings import (
+    DRAWS,
+    RankedSoftware,
+    difference_deviation,
+    draw_near_best,
+    plan_coordinates,
+    plan_distance,
+)
 from traincast.step.uncertainty import (
     COMPONENTS,
-    DRAWS,
     SIZES,
     UNLIKE,
     Alternative,
     Asked,
     ErrorCase,
-    RankedSoftware,
     SoftwareShares,
     deviation,
-    difference_deviation,
-    draw_near_best,
     errors,
-    fits_probability,
     interval,
     layer_work,
     measured_deviation,
     mixture_interval,
     outside_measured_range,
-    plan_coordinates,
-    plan_distance,
     student_below,
 )
 from traincast.ui.cli.main import main

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from traincast.step.uncertainty import DEGREES, KINDS, RankedSoftware, errors
+from traincast.step.rankings import DEGREES, KINDS, RankedSoftware
+from traincast.step.uncertainty import errors
 from traincast.tuner.belief import GAIN, MOST_DRAWN, SHARED, SURE, Belief, Prior
 
 KNOWN, NAMES = errors(), (*DEGREES, *KINDS)

@@ -25,15 +25,10 @@ from traincast.planner.recommend import FIT_PROBABILITY
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate, estimate
+from traincast.step.fit_probability import memory_that_fits
 from traincast.step.model_flops import model_flops_per_token
-from traincast.step.uncertainty import (
-    COMPONENTS,
-    NORMAL_90_PERCENT,
-    difference_deviation,
-    errors,
-    memory_that_fits,
-    plan_coordinates,
-)
+from traincast.step.rankings import difference_deviation, plan_coordinates
+from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, errors
 
 # Stacks whose framework is offered by name, as it was when they were current.
 STACKS: Final = ("megatron-core", "megatron-bridge", "nemo", "mlperf", "torchtitan", "automodel")

@@ -11,20 +11,18 @@ from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import changed_knobs
 from traincast.step.estimate import Answer, Estimate, Estimates, estimate_columns
-from traincast.step.uncertainty import (
-    COMPONENTS,
+from traincast.step.rankings import (
     MAX_LOG_SLOWDOWN,
     NEAR_BEST_SLOWDOWN,
-    NORMAL_90_PERCENT,
     RankedSoftware,
     difference_deviation,
     draw_near_best,
-    errors,
     layouts_compared,
     plan_coordinates,
     plan_distance,
     ranking_probability,
 )
+from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, errors
 
 MAX_LAYOUTS: Final = 256  # layouts compared
 # The fastest of them, timed with software that a question leaves open, and what has the same choices

@@ -53,9 +53,9 @@ from traincast.planner.search_space import (
     report_round,
 )
 from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
+from traincast.step.fit_probability import memory_that_fits
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.placement import MOST_NEAR, near_members
-from traincast.step.uncertainty import memory_that_fits
 from traincast.step.validity import reasons
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.step.estimate import Estimate, estimate_columns
+from traincast.step.rankings import difference_deviation, plan_coordinates
 from traincast.step.uncertainty import (
     COMPONENTS,
     NORMAL_90_PERCENT,
@@ -25,10 +26,8 @@ from traincast.step.uncertainty import (
     ErrorCase,
     Errors,
     Mixture,
-    difference_deviation,
     errors,
     measured_deviation,
-    plan_coordinates,
 )
 
 OF_MODEL: Final = ("new_layers", "hidden", "layers", "seq")  # distances that one model has everywhere

@@ -42,6 +42,7 @@ from traincast.core.units import GIB
 from traincast.operations.operation import Axis, PassCount, total
 from traincast.operations.transformer import parts
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
+from traincast.step.fit_probability import OpenMemory, Verdict, fits_probability, verdict
 from traincast.step.layer_cost import cost_part
 from traincast.step.memory import PHASES, Footprint, Phase, devices_memory, memory, memory_phases
 from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
@@ -53,15 +54,11 @@ from traincast.step.uncertainty import (
     Asked,
     ErrorCase,
     Mixture,
-    OpenMemory,
-    Verdict,
     Width,
     errors,
-    fits_probability,
     interval,
     mixture_interval,
     outside_measured_range,
-    verdict,
     widths,
 )
 from traincast.step.validity import require_valid

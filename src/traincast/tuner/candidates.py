@@ -14,7 +14,9 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats
 from traincast.planner.search import search_request
 from traincast.step.estimate import Estimates, estimate_columns
-from traincast.step.uncertainty import RankedSoftware, errors, memory_that_fits, plan_coordinates
+from traincast.step.fit_probability import memory_that_fits
+from traincast.step.rankings import RankedSoftware, plan_coordinates
+from traincast.step.uncertainty import errors
 from traincast.tuner.belief import LEARNT, MOST_DRAWN, Prior
 
 MOST_CANDIDATES: Final = 100_000
