@@ -44,7 +44,8 @@ from traincast.accuracy.verdicts import (
 )
 from traincast.catalog.facts import FACTS
 from traincast.core.assumptions import CALIBRATED
-from traincast.step.uncertainty import FEW, UNCERTAIN
+from traincast.step.fit_probability import UNCERTAIN
+from traincast.step.uncertainty import FEW
 from traincast.ui.figures import style
 
 StatedChances = Mapping[str, list[Reliability]]  # by title: stated probabilities, and how often it happened
