@@ -514,3 +514,38 @@ def test_an_address_fills_the_controls_of_fine_tuning(opened):
     page.get_by_label("Rank of the adapters").press("Enter")
     settled(page)
     assert query(page)["train"] == "qlora:r=4,targets=q+v,base=int8"
+
+
+def test_nothing_fits_for_the_reason_that_the_command_line_gives_and_leaves_no_older_figure(opened):
+    page = opened("?model=llama-3-8b&system=dgx-h100&gpus=32")
+    complete(page)
+    assert page.locator("#scaling").is_visible()
+    page.locator("#locks-all > summary").click()
+    tp = page.get_by_label(re.compile(r"^tp:"))
+    tp.fill("7")
+    tp.press("Enter")
+    page.locator("#headline", has_text="Nothing fits").wait_for()
+    explanation = found(gpus=32, locks={"tp": 7}).explain()
+    head, reason = explanation.to_dict()["text"][:2]
+    said = page.locator("#headline").inner_text()
+    assert "No plan uses exactly 32 GPUs with tp = 7: tp = 7 does not divide 32 GPUs." in said
+    assert "no plan uses exactly so many GPUs with tp = 7" in head
+    assert reason.strip() == "tp = 7 does not divide 32 GPUs"
+    page.locator("#miss li", has_text="Without tp=7").wait_for()
+    for figure in ("time", "memory", "space", "scaling", "sensitivity", "timeline"):
+        assert page.locator(f"#{figure}").is_hidden(), figure
+    tp.fill("8")
+    tp.press("Enter")
+    page.locator(".step").wait_for()
+    page.locator("#sensitivity:not(.stale) svg").wait_for()
+
+
+def test_figures_whose_question_is_refused_do_not_stay(opened):
+    page = opened(SMALL, refused=True)
+    complete(page)
+    refusal = {"error": {"message": "no", "problems": ["no"]}}
+    for name in ("scaling", "explain"):
+        page.route(f"**/api/{name}", lambda route: route.fulfill(status=422, json=refusal))
+    page.get_by_label("GPUs", exact=True).fill("32")
+    page.locator("#scaling").wait_for(state="hidden")
+    page.locator("#sensitivity").wait_for(state="hidden")

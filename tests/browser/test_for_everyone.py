@@ -158,3 +158,18 @@ def test_axe_finds_no_violation_in_a_report(browser, tmp_path, gpus):
     assert page.evaluate((HERE / "contrast.js").read_text())["faint"] == []
     assert_axe_finds_nothing(page)
     page.close()
+
+
+def test_axe_finds_no_violation_where_a_list_is_open(opened):
+    page = opened(SMALL, bypass_csp=True, reduced_motion="reduce")
+    complete(page)
+    page.locator("#tuning > summary").click()
+    page.get_by_label("Train", exact=True).select_option("lora")
+    settled(page)
+    page.wait_for_function("() => !document.querySelector('.stale')")
+    box = page.get_by_role("combobox", name="System", exact=True)
+    box.fill("h100")
+    assert page.evaluate((HERE / "contrast.js").read_text())["faint"] == []
+    assert_axe_finds_nothing(page)
+    active = f"#{box.get_attribute('aria-activedescendant')}"
+    assert page.locator(active).get_attribute("role") == "option"

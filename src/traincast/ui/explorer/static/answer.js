@@ -90,11 +90,18 @@ function notes({ outside_measured: all = [], uncertain_of: parts = [] }, { candi
 /** Which of the plans listed are equal; nothing where errors are not known. */
 export const certainty = ({ confidence }) => (confidence ? ` ${confidence}` : "");
 
-function nothing({ candidates, reasons, system }) {
+function nothing({ candidates, reasons, system, state }) {
   const why = candidates
     ? `None of ${whole(candidates)} candidates fits in ${gib(system.capacity_bytes)} of memory.`
-    : `No plan meets the rules${reasons.length ? `: ${reasons.join("; ")}` : ""}.`;
+    : impossible(state, reasons);
   return h("div.miss", h("h3", "Nothing fits"), h("p", why), h("div", { id: "miss" }));
+}
+
+/** Why no plan is possible, as the command line says it. */
+function impossible({ gpus, locks }, reasons) {
+  const held = Object.entries(locks).map(([name, value]) => `${name} = ${value}`).join(", ");
+  const why = reasons.length ? `: ${reasons.join("; ")}` : "";
+  return `No plan uses exactly ${whole(gpus)} GPUs${held && ` with ${held}`}${why}.`;
 }
 
 /** What is nearest to fitting, and what would make it fit; `apply(patch)` changes the question so. */
@@ -106,7 +113,9 @@ export function nearest(explanation, answer, apply) {
     const buttons = possible.flatMap((gpus, i) => [i ? ", " : "", choice(gpus)]);
     return [h("p", "The nearest numbers of GPUs that have plans: ", buttons, ".")];
   }
-  return [h("ul", explanation.text.slice(1, 6).map((line) => h("li", line.trim())))];
+  const said = ["Rejected:", ...answer.reasons]; // above, or in the list of what was rejected
+  const lines = explanation.text.slice(1).map((line) => line.trim()).filter((line) => !said.includes(line));
+  return [h("ul", lines.slice(0, 5).map((line) => h("li", line)))];
 }
 
 function missLines(miss, from, { capacity_bytes: capacity, driver_bytes: kept }, apply) {
