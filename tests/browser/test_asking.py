@@ -534,6 +534,8 @@ def test_nothing_fits_for_the_reason_that_the_command_line_gives_and_leaves_no_o
     page.locator("#miss li", has_text="Without tp=7").wait_for()
     for figure in ("time", "memory", "space", "scaling", "sensitivity", "timeline"):
         assert page.locator(f"#{figure}").is_hidden(), figure
+    places = [page.locator(part).bounding_box() for part in ("#headline", "#design")]
+    assert places[1]["y"] < places[0]["y"] + places[0]["height"] + 100  # and no hole where they were
     tp.fill("8")
     tp.press("Enter")
     page.locator(".step").wait_for()

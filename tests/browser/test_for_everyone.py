@@ -160,6 +160,15 @@ def test_axe_finds_no_violation_in_a_report(browser, tmp_path, gpus):
     page.close()
 
 
+def test_a_list_ends_above_the_foot_of_a_phone(opened):
+    page = opened(SMALL, viewport={"width": 390, "height": 844})
+    page.get_by_text("Change the question").click()
+    page.get_by_role("combobox", name="System", exact=True).click()
+    listed, foot = (page.locator(part).bounding_box() for part in ("#system-list", "#bar"))
+    assert listed["y"] + listed["height"] <= foot["y"]
+    assert listed["width"] > 300
+
+
 def test_axe_finds_no_violation_where_a_list_is_open(opened):
     page = opened(SMALL, bypass_csp=True, reduced_motion="reduce")
     complete(page)

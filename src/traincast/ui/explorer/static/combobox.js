@@ -59,6 +59,7 @@ export class Combobox {
     this.list.replaceChildren(...groups.filter(Boolean));
     if (!this.shown.length) this.list.replaceChildren(none);
     this.list.hidden = false;
+    this.list.scrollIntoView({ block: "nearest" });
     this.input.setAttribute("aria-expanded", "true");
     this.point(this.best(text));
   }
