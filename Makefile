@@ -22,8 +22,12 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: .venv/.demo  ## Install, then plan GPT3-1T on 2048 H200 GPUs
-	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5
+demo: .venv/.demo  ## Install, then plan Llama 3 70B on 512 H100 and GPT3-1T on 2048 H200
+	@echo 'Llama 3 70B on a machine that is calibrated to published runs:'
+	$(BIN)/traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512 --top 5
+	@echo
+	@echo 'The model of arXiv 2410.00273 on its idealised machine, by plans that Megatron-Core runs:'
+	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --framework megatron --assumptions paper --top 5
 
 # Folders that hold the formulas: a change of a count or of a time fails here first.
 QUICK := tests/test_imports.py tests/test_public_api.py tests/core tests/operations tests/times tests/ui/cli/test_usage_errors.py
@@ -57,7 +61,7 @@ lint: .venv/.dev  ## Check style, types and the layering of imports
 bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/tuning.py
-	$(BIN)/traincast tune --replay
+	$(BIN)/traincast tune --replay --details
 
 answers: .venv/.dev  ## Renew the answers to fixed questions; a change of more than 2 % needs its reason in changelog.d
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/answers.py

@@ -40,6 +40,7 @@ from traincast.step.uncertainty import (
 PRIOR: Final = 3.0  # of `SoftwareShares`; 1 to 10 have the same interval score within 1 %
 SPREADS: Final = np.arange(0.0, 0.31, 0.01).round(2)  # candidates
 BLANK: Final = ("stack", "notes", "source", "url", *FACTS)  # and *_detail: columns that name software
+KINDS: Final = {False: "", True: "_moe"}  # whether models have experts → ending of the names of `ADDED`
 HELD: Final = 0.9  # share of runs that intervals are to hold
 
 
@@ -244,8 +245,8 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
 
     Each of `ADDED` is the least with which 90 % of the runs that tell it lie within their intervals: of
     `spread` the runs of which nothing is said, of both kinds alike; of `open` those of facts blind that leave
-    software open; of `release` those at first contact, beside what software adds that they leave open. A
-    release of n runs counts as √n.
+    software open; of `release` those at first contact, beside what software adds that they leave open
+    (`_releases_added`). A release of n runs counts as √n.
     """
     blank = unsaid(data) if found is None else found
     kinds = np.array([data.cases[i].moe for i in blank.rows])
@@ -258,16 +259,36 @@ def with_software(data: Residuals, known: Errors, found: Unsaid | None = None) -
 
     added = {"spread": _least(held_unsaid)}
     blind, first = left_open(data, HEADLINE), left_open(data, FIRST)
-    for moe, kind in ((False, ""), (True, "_moe")):
-        of_blind, of_first = of_kind(data, still_open(blind), moe), of_kind(data, first, moe)
+    for moe, kind in KINDS.items():
+        of_blind = of_kind(data, still_open(blind), moe)
         weights = data.independent[of_blind.rows]
         added[f"open{kind}"] = _least(partial(_held_by, data, of_blind, known, weights, 0.0))
-        beside = np.array([len(parts) > 1 for parts in of_first.parts]) * added[f"open{kind}"]
-        of_release = [_release(data.runs[i]) for i in of_first.rows]
+    return replace(known, software=shares(data, None, **added, **_releases_added(data, known, first, added)))
+
+
+def _releases_added(
+    data: Residuals, known: Errors, first: Unsaid, added: Mapping[str, float]
+) -> dict[str, float]:
+    """Return what a new release adds with each kind of model, beside what is `added` by software left open.
+
+    The variance of a kind is shrunk towards that of both with the weight of `PRIOR` releases, since few
+    releases have runs of experts.
+    """
+
+    def least(found: Unsaid) -> tuple[float, int]:
+        of_release = [_release(data.runs[i]) for i in found.rows]
         n = Counter(of_release)
         weights = np.array([n[name] ** -0.5 for name in of_release])
-        added[f"release{kind}"] = _least(partial(_held_by, data, of_first, known, weights, beside))
-    return replace(known, software=shares(data, None, **added))
+        opened = [added[f"open{KINDS[data.cases[i].moe]}"] for i in found.rows]
+        beside = np.array([len(parts) > 1 for parts in found.parts]) * np.array(opened)
+        return _least(partial(_held_by, data, found, known, weights, beside)), len(n)
+
+    both, _ = least(first)
+    result = {}
+    for moe, kind in KINDS.items():
+        own, n = least(of_kind(data, first, moe))
+        result[f"release{kind}"] = float(((n * own**2 + PRIOR * both**2) / (n + PRIOR)) ** 0.5)
+    return result
 
 
 def of_kind(data: Residuals, found: Unsaid, moe: bool) -> Unsaid:

@@ -41,7 +41,7 @@ SHORTER = {  # examples that take long, as they are tried here
     "--html report.html",
 }
 FURTHER = {
-    "tune": ["tune --replay"],
+    "tune": ["tune --replay --details"],
     "plan": [
         "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1 --strategy 1d --html report.html",
         "plan gpt3-1t --system h200-nvs8 --gpus 8",
@@ -91,6 +91,13 @@ FURTHER = {
     ],
     "schema": [
         "schema",
+    ],
+    "docs": [
+        "docs",
+    ],
+    "example": [
+        "example",
+        "example strong_scaling --output copied.yaml",
     ],
 }
 BEFORE = {  # what has to be run first

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,25 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"traincast"}
     listed = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {name.removeprefix("src/") for name in listed.stdout.splitlines()} <= set(names)
+    assert "traincast/docs/questions/memory.md" in names
+    assert "traincast/examples/my_cluster/pretrain.sh" in names
+    assert not [name for name in names if name.startswith("traincast/docs/") and not name.endswith(".md")]
+
+
+def assert_references_resolve(traincast, tmp_path):
+    """What `--help` of each command refers to is in the package: pages, examples, schemas."""
+    every = run(traincast, "--help", cwd=tmp_path)
+    names = re.findall(r"^  ([a-z]+) ", every.partition("Options:")[0], re.MULTILINE)
+    said = "".join(run(traincast, name, "--help", cwd=tmp_path) for name in names)
+    pages = {
+        page for line in re.findall(r"traincast docs (\w.*)", said) for page in re.findall(r"[\w/]+", line)
+    }
+    known = json.loads(run(traincast, "docs", "--json", cwd=tmp_path))["pages"]
+    assert {"recipes", "studies", "export"} <= pages - {"also", "lists", "the", "formats"} <= set(known)
+    assert set(re.findall(r"docs/(\w+)\.md", said)) <= set(known)
+    assert run(traincast, "docs", "docs/export.md", cwd=tmp_path).startswith("<!--")
+    run(traincast, "example", "--output", "examples", cwd=tmp_path)
+    assert not [file for file in re.findall(r"examples/[\w./]+\w", said) if not (tmp_path / file).exists()]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -71,6 +91,7 @@ def test_wheel_without_extras(wheel, version, tmp_path):
     api = "import traincast as tc; print(tc.search('gpt3-175b', 'h200-nvs8', gpus=64).best[1].step_seconds)"
     seconds = float(run(inside / "python", "-W", "error", "-c", api, cwd=tmp_path))
     assert seconds == answer["plans"][0]["step_seconds"]
+    assert_references_resolve(traincast, tmp_path)
     refused = run(
         traincast,
         "study",

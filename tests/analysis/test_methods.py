@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.analysis.methods import causes, methods
+from traincast.analysis.methods import methods
+from traincast.step.measured_step import causes
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 import traincast as tc
 from browsing import SMALL, asked, choose, column, complete, found, label, query, settled, step, step_text
 from traincast.core.nomenclature import COLUMNS
+from traincast.planner.lock_prices import lock_sentence
 
 QWEN = Path(__file__).parents[1] / "data" / "hf" / "qwen2.5-7b.json"
 UNFIT = "?model=llama-3-70b&system=perlmutter&gpus=8"  # 1.1 TB of weights and optimizer states on 8 × 40 GB
@@ -81,6 +82,16 @@ def test_a_figure_can_be_typed_with_its_unit(opened):
         "() => document.getElementById('figure-network.1.bandwidth').parentElement.matches('.changed')"
     )
     assert not page.locator("#question .error").count()
+
+
+def test_a_lock_has_its_price_and_none_is_left_without_one(opened):
+    page = opened(f"{SMALL}&tp=8")
+    price = page.locator("#lock-price")
+    price.wait_for()
+    assert price.inner_text() == lock_sentence(found(locks={"tp": 8}))
+    page = opened(SMALL)
+    complete(page)
+    assert page.locator("#lock-price").is_hidden()
 
 
 def test_a_lock_holds_a_knob(opened):
@@ -531,7 +542,8 @@ def test_nothing_fits_for_the_reason_that_the_command_line_gives_and_leaves_no_o
     assert "No plan uses exactly 32 GPUs with tp = 7: tp = 7 does not divide 32 GPUs." in said
     assert "no plan uses exactly so many GPUs with tp = 7" in head
     assert reason.strip() == "tp = 7 does not divide 32 GPUs"
-    page.locator("#miss li", has_text="Without tp=7").wait_for()
+    page.locator("#lock-price", has_text="without it: ").wait_for()
+    assert page.locator("#miss li").count() == 0  # which would say both once more
     for figure in ("time", "memory", "space", "scaling", "sensitivity", "timeline"):
         assert page.locator(f"#{figure}").is_hidden(), figure
     places = [page.locator(part).bounding_box() for part in ("#headline", "#design")]

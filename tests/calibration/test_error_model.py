@@ -165,7 +165,8 @@ def test_ranking_probabilities_are_calibrated(data):
     bins = reliability(Chances(stated, found.is_right, found.group))
     assert 3 <= len(bins) <= 10
     assert min(item.n for item in bins) >= 30
-    assert all(item.holds for item in bins)
+    # each holds with a probability of 90 %: of four, two fail by chance in 5 % of such tables
+    assert sum(not item.holds for item in bins) <= 1
 
 
 def test_log_odds_of_planted_chances_are_recovered():

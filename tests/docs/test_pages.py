@@ -72,7 +72,8 @@ NOT_RUN = {  # what a command line holds → who runs it
     "out/run/training.log": "is written by a launch: tests/frameworks",
     "…": "is a form, not a command",
 }
-GENERATED = {"commands.md", "json.md"}  # whose commands tests/ui/cli runs
+# whose commands tests/ui/cli runs, and test_generated_pages_are_up_to_date those of the recipes
+GENERATED = {"commands.md", "json.md", "recipes.md"}
 SLOW = {"gallery.md", "reports.md", "validation.md", "tuning.md", "interleaving.md", "memory.md", "summa.md"}
 
 

@@ -457,3 +457,35 @@ def test_conditions_are_decided_where_the_script_tells_and_asked_for_else():
     assert (checked.est.model.layers, checked.est.plan.tp, checked.est.plan.mbs) == (32, 1, 2)
     given = tc.check(SCRIPTS / "sizes.sh", "dgx-h100", variables={"1": "70B", "DEBUG": "1"})
     assert (given.est.model.layers, given.est.plan.tp, given.est.plan.mbs) == (80, 8, 1)
+
+
+def test_a_launch_with_a_measured_step_is_compared_with_what_is_expected(run):
+    """A step of half the predicted MFU is twice as long."""
+    line = f"check {CLUSTER / 'pretrain.sh'} --system dgx-h100"
+    code, out, _ = run(f"{line} --json")
+    predicted = json.loads(out)
+    assert (code, predicted["measured"]) == (0, None)
+    step = predicted["estimate"]["step_seconds"]
+    code, out, err = run(f"{line} --step-seconds {2 * step} --json")
+    measured = json.loads(out)["measured"]
+    assert code == 0, err
+    assert measured["longer_than_predicted"] == pytest.approx(1)
+    assert measured["chance"] < 0.01
+    assert measured["within_interval"] is False
+    assert measured["causes"][0]["factor"] == pytest.approx(2)
+    code, out, err = run(f"{line} --mfu {measured['mfu']}")
+    assert code == 0, err
+    for words in ("100.0% slower than the", "hardly by chance", "What alone would make it as slow"):
+        assert words in " ".join(out.split()), out
+
+
+def test_a_measured_step_of_a_launch_that_cannot_be_is_refused_before_the_search(run):
+    line = f"check {CLUSTER / 'pretrain.sh'} --system dgx-h100"
+    for option, words in {
+        "--mfu 45": "was 45% meant?",
+        "--mfu 0.3 --step-seconds 9": "step_seconds and mfu: give one of them",
+        "--step-seconds 0.1": "one of 64 micro-batches?",
+    }.items():
+        code, out, err = run(f"{line} {option}")
+        assert (code, out) == (2, ""), err
+        assert words in err, err

@@ -489,7 +489,6 @@ PLANS = [
     ("lora:base=int8", {"zero": 0, "precision": "bf16", "optimizer_kind": "lion"}),
     ("dpo+lora:r=16", {"zero": 0, "precision": "bf16", "mbs": 2}),
     ("dpo", {"zero": 3, "precision": "bf16", "mbs": 2}),
-    ("dpo", {"zero": 3, "precision": "bf16", "mbs": 1}),  # half a pair
     ("lora:targets=q+v+mlp", {"zero": 3, **PURE, "recompute": "full"}),
     ("qlora:targets=attention", {"zero": 2, **PURE, "optimizer_kind": "adam-8bit"}),
     ("full", {"zero": 3, **PURE, "tp": 2, "dp": 4, "sp": False, "offload": "activations"}),
@@ -516,6 +515,15 @@ def test_what_is_written_is_read_back(to, trained, knobs, tmp_path):
         (float(est.step_seconds), float(est.memory_bytes))
     )
     assert same or set(written.not_expressed) - {"gpus", "model"}
+
+
+@pytest.mark.parametrize("to", ["trl", "axolotl", "llama-factory"])
+def test_half_a_pair_is_no_micro_batch(to):
+    """TRL's collator of preferences puts a chosen and a rejected answer of each row into one batch."""
+    model = trained_as("dpo", tc.load_model("llama-3-8b", seq=4096))
+    est = tc.estimate(model, "dgx-h100", tc.Plan(dp=8, zero=3, mbs=1), gbs=32)
+    with pytest.raises(tc.InputError, match="mbs must be even"):
+        tc.export(est, to)
 
 
 QWEN2_VL = {  # https://huggingface.co/Qwen/Qwen2-VL-7B-Instruct, config.json

@@ -525,7 +525,6 @@ def test_transformers_runs_weights_packed_by_bitsandbytes_without_tensor_paralle
     model = replace(DENSE, adapters=parse_training("qlora"))
     assert default_framework(model, None) is FRAMEWORKS["huggingface"]
     assert usual_assumptions(model) == FRAMEWORKS["huggingface"].assumptions
-    assert default_framework(replace(DENSE, adapters=parse_training("lora")), None) is FRAMEWORKS["megatron"]
     found = tc.search(model, H100, gpus=8, gbs=16, framework="huggingface", top=100)
     assert {plan.tp for plan, _ in found.plans} == {1}
     locked = tc.search(model, H100, gpus=8, gbs=16, framework="huggingface", locks={"tp": 2})

@@ -23,7 +23,8 @@ def tuned(objective="sft", train="full", documents=None):
 
 def estimate(model, plan=PLAN, **knobs):
     """Estimate of a plan on a node of H100."""
-    return tc.estimate(model, "dgx-h100", replace(plan, **knobs), gbs=8)
+    changed = replace(plan, **knobs)
+    return tc.estimate(model, "dgx-h100", changed, gbs=8, assumptions="megatron-core-2025")
 
 
 @pytest.mark.parametrize(

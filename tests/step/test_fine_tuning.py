@@ -251,7 +251,8 @@ def test_packed_weights_are_dequantised_in_both_passes():
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_states_are_those_of_adapters(zero):
     """By hand: 2 + 4 + 12 bytes of an adapter's weight and 2 of a frozen one, cut as ZeRO says."""
-    est = tc.estimate(tuned("lora:r=16"), "dgx-h100", tc.Plan(dp=8, zero=zero, fast_dp=8), gbs=8)
+    plan = tc.Plan(dp=8, zero=zero, fast_dp=8)
+    est = tc.estimate(tuned("lora:r=16"), "dgx-h100", plan, gbs=8, assumptions="megatron-core-2025")
     n, trained, held = 8, 41_943_040, 2 * LLAMA.parameters
     weights = (2 * trained + held) / (n if zero == 3 else 1)
     assert est.memory["weights"] == pytest.approx(weights, rel=1e-3)  # the vocabulary is padded
@@ -271,7 +272,7 @@ def test_adapters_take_less_than_all_weights(name, knobs):
     for text in ("lora:r=4", "lora:r=32", "lora:r=64", "full"):
         adapters = parse_training(text)
         model = MODELS[name] if adapters is None else MODELS[name].with_adapters(adapters)
-        est = tc.estimate(model, "dgx-h100", plan, gbs=64)
+        est = tc.estimate(model, "dgx-h100", plan, gbs=64, assumptions="megatron-core-2025")
         times.append(est.step_seconds)
         sizes.append(est.memory_bytes)
     assert times == sorted(times)

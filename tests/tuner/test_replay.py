@@ -15,11 +15,13 @@ from traincast.tuner.replay import (
     Replayed,
     goals,
     replay,
+    replay_all,
     runs_by_group,
     summary,
     table,
 )
 from traincast.tuner.running import MIDDLE_HALF
+from traincast.ui.text.tuning import lessons
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS, VISITS = EXAMPLES / "measured_cpu/steps.csv", EXAMPLES / "tune/steps.csv"
@@ -74,11 +76,36 @@ def test_groups_replayed(replays):
 
 
 def test_means_of_a_summary_by_hand():
-    first = Replayed("a", "a", 8, 2, 0.0, True, 0.03, 2, 4)
-    second = Replayed("b", "a", 20, 6, 0.02, False, 0.0, 9, 1)
+    first = Replayed("a", "a", 8, 2, 0.0, True, 0.03, 2, 4, 0.04)
+    second = Replayed("b", "a", 20, 6, 0.02, False, 0.0, 9, 1, 0.0)
     one = summary("p", "w", "k", [first, second])
     figures = (one.groups, one.trials, one.within_four, one.right, one.regret, one.to_best, one.reliability)
     assert figures == (2, 4.0, 0.5, 0.5, 0.01, 5.5, 1.0)
+
+
+def test_lessons_of_a_replay_by_hand():
+    first = Replayed("a", "vtrain", 8, 2, 0.0, True, 0.03, 2, 4, 0.04)
+    second = Replayed("b", "bloom", 20, 5, 0.02, True, 0.0, 9, 1, 0.12)
+    found, saved, sure = lessons([first, second])
+    assert "In 2 series of 8 to 20 measured plans (1 of one source)" in found
+    assert "takes 8.0% longer than the best in the mean and 12.0% at worst" in found
+    assert found.endswith("the one that trials end with 1.0% and 2.0%.")
+    assert (
+        saved == "Trials end after 3.5 of 14.0 plans in the mean, after 5 at most: 75% of the runs are saved."
+    )
+    assert sure.endswith("it is so in 1 of 2 series.")
+
+
+def test_progress_is_of_every_group_and_without_details_of_one_prior(monkeypatch):
+    monkeypatch.setattr("traincast.tuner.replay.MIN_PLANS", 20)
+    seen = []
+    report = replay_all(lambda done, of: seen.append((done, of)), details=False)
+    number = len(report.groups)
+    assert seen == [(i + 1, number) for i in range(number)]
+    assert number > 1
+    assert {(row.prior, row.wrong) for row in report.summaries} == {(PRIORS["left_out"], WRONGS[0].title)}
+    assert report.long_lists == []
+    assert all(0 <= group.regret <= group.first_regret for group in report.groups)
 
 
 def recorded():

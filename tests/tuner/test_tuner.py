@@ -50,7 +50,7 @@ def test_trials_are_plans_with_launches_of_few_steps(finished):
 
 def test_the_report_says_what_was_found_and_learnt(finished):
     report = finished[0].report()
-    assert report.best.seconds == min(trial.seconds for trial in report.trials if trial.seconds)
+    assert report.best.seconds == pytest.approx(min(one.seconds for one in report.trials if one.seconds))
     assert [trial.outcome for trial in report.trials] == ["time", "oom", "time", "time"]
     assert report.learnt.low < SLOWER < report.learnt.high
     assert 0 <= report.remaining.within <= 1

@@ -48,6 +48,7 @@ import commands_page  # noqa: E402
 import experts_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
+import recipes_page  # noqa: E402
 from error_model import Chances, reliability  # noqa: E402
 from scoreboard_page import StatedChances, reliability_figure, scoreboard, stated_probabilities  # noqa: E402
 
@@ -559,6 +560,7 @@ def pages() -> dict[str, str]:
         "json.md": GENERATED + json_page.page(),
         **json_page.schemas(),
         "commands.md": GENERATED + commands_page.page(),
+        "recipes.md": recipes_page.renewed((DOCS / "recipes.md").read_text(encoding="utf-8")),
     }
 
 

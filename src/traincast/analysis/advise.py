@@ -16,7 +16,7 @@ from traincast.analysis.batch_and_network import (
     best_batch,
     network,
 )
-from traincast.analysis.methods import Cause, Method, causes, methods
+from traincast.analysis.methods import Method, methods
 from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
 from traincast.analysis.per_parameter import (
     STATES,
@@ -30,8 +30,12 @@ from traincast.analysis.per_parameter import (
 )
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import GIB, gib, percent, rate, signed
+from traincast.planner.framework_spaces import Framework
+from traincast.planner.framework_spaces import framework as framework_of
+from traincast.planner.knob_changes import ChangedPlan, PlanTester
 from traincast.planner.plan_changes import estimate_with
 from traincast.step.estimate import Estimate, require_one_plan
+from traincast.step.measured_step import Cause, MeasuredStep, measured_step
 from traincast.step.model_flops import hardware_flops_per_token
 
 BEKMAN: Final = "Bekman"
@@ -55,8 +59,14 @@ class Advice(Result):
     """Bytes per parameter, throughput and advice on one plan; each part is computed on first access."""
 
     est: Estimate
-    step_seconds: Annotated[float | None, Doc("the time given", "s", key="measured_step_seconds")] = None
+    measured: Annotated[MeasuredStep | None, Doc("what was measured; null where nothing was given")] = None
     network_share: float = NETWORK_SHARE
+    framework: Framework | None = None
+
+    @property
+    def step_seconds(self) -> Annotated[float | None, Doc(key="measured_step_seconds")]:
+        """Measured time of a step; null where nothing was given [s]."""
+        return None if self.measured is None else self.measured.step_seconds
 
     @cached_property
     def per_parameter(self) -> Annotated[PerParameter, Doc(key="bytes_per_parameter")]:
@@ -100,13 +110,29 @@ class Advice(Result):
 
     @cached_property
     def methods(self) -> Annotated[list[Method], KEY]:
-        """Every method of saving time or memory, one change at a time."""
-        return methods(self.est)
+        """Methods that save time or memory, one change at a time."""
+        capacity = float(self.est.system.accelerator.visible_bytes)
+        return [method for method in methods(self.est) if method.helps(capacity)]
 
     @cached_property
+    def _helpful(self) -> tuple[list[ChangedPlan], ChangedPlan | None]:
+        """Changes of one knob that help, and the combination that gains more."""
+        return PlanTester.of(self.est, self.framework).helpful()
+
+    @property
+    def changes(self) -> Annotated[list[ChangedPlan], KEY]:
+        """Changes of one degree or choice that fit and are faster, the fastest first."""
+        return self._helpful[0]
+
+    @property
+    def together(self) -> Annotated[ChangedPlan | None, KEY]:
+        """Best two or three changes together; null where they gain no more than one."""
+        return self._helpful[1]
+
+    @property
     def causes(self) -> Annotated[list[Cause], KEY]:
         """What alone would make the step as slow as measured, the smallest change first; else empty."""
-        return [] if self.step_seconds is None else causes(self.est, self.step_seconds)
+        return [] if self.measured is None else self.measured.causes
 
     @cached_property
     def rules(self) -> Annotated[list[RuleOfThumb], Doc(key="rules_of_thumb")]:
@@ -115,7 +141,13 @@ class Advice(Result):
 
 
 def advise(
-    est: Estimate, *, step_seconds: float | None = None, network_share: float = NETWORK_SHARE
+    est: Estimate,
+    *,
+    step_seconds: float | None = None,
+    network_share: float = NETWORK_SHARE,
+    tokens_per_second: float | None = None,
+    mfu: float | None = None,
+    framework: str | Framework | None = None,
 ) -> Advice:
     """Analyse one plan: bytes per parameter, utilisation, rules of thumb, and sizes that would run faster.
 
@@ -128,6 +160,10 @@ def advise(
         Measured time of a step, for FLOP/s and utilisation; the predicted one without it [s].
     network_share : float
         Share of the step that may wait for bandwidth between nodes.
+    tokens_per_second, mfu : float, optional
+        Measured throughput of the job [token/s] or MFU as Megatron-LM counts it, in place of the time.
+    framework : str, optional
+        Whose plans changes lead to; what runs the software stack of the estimate if left out.
 
     Returns
     -------
@@ -149,7 +185,9 @@ def advise(
     (18.0, True)
     """
     require_one_plan(est, "advice")
-    advice = Advice(est, step_seconds, network_share)
+    measured = measured_step(est, step_seconds=step_seconds, tokens_per_second=tokens_per_second, mfu=mfu)
+    space = None if framework is None else framework_of(framework)
+    advice = Advice(est, measured, network_share, space)
     _ = advice.throughput, advice.network  # compute now, to raise for a time or share that cannot be
     return advice
 

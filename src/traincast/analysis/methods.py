@@ -1,4 +1,4 @@
-"""Every method of saving time or memory on one plan, and why a measured step may be slower than predicted.
+"""Every method of saving time or memory on one plan.
 
 The methods are those of S. Bekman's overview, "Software tune up for the best performance" (Machine Learning
 Engineering): batch, accumulation, checkpointing, precision, optimizer, ZeRO, offloading and data loading.
@@ -9,16 +9,14 @@ from typing import Annotated, Any, Final
 
 from traincast.core.precision import OPTIMIZERS
 from traincast.core.result import Doc, Result
+from traincast.planner.knob_changes import LEAST_GAIN
 from traincast.planner.plan_changes import NO_PLACEMENT_GIVEN, estimate_with
 from traincast.step.estimate import Estimate
-from traincast.step.metrics import metrics
-from traincast.step.step_time import input_seconds
 
-COMMUNICATION: Final = ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm")  # components of time
-KERNELS: Final = ("compute", "exposed_memory", "recomputation", "optimizer_step")
 RECOMPUTED: Final = ("none", "selective", "full")
 PRECISION_TRIED: Final = ("fp32", "bf16", "fp8")
 OFFLOADED: Final = ("none", "optimizer", "activations")
+LEAST_MEMORY_SHARE: Final = 0.02  # of the accelerator's memory; a method that saves less is not worth a line
 
 
 class Method(Result, kw_only=True):
@@ -30,16 +28,9 @@ class Method(Result, kw_only=True):
     memory_bytes: Annotated[float, Doc("change of the memory of the fullest rank", "byte")]
     fits: Annotated[bool, Doc("whether the plan fits with it")]
 
-
-class Cause(Result, kw_only=True):
-    """What alone would make a step as slow as measured."""
-
-    cause: Annotated[str, Doc("part of the step")]
-    predicted_seconds: Annotated[float | None, Doc("its predicted time; `null` where it has none", "s")]
-    factor: Annotated[
-        float | None, Doc("times as long as predicted, were it the only cause; `null` where it has no time")
-    ]
-    sign: Annotated[str, Doc("what would show it")]
+    def helps(self, capacity: float) -> bool:
+        """Return whether it saves time, or a share of the memory of the accelerator [byte], worth a line."""
+        return self.gain >= LEAST_GAIN or -self.memory_bytes >= LEAST_MEMORY_SHARE * capacity
 
 
 def methods(est: Estimate) -> list[Method]:
@@ -85,40 +76,3 @@ def _changed(
     memory = float(other.memory_bytes) - est.memory_bytes
     if gain or memory:
         yield Method(method=method, change=change, gain=gain, memory_bytes=memory, fits=bool(other.fits))
-
-
-def causes(est: Estimate, step_seconds: float) -> list[Cause]:
-    """Return what alone would explain a measured step, the smallest change of a prediction first.
-
-    Empty where the step is not slower than predicted. Each cause is credited with all of the difference:
-    the smaller the factor, the less has to be wrong for it. Data are read while the step before runs, so that
-    their time counts whole once it is the longer one. What has no known time comes last.
-    """
-    predicted = est.step_seconds
-    slack = step_seconds - predicted
-    if slack <= 0:
-        return []
-    times = est.breakdown
-    kernels, network = (sum(times[name] for name in names) for names in (KERNELS, COMMUNICATION))
-    plan, rate = est.plan, est.system.input_rate
-    tokens = est.gbs * est.model.seq / step_seconds
-    read = None if rate is None else float(input_seconds(est.gbs, rate, plan.gpus))
-    stall = metrics(est).checkpoint_stall
-    rows = [
-        ("slow GPU", predicted, "one rank is late in every collective: compare clocks, power and ECC of all"),
-        ("kernels", kernels, "a profile shows longer kernels: clocks, unfused attention, odd sizes"),
-        ("network", network, "exposed collectives: lost overlap, a slow link; time an all-reduce (measure)"),
-        ("pipeline", times["bubble"], "stages wait: uneven stages or micro-batches"),
-        ("host", times["host"], "gaps between kernels: Python, launches, logging, garbage collection"),
-        ("input pipeline", read, f"steps wait for data: no more than {tokens:,.0f} tokens/s are read"),
-        ("checkpoints", stall, "only some steps are slow: writes that the step waits for"),
-    ]
-    found = []
-    for name, seconds, sign in rows:
-        if seconds == 0 or (name in ("network", "slow GPU") and plan.gpus == 1):
-            continue
-        known = None if seconds is None else float(seconds)
-        longer = 0.0 if known is None else step_seconds if name == "input pipeline" else known + slack
-        factor = None if known is None else longer / known
-        found.append(Cause(cause=name, predicted_seconds=known, factor=factor, sign=sign))
-    return sorted(found, key=lambda cause: cause.factor or float("inf"))

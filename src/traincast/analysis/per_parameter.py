@@ -7,15 +7,20 @@ Bytes per parameter and the rules of thumb are those of S. Bekman, "Software tun
 from collections.abc import Collection
 from typing import Annotated, Final
 
+import numpy as np
+
 from traincast.core.errors import InputError, require_known
 from traincast.core.knobs import words
 from traincast.core.model import Model
-from traincast.core.plan import Plans
+from traincast.core.plan import Plan, Plans
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
 from traincast.core.result import KEY, Doc, Result
-from traincast.step.estimate import Estimate
+from traincast.operations.transformer import parts
+from traincast.step.estimate import Estimate, with_defaults
+from traincast.step.memory import Footprint, Stored
 from traincast.step.metrics import metrics
 from traincast.step.model_flops import CONVENTIONS
+from traincast.step.pipeline_stages import stages
 
 STATES: Final = ("weights", "gradients", "optimizer")  # components of memory in proportion to the parameters
 BEKMAN: Final = "bekman"  # name of the rule of thumb among the conventions
@@ -28,16 +33,17 @@ class PerParameter(Result):
     master: Annotated[float, Doc("master copy in fp32, where there is one", "byte")]
     gradients: Annotated[float, Doc("accumulated gradient", "byte")]
     moments: Annotated[float, Doc("states of the optimizer", "byte")]
+    frozen: Annotated[float, Doc("frozen weights beside each one that is trained", "byte")] = 0.0
 
     @property
     def training(self) -> Annotated[float, KEY]:
-        """Sum of all parts [byte]."""
+        """Sum of all parts of what is trained [byte]."""
         return self.weights + self.master + self.gradients + self.moments
 
     @property
     def inference(self) -> Annotated[float, KEY]:
-        """Weights and master copy: the model without training states [byte]."""
-        return self.weights + self.master
+        """Weights, frozen ones included, and master copy: the model without training states [byte]."""
+        return self.weights + self.master + self.frozen
 
 
 def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: str = "fp32") -> PerParameter:
@@ -57,13 +63,25 @@ def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: 
 
 def bytes_per_parameter_of(est: Estimate) -> PerParameter:
     """Return the bytes per parameter of the plan of an estimate, before sharding."""
-    return _bytes_of(est.columns)
+    model = est.model
+    frozen = 0.0 if model.adapters is None else _frozen_bytes(est) / model.trained_parameters
+    return _bytes_of(est.columns, frozen)
 
 
-def _bytes_of(plan: Plans) -> PerParameter:
-    """Return the bytes per parameter of plans whose gradient data type is set."""
+def _frozen_bytes(est: Estimate) -> float:
+    """Return the frozen weights of the whole model, as the software of an estimate holds them [byte]."""
+    plan = with_defaults(Plan(precision=est.plan.precision).columns(), est.model, est.assumptions)
+    counted = parts(est.model, plan, est.assumptions)
+    footprints = {part: Footprint.of(operations, plan) for part, operations in counted.items()}
+    stored = Stored.on(stages(est.model, plan).stored_parts[0], footprints)
+    kinds = stored.frozen, stored.expert_frozen, stored.frozen_fp32, stored.expert_frozen_fp32
+    return float(sum(np.max(column) for column in kinds))
+
+
+def _bytes_of(plan: Plans, frozen: float = 0.0) -> PerParameter:
+    """Return the bytes per parameter of plans whose gradient data type is set; `frozen` as of the result."""
     recipe, moments = plan.recipe, plan.optimizer.state
-    return PerParameter(2 * recipe.width, recipe.master, plan.gradient_bytes, moments)
+    return PerParameter(2 * recipe.width, recipe.master, plan.gradient_bytes, moments, frozen)
 
 
 class Throughput(Result):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CALIBRATED_FILE: Final = Path(__file__).with_name("calibrated.yaml")
 DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for
-PACKED_STACK: Final = "huggingface-eager"  #: where a frozen model's weights are packed (QLoRA)
+FINE_TUNING_STACK: Final = "huggingface-eager"  #: of transformers, with which models are fine-tuned
 TPU_STACK: Final = "maxtext-2025"  # on TPUs, which run JAX
 # and for models with experts: the fused dispatcher of tokens is predicted faster wherever experts are
 FUSED_DISPATCHER: Final = "megatron-core-deepep"
@@ -376,6 +376,15 @@ def releases(usual: str) -> tuple[str, ...]:
     word = usual.partition("-")[0]
     named = [name for name in stack_names() if name.partition("-")[0] in SAME_SOFTWARE.get(word, (word,))]
     return tuple(name for name in named if (stack_year(name) or 0) >= year - YEARS_BACK)
+
+
+def unstated_software(usual: str) -> tuple[str, ...]:
+    """Return what is left open where no framework is stated (`Assumptions.unsaid`).
+
+    `usual` is the stack that is usual for the question. Fine-tuning means transformers and what builds on it,
+    so that its releases alone are open.
+    """
+    return releases(usual) if usual == FINE_TUNING_STACK else ANY_SOFTWARE
 
 
 def is_fitted(system: System) -> bool:

@@ -1,10 +1,18 @@
 """What of a model is trained, and on what: adapters, a reference model, documents and images."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from traincast.catalog.huggingface.adapters import load_training
-from traincast.core.adapters import Adapters, parse_training, split_objective
+from traincast.core.adapters import (
+    FINE_TUNING_BATCH,
+    FINE_TUNING_LENGTH,
+    OBJECTIVES,
+    Adapters,
+    parse_training,
+    split_objective,
+)
 from traincast.core.documents import Documents, parse_lengths
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.model import Model
@@ -18,6 +26,7 @@ class Training:
     """What of a model is trained, on what."""
 
     objective: str = "sft"  # one of `OBJECTIVES`
+    supervised: bool = False  # whether the objective is stated, so that all weights are fine-tuned
     adapters: Adapters | None = None  # what is trained; the whole model if None
     documents: Documents | None = None  # lengths of the documents; each sequence is one if None
     images: int | None = None  # images of a sequence; the model's own if None
@@ -30,8 +39,37 @@ class Training:
         seen: Model | None = model
         if self.frozen_tower or (self.images, self.image_size) != (None, None):
             seen = errors.catch(model.with_images, self.images, self.image_size, self.frozen_tower)
-        trained = errors.catch((seen or model).fine_tuned, self.objective, self.adapters, self.documents)
+        tuning = self.objective, self.adapters, self.documents, self.supervised
+        trained = errors.catch((seen or model).fine_tuned, *tuning)
         return errors.require(trained)
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether a trained model is fine-tuned: by adapters, on answers or on pairs of them."""
+        return self.adapters is not None or self.supervised or self.objective == "dpo"
+
+    def load(self, load: Callable[..., Model], length: int | None) -> Model:
+        """Return a model with sequences of a length [tokens], or of that usual in fine-tuning for None.
+
+        Documents, and sequences that are not text alone, keep the model's own length. `load` returns a model
+        by the keyword `seq`.
+        """
+        model = load(seq=length)
+        is_text = model.vocab is not None and model.encoder is None and model.tower is None
+        is_usual = length is None and self.fine_tunes and is_text and self.documents is None
+        return load(seq=FINE_TUNING_LENGTH) if is_usual and model.seq > FINE_TUNING_LENGTH else model
+
+    def assumed(self, model: Model, length: int | None, batch: int | None) -> str:
+        """Return what fine-tuning assumes of a run, in a sentence; empty where nothing is assumed.
+
+        `model` is the model as trained; `length` [tokens] and `batch` [sequences] are those requested.
+        """
+        parts = []
+        if model.is_fine_tuned and batch is None and model.global_batch is None:
+            parts.append(f"{FINE_TUNING_BATCH} sequences a step")
+        if self.fine_tunes and length is None and model.seq == FINE_TUNING_LENGTH:
+            parts.append(f"{FINE_TUNING_LENGTH:,} tokens a sequence (max_length of TRL 1.16)")
+        return f"assumed for fine-tuning: {', '.join(parts)}" if parts else ""
 
 
 def read_training(
@@ -48,10 +86,12 @@ def read_training(
     """
     errors = ErrorCollector("training")
     objective, trained = split_objective(train or "full")
+    stated = (train or "").strip().partition("+")[0] in OBJECTIVES
     adapters = errors.catch(load_training if files else parse_training, trained)
     documents = None if lengths is None else errors.catch(parse_lengths, lengths, files)
     errors.raise_any()
-    return Training(objective, adapters, documents, images, image_size, frozen_tower)
+    supervised = stated and objective == "sft" and adapters is None
+    return Training(objective, supervised, adapters, documents, images, image_size, frozen_tower)
 
 
 def read_input_rate(text: str, model: Model) -> float:

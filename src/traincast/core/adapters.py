@@ -50,7 +50,15 @@ PACKED: Final[Mapping[str, float]] = {
 }  # fmt: skip
 METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
 OBJECTIVES: Final = ("sft", "dpo")  # as TRL calls them; before a plus sign
-HOW: Final = "full, or lora or qlora with settings such as lora:r=16,targets=q+v,base=nf4,dtype=fp32,dropout"
+HOW: Final = (
+    "full, sft, dpo, or lora or qlora with settings such as lora:r=16,targets=q+v,base=nf4,dtype=fp32,dropout"
+    ", also after dpo+"
+)
+# Of a fine-tuning run that states no other. Sequences of a step: 8 on each of eight accelerators, the
+# per_device_train_batch_size of TrainingArguments (transformers 5.23); of DPO they are 32 pairs.
+FINE_TUNING_BATCH: Final = 64
+# [tokens] max_length of TRL 1.16.0 (trainer/sft_config.py, trainer/dpo_config.py): longer ones are cut to it
+FINE_TUNING_LENGTH: Final = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +120,11 @@ def split_objective(text: str) -> tuple[str, str]:
     return (first, rest or "full") if first in OBJECTIVES else ("sft", text)
 
 
+def names_fine_tuning(text: str) -> bool:
+    """Return whether a text of `--train` names more than training of all weights."""
+    return text.strip() not in ("", "full")
+
+
 def parse_training(text: str) -> Adapters | None:
     """Return the adapters that a text such as ``"lora:r=16,targets=q+v"`` states; None for ``"full"``.
 
@@ -125,7 +138,7 @@ def parse_training(text: str) -> Adapters | None:
     """
     method, _, rest = text.strip().partition(":")
     if method not in METHODS:
-        raise unknown_name_error("training", method, METHODS, HOW)
+        raise unknown_name_error("training", method, (*METHODS, *OBJECTIVES), HOW)
     base, problems, values = METHODS[method], [], {}
     settings = [word.partition("=") for word in rest.split(",") if word.strip()]
     if base is None:

@@ -89,6 +89,7 @@ class Model(ModelFigures):
     def training(self) -> str:
         """What is trained, beside what reference and on what documents; empty for all, as in pre-training."""
         parts = ["DPO with a reference model"] if self.reference else []
+        parts += ["SFT of all weights"] if self.supervised else []
         parts += [self.adapters.title] if self.adapters is not None else []
         return ", ".join([*parts, *([self.documents.title(self.seq)] if self.documents is not None else [])])
 
@@ -101,6 +102,11 @@ class Model(ModelFigures):
     def tower_parameters(self) -> int:
         """Weights of the vision tower and its projectors; 0 without one."""
         return 0 if self.tower is None else self.tower.parameters
+
+    @property
+    def is_fine_tuned(self) -> bool:
+        """Whether adapters are trained, or all weights go on with answers (SFT) or pairs of them (DPO)."""
+        return self.adapters is not None or self.reference or self.supervised
 
     @property
     def is_packed(self) -> bool:
@@ -368,28 +374,39 @@ class Model(ModelFigures):
         """Tokens of the whole training [token]; None where its length is not known."""
         return None if self.training_sequences is None else self.training_sequences * self.seq
 
-    def fine_tuned(self, objective: str, adapters: Adapters | None, documents: Documents | None) -> "Model":
-        """Return the model as fine-tuning by an objective of `OBJECTIVES` trains it.
+    def fine_tuned(
+        self,
+        objective: str,
+        adapters: Adapters | None,
+        documents: Documents | None,
+        supervised: bool = False,
+    ) -> "Model":
+        """Return the model as training by an objective of `OBJECTIVES` trains it.
+
+        All weights of "sft" may be trained as in pre-training, or are fine-tuned on answers (`supervised`).
+        Batch and length of pre-training are not those of fine-tuning.
 
         Raises `InputError` if the model lacks one of the adapters' targets.
         """
-        if objective == "sft" and adapters is None and documents is None:
+        if objective == "sft" and adapters is None and documents is None and not supervised:
             return self
-        reference = objective == "dpo"
+        is_tuned = objective == "dpo" or adapters is not None or supervised or self.is_fine_tuned
         return replace(
             self,
             adapters=of_type(adapters, self.transformers_type) if adapters else self.adapters,
-            reference=reference,
+            reference=objective == "dpo",
+            supervised=supervised and adapters is None,
             documents=documents,
             training_sequences=None,
+            global_batch=None if is_tuned else self.global_batch,
         )
 
     def with_adapters(self, adapters: Adapters) -> "Model":
-        """Return the model with adapters; the length of its pre-training is not that of their training.
+        """Return the model with adapters; batch and length of its pre-training are not those of theirs.
 
         Raises `InputError` if the model lacks one of their targets.
         """
-        return replace(self, adapters=of_type(adapters, self.transformers_type), training_sequences=None)
+        return self.fine_tuned("dpo" if self.reference else "sft", adapters, self.documents)
 
     def with_images(
         self, images: int | None = None, size: int | None = None, frozen: bool = False

@@ -143,13 +143,16 @@ class ModelFigures:
     # Whether a frozen copy of the model, or the model without its adapters, passes each micro-batch forward
     # as well (DPO, arXiv 2305.18290). A pair of answers is two sequences.
     reference: bool = False
+    # Whether all weights are fine-tuned on answers (SFT): a step as of pre-training; what is usual differs.
+    supervised: bool = False
     documents: Documents | None = None  # packed into sequences or padded to them; each is one if None
     # Its type in transformers, the word `model_type` of its config.json; empty if not known.
     transformers_type: str = ""
     # Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model is.
     left_out: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # of each figure
-    taken: str = field(default="", compare=False, repr=False)  # what a name was taken for, in a sentence
+    # What a name was taken for, and what is assumed of a run, in sentences.
+    taken: str = field(default="", compare=False, repr=False)
 
     @property
     def head_width(self) -> int:

@@ -59,6 +59,7 @@ RARE_MODEL_FIELDS: Final = {
 }
 OMITTED_MODEL_FIELDS: Final = (
     *("name", "transformers_type", "left_out", "sources", "taken", "global_batch", "training_sequences"),
+    "supervised",  # a step is the same
     *PARTS,
 )
 # Facts of parts that few models have, with what the others have: stated only where a model differs.

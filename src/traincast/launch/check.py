@@ -28,15 +28,16 @@ from traincast.launch.suggestions import (
     Difference,
     DifferingSetting,
     EstimatedChange,
-    single_changes,
 )
 from traincast.planner.framework_refusals import accepted
 from traincast.planner.framework_spaces import Framework
+from traincast.planner.knob_changes import single_changes
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
+from traincast.step.measured_step import MeasuredStep, check_measured, measured_step
 
 # Kept by every plan of the search.
 SHARED_CHOICES: Final = ("precision", "grad_dtype", "master_copy", "optimizer_kind", "attention")
@@ -52,6 +53,7 @@ class Checked(Result, repr=False):
     reading: Annotated[Reading, INLINE]  # the launch that was read
     est: Annotated[Estimate, Doc("prediction of the launch", key="estimate")]
     found: Found  # the search for better plans of the framework: same GPUs, batch and precision
+    measured: Annotated[MeasuredStep | None, Doc("what was measured; null where nothing was given")] = None
 
     def __repr__(self) -> str:
         return f"<Checked {self.reading.path}: {self.est!r}>"
@@ -146,6 +148,9 @@ def check(
     lengths: str | None = None,
     images: int | None = None,
     given: Mapping[str, str] | Sequence[str] | None = None,
+    step_seconds: float | None = None,
+    tokens_per_second: float | None = None,
+    mfu: float | None = None,
 ) -> Checked:
     """Predict step time and memory of a launch script or configuration, and find settings to change.
 
@@ -186,6 +191,9 @@ def check(
         Images of a sequence that the vision tower reads; 1 if left out.
     given : mapping of str to str, optional
         Facts of the software that the file does not state, as for `traincast.search`.
+    step_seconds, tokens_per_second, mfu : float, optional
+        What was measured, one of them: the time of a step [s], the throughput of the job [token/s], or the
+        MFU as Megatron-LM counts it.
 
     Returns
     -------
@@ -196,7 +204,8 @@ def check(
     ------
     InputError
         If the file is unreadable or invalid, of an unsupported program or kind of training, does not give the
-        number of GPUs, or has settings that matter and are not read; all mistakes at once.
+        number of GPUs, or has settings that matter and are not read; all mistakes at once. Or if what was
+        measured needs more than the dense peak.
     """
     require_path("path", path)
     errors = ErrorCollector(str(path))
@@ -240,6 +249,7 @@ def check(
         errors.catch(check_size, machine, completed[2].gpus)
     if completed is not None:
         errors.catch(check_experts, facts, completed[1].experts is not None)
+    errors.catch(check_measured, step_seconds, tokens_per_second, mfu)
     reading, transformer, plan, batch = errors.require(completed)
     machine, assumed = errors.require(machine), errors.require(assumed)
     try:
@@ -247,6 +257,7 @@ def check(
     except InputError as error:
         more = "" if gpus else f"; on {plan.gpus:,} GPUs (`gpus` takes another number)"
         raise InputError(reading.path, [p + more * ("dp = " in p) for p in error.problems]) from None
+    measured = measured_step(est, step_seconds=step_seconds, tokens_per_second=tokens_per_second, mfu=mfu)
     form = reading.form
     context = {"stack": stack, "device": device(machine)}
     refusals = (refusal.why for refusal in form.refused(launch_facts(transformer, plan, batch) | context))
@@ -271,7 +282,7 @@ def check(
         locks=locks | further_locks,
         framework=space,
     )
-    return Checked(reading, est, result)
+    return Checked(reading, est, result, measured)
 
 
 def expressible_space(

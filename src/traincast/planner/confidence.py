@@ -31,8 +31,10 @@ MAX_LAYOUTS: Final = 256  # layouts compared
 MAX_SOFTWARE_LAYOUTS: Final = 32
 
 
-def equality_sentence(listed: Sequence[Answer]) -> str:
-    """Say which plans are as fast as the first within what errors can tell, and which two to measure.
+def equality_sentence(listed: Sequence[Answer], first: int = 0) -> str:
+    """Say which plans are as fast as one within what errors can tell, and which two to measure.
+
+    `first`: index of the plan that others are compared with, the recommended one.
 
     Of two plans the faster is known where their predicted times differ by more than 90 % of the errors of
     such differences. Empty where errors are not known, or only one plan is listed.
@@ -42,18 +44,22 @@ def equality_sentence(listed: Sequence[Answer]) -> str:
     estimates = [est for _, est in listed]
     shares = {name: np.array([float(est.case.shares[name]) for est in estimates]) for name in COMPONENTS}
     coordinates = plan_coordinates([plan for plan, _ in listed])
-    factor, software = estimates[0].case.factor(errors()), _software_of(estimates)
-    deviation = difference_deviation(shares, coordinates, factor, software)[0]
-    apart = np.abs(np.log([float(est.step_seconds / estimates[0].step_seconds) for est in estimates]))
-    equal = np.flatnonzero(apart <= NORMAL_90_PERCENT * deviation)  # the first among them
+    own = estimates[first]
+    factor, software = own.case.factor(errors()), _software_of(estimates)
+    deviation = difference_deviation(shares, coordinates, factor, software)[first]
+    apart = np.abs(np.log([float(est.step_seconds / own.step_seconds) for est in estimates]))
+    equal = np.flatnonzero(apart <= NORMAL_90_PERCENT * deviation)  # that plan among them
+    number = first + 1
     if len(equal) == 1:
-        return "Errors of the model are smaller than what sets plan 1 apart from the others in the list."
-    other = int(equal[np.argmax(deviation[equal])]) + 1
+        return f"Errors of the model are smaller than what sets plan {number} apart from the others listed."
+    others = equal[equal != first]
+    other = int(others[np.argmax(deviation[others])]) + 1
     within = "equal within what the model can tell"
     if len(equal) == 2:
-        return f"Plans 1 and {other} are {within}; measure both."
-    knobs = ", ".join(changed_knobs(listed[0][0], listed[other - 1][0])) or "placement"
-    return f"Plans {_ranges(equal + 1)} are {within}; measure 1 and {other}, which differ most ({knobs})."
+        return f"Plans {min(number, other)} and {max(number, other)} are {within}; measure both."
+    knobs = ", ".join(changed_knobs(listed[first][0], listed[other - 1][0])) or "placement"
+    two = f"{min(number, other)} and {max(number, other)}, which differ most ({knobs})"
+    return f"Plans {_ranges(equal + 1)} are {within}; measure {two}."
 
 
 def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:

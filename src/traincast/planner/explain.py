@@ -269,7 +269,9 @@ class Explanation(Result):
         lines = [f"Best alternative: {line}", f"    {causes}; {memory}{fits}"]
         if self.search.within is not None and est.step_seconds < best.step_seconds:
             unlikely = odds is not None and odds < self.search.fit_probability
-            why = "is less likely to fit" if unlikely else f"plan 1 has {preferred(first, plan)}"
+            why = (
+                "is less likely to fit" if unlikely else f"the recommended plan has {preferred(first, plan)}"
+            )
             lines.append(f"    It is faster{' and leaner' if change < 0 else ''}, but {why}.")
         return lines
 
@@ -285,7 +287,7 @@ class Explanation(Result):
             elif row.best[1].step_seconds / best[1].step_seconds - 1 > MAX_SLOWDOWN_LISTED:
                 slow.append(str(row.degree))
             elif row.best[0] == best[0]:
-                lines.append(f"{head}plan 1")
+                lines.append(f"{head}the recommended plan")
             else:
                 plan, causes = compare(row.best, best)
                 lines += [f"{head}{plan}", f"        {causes}"]
@@ -336,8 +338,9 @@ class Explanation(Result):
     def _nothing_fits(self) -> list[str]:
         assert self.miss is not None
         plan, est = self.miss
+        fits = "surely fits" if est.verdict == "uncertain" else "fits"
         lines = [
-            f"{self._head()}: none of {count_of(self.search.candidates, 'candidate')} fits in memory.",
+            f"{self._head()}: none of {count_of(self.search.candidates, 'candidate')} {fits} in memory.",
             "Nearest miss:",
             f"    {plan}",
             f"    {short_of(est)}",

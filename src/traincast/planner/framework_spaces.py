@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import DEFAULT_STACK, PACKED_STACK, TPU_STACK, usual_stack
+from traincast.catalog.software_stacks import DEFAULT_STACK, FINE_TUNING_STACK, TPU_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.knobs import (
@@ -113,6 +113,9 @@ class Framework:
     also_called: tuple[str, ...] = ()  # programs that run its plans, or other names of it, in small letters
     # Stage of ZeRO of a plan given by hand that names none, where it does not search the usual one.
     usual_zero: int | None = None
+    # Values of choices with which its trainers fine-tune unless told otherwise; others only where locked.
+    of_fine_tuning: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    about_fine_tuning: str = ""  # the same in words, with their source
     # Frameworks whose combinations of choices are searched besides its own, placed and ruled as its own are.
     includes: tuple[str, ...] = ()
 
@@ -184,12 +187,28 @@ class Framework:
         )
         return (*self.rules, rule)
 
-    def completed(self, knobs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the knobs of a plan given by hand, with the stage of ZeRO that it takes where none is."""
-        if "zero" in knobs or self.usual_zero is None:
-            return dict(knobs)
-        highest = self.searched_pipeline_zero if knobs.get("pp", 1) > 1 else 3
-        return {**knobs, "zero": min(self.usual_zero, highest)}
+    def training(self, model: Model) -> "Framework":
+        """Return it as it trains a model: where that is fine-tuned, with choices as its trainers set them."""
+        if not model.is_fine_tuned or not self.of_fine_tuning:
+            return self
+        held = {name: self.choices.get(name, ()) for name in self.of_fine_tuning}
+        return replace(
+            self,
+            about=f"{self.about}; {self.about_fine_tuning}",
+            choices={**self.choices, **{name: (value,) for name, value in self.of_fine_tuning.items()}},
+            held={**self.held, **held},
+        )
+
+    def completed(self, knobs: Mapping[str, Any], fine_tunes: bool = False) -> dict[str, Any]:
+        """Return the knobs of a plan given by hand, with what it takes where the plan names none.
+
+        That is the stage of ZeRO and, where it `fine_tunes`, the choices of its trainers.
+        """
+        filled = {**self.of_fine_tuning, **knobs} if fine_tunes else dict(knobs)
+        if "zero" in filled or self.usual_zero is None:
+            return filled
+        highest = self.searched_pipeline_zero if filled.get("pp", 1) > 1 else 3
+        return {**filled, "zero": min(self.usual_zero, highest)}
 
     def broken(self, model: Model, plan: Plan, gbs: int) -> list[str]:
         """Return a line for each of its rules that a plan breaks, given by hand or changed."""
@@ -568,6 +587,13 @@ UNPACKED_SHARDS: Final = Rule(
     lambda model, plan, gbs: (plan.tp == 1) | (not model.is_packed),
     search_only=True,
 )
+# TRL 1.16.0, trainer/dpo_trainer.py, DataCollatorForPreference: a row is a pair, whose answers pass together
+WHOLE_PAIRS: Final = Rule(
+    "DPO passes both answers of a pair in one micro-batch: mbs must be even",
+    ("mbs",),
+    lambda model, plan, gbs: (plan.mbs % 2 == 0) | (not model.reference),
+    search_only=True,
+)
 ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.py: XLA derives the backward
     "MaxText's pipelines run all forward passes first (gpipe)",
     ("pp",),
@@ -822,13 +848,15 @@ FRAMEWORKS: Final = {
             hybrid=True,
             interleaved=False,
             pipeline_zero=None,
-            assumptions=PACKED_STACK,
+            assumptions=FINE_TUNING_STACK,
             also_called=(
                 *("hf", "hf-trainer", "huggingface-trainer", "trainer", "transformers", "accelerate", "peft"),
                 *("trl", "axolotl", "llama-factory", "llamafactory", "deepspeed-hf", "hf-deepspeed"),
                 "alignment-handbook",
             ),
             usual_zero=0,  # DDP: TrainingArguments without fsdp and deepspeed
+            of_fine_tuning={"recompute": "full"},
+            about_fine_tuning="gradient checkpointing on, as TRL 1.16 has it",  # trl/trainer/base_config.py
             on_request=("context", "ring"),
             held={
                 "offload": ("optimizer", "optimizer+weights"),
@@ -838,7 +866,7 @@ FRAMEWORKS: Final = {
                 "attention": ("unfused",),
                 "precision": ("bf16-pure", "fp8-current"),
             },
-            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, EQUAL_SHARDS),
+            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, WHOLE_PAIRS, EQUAL_SHARDS),
         ),
         Framework(
             "jax",
@@ -936,8 +964,8 @@ def framework(name: str | Framework) -> Framework:
 def default_framework(model: Model, system: System | None, strategies: Sequence[str] = ()) -> Framework:
     """Return the paper's framework, JAX, transformers, Megatron-Core or any: the first that suits.
 
-    A model of the paper's kind has no vocabulary. TPUs run JAX. Transformers holds weights that bitsandbytes
-    packs (QLoRA); Megatron-Core 0.19.2 has none.
+    A model of the paper's kind has no vocabulary. TPUs run JAX. Models are fine-tuned with transformers, TRL
+    and PEFT, which alone hold weights that bitsandbytes packs (QLoRA).
     """
     requested, megatron = set(strategies), FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
@@ -945,7 +973,7 @@ def default_framework(model: Model, system: System | None, strategies: Sequence[
     if system is not None and system.is_tpu:
         return FRAMEWORKS["jax" if requested <= set(FRAMEWORKS["jax"].runs) else "any"]
     transformers = FRAMEWORKS["huggingface"]
-    if model.is_packed and requested <= set(transformers.runs):
+    if model.is_fine_tuned and requested <= set(transformers.runs):
         return transformers
     has_layers = MEGATRON_LINEAR.holds(model, Plans(), 1)
     return megatron if has_layers and requested <= set(megatron.runs) else FRAMEWORKS["any"]

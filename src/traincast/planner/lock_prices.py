@@ -72,18 +72,20 @@ def is_cost(price: LockPrice, search: Search) -> bool:
 
     Times that the search counts as equally fast cost nothing.
     """
-    if price.cost_seconds is None:
-        return True
+    return price.held is None or _is_slower(price, search) or _is_less_likely(price, search)
+
+
+def _is_slower(price: LockPrice, search: Search) -> bool:
+    """Return whether the plan with the locks takes longer than what counts as equally fast."""
     equal = max(search.within or 0.0, MIN_CHANGE_REPORTED)
-    if price.cost_seconds > equal * float(price.free[1].step_seconds):
-        return True
-    return _is_less_likely(price, search)
+    return (price.cost_seconds or 0.0) > equal * float(price.free[1].step_seconds)
 
 
 def _is_less_likely(price: LockPrice, search: Search) -> bool:
     """Return whether only the plan without the locks fits as likely as wanted."""
-    likely, less = (None if pair is None else pair[1].fits_probability for pair in (price.free, price.held))
-    return likely is not None and less is not None and less < search.fit_probability <= likely
+    held = None if price.held is None else price.held[1].fits_probability
+    free = price.free[1].fits_probability
+    return held is not None and free is not None and bool(held < search.fit_probability <= free)
 
 
 def lock_sentence(search: Search) -> str:
@@ -94,14 +96,18 @@ def lock_sentence(search: Search) -> str:
     (plan, est), names = price.free, lock_names(price.locks)
     free = f"{seconds(est.step_seconds)} with {without_placement(plan)}"
     without = "without it" if len(price.locks) == 1 else "without them"
-    if price.cost_seconds is None:
+    if price.held is None or price.cost_seconds is None:
         return f"Nothing fits with {names}; {without}: {free}."
+    fits = ""
     if _is_less_likely(price, search):
-        least, odds = map(probability_text, (search.fit_probability, est.fits_probability))
-        return f"No plan fits with {least} if {names}; {without} one does with {odds}: {free}."
+        likelihoods = price.held[1].fits_probability or 0.0, est.fits_probability or 0.0
+        with_locks, odds = map(probability_text, likelihoods)
+        fits = f", which fits with {odds} instead of {with_locks}"
+    if not _is_slower(price, search):
+        return f"{names}: a plan fits more surely {without}: {free}{fits}."
     costs = "costs" if len(price.locks) == 1 else "together cost"
     share = f"{_digits(price.cost_seconds / float(est.step_seconds))}{_error(price)}"
-    return f"{names} {costs} {seconds(price.cost_seconds)} a step ({share}); {without}: {free}."
+    return f"{names} {costs} {seconds(price.cost_seconds)} a step ({share}); {without}: {free}{fits}."
 
 
 def _error(price: LockPrice) -> str:
@@ -124,7 +130,7 @@ def lock_lines(search: Search) -> Iterator[str]:
         plan, est = price.free
         odds = "" if est.fits_probability is None else f"; fits with {probability_text(est.fits_probability)}"
         if price.held is None:
-            yield f"Without {names}: {seconds(est.step_seconds)}  {plan}{odds}"
+            yield f"Without {names} a plan fits: {seconds(est.step_seconds)}  {plan}{odds}"
         elif is_cost(price, search):
             line, causes = compare(price.free, price.held)
             yield f"Without {names}: {line}"

@@ -132,6 +132,9 @@ def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(runs.values())
 
 
+NONE_FITS: Final = "No plan fits"  # begins the reason where none is as likely to fit as wanted
+
+
 class Choice(NamedTuple):
     """The preferred one of several candidates, and what it has over the others."""
 
@@ -172,12 +175,32 @@ class Recommendation:
 
     plan: Plan
     fastest: Plan
-    sentences: Callable[[], list[str]] = field(default=list, compare=False, repr=False)
+    sentences: Callable[[], "Reasons"] = field(default=lambda: Reasons([], [], ""), compare=False, repr=False)
 
     @cached_property
+    def _reasons(self) -> "Reasons":
+        return self.sentences()
+
+    @property
     def reason(self) -> str:
         """Why they differ, in sentences, worded when it is read."""
-        return " ".join(self.sentences())
+        fits, equal, fastest = self._reasons
+        return " ".join([*fits, *equal, fastest]).strip()
+
+    @property
+    def deciding(self) -> str:
+        """The one sentence that decides: what it has over equals, or that or why it is not the fastest."""
+        fits, equal, fastest = self._reasons
+        unlikely = [sentence for sentence in fits if sentence.startswith(NONE_FITS)]
+        return [*unlikely, *equal, fastest][0]
+
+
+class Reasons(NamedTuple):
+    """Why a plan is recommended, in sentences."""
+
+    fits: list[str]  # how likely it fits, where that is known
+    equal: list[str]  # what it has over others of equal time, where there are any
+    fastest: str  # what it costs against the fastest
 
 
 def recommend(
@@ -220,12 +243,12 @@ def recommend(
         limit = min(fitting(chosen), chosen.memory * (1 - 1e-9))
         pool = []
 
-    def sentences() -> list[str]:
-        return [
-            *_fit_sentences(chosen, probability, wanted, bool(pool)),
-            *_equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
+    def sentences() -> Reasons:
+        return Reasons(
+            _fit_sentences(chosen, probability, wanted, bool(pool)),
+            _equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
             _fastest_sentence(fastest, chosen, probability, wanted),
-        ]
+        )
 
     return Recommendation(chosen.plan, fastest.plan, sentences)
 
@@ -240,7 +263,7 @@ def _fit_sentences(
     if found:
         return [f"It fits with a probability of {fits}."]
     return [
-        f"No plan fits with a probability of {_percent(wanted)}; this one is the likeliest to, with {fits}."
+        f"{NONE_FITS} with a probability of {_percent(wanted)}; this one is the likeliest to, with {fits}."
     ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from traincast.catalog.given_facts import check_experts, read_given
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
+from traincast.catalog.software_stacks import releases, unstated_software
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
 from traincast.core.model import Model
@@ -113,8 +113,8 @@ def search(
         Virtual stages of a device (interleaved 1F1B), the same for every candidate.
     framework : str or Framework, optional
         What is searched: what a framework can run. If left out, the paper's space for models without a
-        vocabulary, MaxText's on TPUs, transformers' for QLoRA, else Megatron-Core's, or any where it lacks
-        layers, strategies or locked choices.
+        vocabulary, MaxText's on TPUs, transformers' for fine-tuning, else Megatron-Core's, or any where it
+        lacks layers, strategies or locked choices.
     locks : mapping of str to value, optional
         Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
     objective : {"time", "throughput", "cost", "memory"}
@@ -211,7 +211,7 @@ def search_request(
     named = space_of(facts.get("framework")) if framework is None else framework
     space = errors.catch(choose_framework, model, system, strategies, named, locked or {})
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
-    unsaid = ANY_SOFTWARE if framework is None else releases(usual)
+    unsaid = unstated_software(usual) if framework is None else releases(usual)
     assumed = errors.catch(check_assumptions, assumptions, usual, unsaid, facts)
     if errors.errors or model is None or system is None or sizes is None or gbs is None:
         return None

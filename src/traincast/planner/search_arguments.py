@@ -127,10 +127,16 @@ def _has_batches(framework: Framework, model: Model, locks: Mapping[str, Any]) -
     return framework.has_batches(model, locks, check_assumptions(CALIBRATED, CALIBRATED))
 
 
+def _lacks_pipeline(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
+    """Return whether stages are locked that a framework has none of, and others that hold the model have."""
+    return framework.pipeline_zero is None and locks.get("pp", 1) > 1 and not model.is_packed
+
+
 def framework_without(model: Model, system: System, locks: Mapping[str, Any]) -> Framework | None:
     """Return the usual framework of a model where it does not run what is locked, else None."""
     usual = default_framework(model, system)
-    runs_it = not locks or (not usual.not_run(locks) and _has_batches(usual, model, locks))
+    runs_it = not (usual.not_run(locks) or _lacks_pipeline(usual, model, locks))
+    runs_it = not locks or (runs_it and _has_batches(usual, model, locks))
     return None if runs_it else usual
 
 
@@ -147,6 +153,26 @@ def space_of(framework: str | None) -> str | None:
     return space if space in FRAMEWORKS else None
 
 
+def _usual_space(
+    model: Model, system: System | None, strategies: Sequence[str], locks: Mapping[str, Any]
+) -> Framework:
+    """Return the usual framework of a model; where it does not run what is locked, one that does.
+
+    Of a model that is fine-tuned it is Megatron-Core, where that does.
+    """
+    usual = default_framework(model, system, strategies)
+    megatron = FRAMEWORKS["megatron"]
+    every = FRAMEWORKS["any"]
+    spaces = [usual]
+    if usual.name == "huggingface" and not model.is_packed and set(strategies) <= set(megatron.runs):
+        spaces.append(megatron)
+    for space in (*spaces, every):
+        runs_it = not (space.not_run(locks) or _lacks_pipeline(space, model, locks))
+        if runs_it and (not locks or _has_batches(space, model, locks)):
+            return space
+    return every if usual.not_run(locks) else usual
+
+
 def choose_framework(
     model: Model | None,
     system: System | None,
@@ -161,12 +187,9 @@ def choose_framework(
     """
     problems: list[str] = []
     if framework is None:
-        every = FRAMEWORKS["any"]
-        chosen = every if model is None else default_framework(model, system, strategies or ())
-        if chosen.not_run(locks):
-            chosen = every
-        elif locks and model is not None and not _has_batches(chosen, model, locks):
-            chosen = every if _has_batches(every, model, locks) else chosen
+        chosen = FRAMEWORKS["any"]
+        if model is not None:
+            chosen = _usual_space(model, system, strategies or (), locks)
     else:
         if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
             raise InputError("search", wrong)
@@ -185,4 +208,5 @@ def choose_framework(
         if name not in chosen.runs
     ]
     raise_problems("search", problems)
+    chosen = chosen if model is None else chosen.training(model)
     return chosen if strategies is None else replace(chosen, strategies=strategies, on_request=())

@@ -14,18 +14,22 @@ from traincast.catalog.software_stacks import (
     names_stack,
     resolve,
 )
+from traincast.core.adapters import FINE_TUNING_BATCH
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import System
 
 
-def usual_batch(seq: int) -> int:
-    """Return a global batch of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288) [sequences].
+def usual_batch(model: Model) -> int:
+    """Return the global batch where none is given [sequences]: that of fine-tuning, or 4M tokens.
 
-    It is a power of two, so that usual degrees divide it.
+    Llama 2 and 3 began with 4M tokens (arXiv 2307.09288). It is a power of two, so that usual degrees divide
+    it.
     """
-    return int(2 ** max(round(log2(4 * 2**20 / seq)), 0))
+    if model.is_fine_tuned:
+        return FINE_TUNING_BATCH
+    return int(2 ** max(round(log2(4 * 2**20 / model.seq)), 0))
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
@@ -34,7 +38,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
     Raises `InputError` if it is no positive whole number.
     """
     if gbs is None and model is not None:
-        gbs = usual_batch(model.seq) if model.global_batch is None else model.global_batch
+        gbs = usual_batch(model) if model.global_batch is None else model.global_batch
     if gbs is None:
         return 1
     raise_problems("global batch", whole_number_problems("gbs", gbs))

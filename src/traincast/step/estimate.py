@@ -16,7 +16,7 @@ from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
     DEFAULT_STACK,
-    PACKED_STACK,
+    FINE_TUNING_STACK,
     TPU_STACK,
     facts_of,
     fitted_stack,
@@ -24,10 +24,12 @@ from traincast.catalog.software_stacks import (
     load_stack,
     releases,
     stack_framework,
+    unstated_software,
     usual_stack,
     with_fitted_values,
 )
 from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
+from traincast.core.columns import maximum, minimum
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import INTERVALS
@@ -49,6 +51,7 @@ from traincast.step.uncertainty import (
     Alternative,
     Asked,
     ErrorCase,
+    Mixture,
     OpenMemory,
     Verdict,
     Width,
@@ -290,7 +293,9 @@ class StepEstimate(Generic[Figure]):
         parts = self._alternatives(self._left_open(assumed))
         spread = float(np.hypot(*self._added(assumed)))
         if parts:
-            return mixture_interval(parts, spread=spread)
+            low, high, median = mixture_interval(parts, spread=spread)
+            # the software that the answer takes may be a rare one: its time is possible, too
+            return minimum(low, self.step.seconds), maximum(high, self.step.seconds), median
         return (*interval(self.step.seconds, self.case, spread=spread), self.step.seconds)
 
     def _added(self, assumed: Assumptions) -> tuple[float, float]:
@@ -508,6 +513,17 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             fits = self._probability_with(share) >= probability
             below, above = (share, above) if fits else (below, share)
         return below * self.memory_bytes
+
+    def probability_below(self, seconds: float) -> float | None:
+        """Return the probability that a step takes less than a time [s]; None where errors are not known.
+
+        Of errors of predictions, over all software that the question leaves open.
+        """
+        if not self.assumptions.errors_known:
+            return None
+        parts = self.alternatives or (Alternative(1.0, self.step.seconds, self.case),)
+        mixture = Mixture.of(parts, spread=float(np.hypot(*self._added(self.assumptions))))
+        return float(mixture.share_below(np.log(seconds)))
 
     @property
     def verdict(self) -> Annotated[Verdict, KEY]:
@@ -762,7 +778,7 @@ def usual_assumptions(model: Model | None, system: System | None = None) -> str:
         return PAPER.name
     if system is not None and system.is_tpu:
         return TPU_STACK
-    return PACKED_STACK if model.is_packed else usual_stack(model)
+    return FINE_TUNING_STACK if model.is_fine_tuned else usual_stack(model)
 
 
 @overload
@@ -810,7 +826,7 @@ def estimate(
     assumptions : str or Assumptions, optional
         Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
         `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary,
-        ``"maxtext-2025"`` on TPUs, ``"huggingface-eager"`` for QLoRA, and ``"calibrated"`` for others.
+        ``"maxtext-2025"`` on TPUs, ``"huggingface-eager"`` for fine-tuning, and ``"calibrated"`` for others.
     given : mapping of str to str, optional
         Facts of the software, such as ``{"dispatcher": "deepep"}``: names and values as in the table of facts
         of docs/validation.md. They change the software, and leave less of it open.
@@ -843,7 +859,7 @@ def estimate(
     if facts and model_read is not None:
         errors.catch(check_experts, facts, model_read.experts is not None)
     usual = usual_assumptions(model_read, system_read)
-    stack = errors.catch(check_assumptions, assumptions, usual, ANY_SOFTWARE, facts)
+    stack = errors.catch(check_assumptions, assumptions, usual, unstated_software(usual), facts)
     if isinstance(plan, Plan):
         errors.catch(check_size, system_read, plan.gpus)
         errors.catch(_check_one_machine, plan, system_read)

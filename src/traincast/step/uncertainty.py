@@ -93,6 +93,14 @@ SIZES: Final[Mapping[str, Size]] = {
 }
 # what a plan can have that no run of the fit has, beside sizes outside of their range
 FIRSTS: Final = ("stack", "cell", "accelerator", "generation", "precision", "layers")
+BRIEF: Final = {  # the same in few words
+    "new_stack": "software without a fitted run",
+    "new_cell": "few measured runs of its kind",
+    "new_accelerator": "an unmeasured accelerator",
+    "new_generation": "an unmeasured generation",
+    "new_precision": "an unmeasured precision",
+    "new_layers": "layers without a measured run",
+}
 FEW: Final = 3  # configurations (source, model, accelerator) from which on a cell counts as measured
 DISTANCES: Final = (*(f"new_{name}" for name in FIRSTS), *SIZES)
 SHORT_STEP: Final = 0.5  # shorter steps are less certain, waits and launches being a larger part [s]
@@ -586,6 +594,7 @@ class Width:
 
     due_to: str  # in words
     half: float  # half of the width of the interval that it alone would have, of the logarithm
+    brief: str  # the same in few words, for the first line of an answer
 
     def __str__(self) -> str:
         return f"{self.due_to}: ±{np.expm1(self.half):.0%}"
@@ -611,14 +620,24 @@ def widths(
         logs = np.log([float(part.seconds) for part in alternatives])
         variance = np.average((logs - np.average(logs, weights=weights)) ** 2, weights=weights)
         among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * spread))
-        found.append(Width(software, among))
-    found.append(Width(f"{NEVER}this release of the software", scale * release))
+        found.append(Width(software, among, software))
+    found.append(Width(f"{NEVER}this release of the software", scale * release, "an unmeasured release"))
     never = _respects(case)
     for name, distance in case.distances(known).items():
         if distance:
-            found.append(Width(NEVER + never[name], scale * float(known.drifts[name] * distance)))
-    found.append(Width("errors of runs that were measured", scale * float(measured_deviation(case, known))))
+            half = scale * float(known.drifts[name] * distance)
+            found.append(Width(NEVER + never[name], half, _in_brief(name, case, known)))
+    half = scale * float(measured_deviation(case, known))
+    found.append(Width("errors of runs that were measured", half, "errors of measured runs"))
     return sorted((width for width in found if width.half >= LEAST_WIDTH), key=lambda width: -width.half)
+
+
+def _in_brief(name: str, case: ErrorCase, known: Errors) -> str:
+    """Return a respect in which a case of one plan lies outside of measured runs in few words."""
+    if name in BRIEF:
+        return BRIEF[name]
+    more = float(case.sizes[name]) > case.spans(known)[name].most
+    return f"{SIZES[name].more if more else SIZES[name].fewer} than measured"
 
 
 def outside_measured_range(case: ErrorCase) -> list[str]:

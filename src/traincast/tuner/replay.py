@@ -38,6 +38,7 @@ OTHER_STACK: Final = "megatron-lm-2021"  # in place of what ran, which is newer
 SPACE: Final = ("llama-3-70b", "dgx-h100", 256, 512)  # whose plans make a long list: GPUs, sequences
 SPACE_PLANS: Final = 256
 SPACE_DRAWS: Final = 30
+TRUTHS: Final = 3  # kinds of lists that are simulated
 SPACE_TRIALS: Final = 60  # at most
 NEAR: Final = (0.01, 0.03)  # of the best, in such a list
 
@@ -100,6 +101,7 @@ class Replayed(Result):
     ranked_regret: Annotated[float, Doc("the same of the first plans of the ranking, of as many trials")]
     to_best: Annotated[int, Doc("trials until a plan within 1% of the best was tried")]
     ranked_to_best: Annotated[int, Doc("the same in the order of the ranking")]
+    first_regret: Annotated[float, Doc("the same of the plan predicted to be the fastest, without a trial")]
 
 
 class ReplaySummary(Result):
@@ -263,6 +265,7 @@ def replay(group: Group) -> Replayed:
         ranked_regret=float(seconds[ranking[:stop]].min() / seconds.min() - 1),
         to_best=_first(good, order, len(seconds)),
         ranked_to_best=_first(good, ranking, len(seconds)),
+        first_regret=float(seconds[ranking[0]] / seconds.min() - 1),
     )
 
 
@@ -289,31 +292,43 @@ def summary(prior: str, wrong: str, kind: str, groups: Sequence[Replayed]) -> Re
     )
 
 
-def replay_all(progress: Callable[[int, int], Any] = lambda done, of: None) -> ReplayReport:
-    """Replay every group with every prior, and simulate long lists; `progress` is called with how many."""
+def replay_all(
+    progress: Callable[[int, int], Any] = lambda done, of: None, details: bool = True
+) -> ReplayReport:
+    """Replay every group; with `details` also with every wrong prior, and simulate long lists.
+
+    `progress` is called with the groups and lists that are done, and how many there are.
+    """
     replays, summaries, first = Replay(), list[ReplaySummary](), list[Replayed]()
-    cases = [(column, WRONGS[0]) for column in PRIORS] + [("left_out", wrong) for wrong in WRONGS[1:]]
-    for number, (column, wrong) in enumerate(cases):
-        done = [replay(group) for group in replays.groups(column, wrong)]
+    column, *others = PRIORS
+    cases = [(column, WRONGS[0])]
+    if details:
+        cases += [(other, WRONGS[0]) for other in others] + [(column, wrong) for wrong in WRONGS[1:]]
+    groups = len(cases) * len(replays.members)
+    total = groups + (TRUTHS * SPACE_DRAWS if details else 0)
+    for number, (prior, wrong) in enumerate(cases):
+        done = list[Replayed]()
+        for measured in replays.groups(prior, wrong):
+            done.append(replay(measured))
+            progress(number * len(replays.members) + len(done), total)
         first = first or done
         kinds: dict[str, list[Replayed]] = {"all": done}
         if wrong is WRONGS[0]:
             for group in done:
                 kinds.setdefault(group.source, []).append(group)
             kinds[f"{LONG} plans and more"] = [group for group in done if group.plans >= LONG]
-        summaries += [summary(PRIORS[column], wrong.title, kind, some) for kind, some in kinds.items()]
-        progress(number + 1, len(cases) + 1)
-    lists = long_lists()
-    progress(len(cases) + 1, len(cases) + 1)
+        summaries += [summary(PRIORS[prior], wrong.title, kind, some) for kind, some in kinds.items()]
+    lists = long_lists(lambda lists: progress(groups + lists, total)) if details else []
     return ReplayReport(summaries, lists, goals(summaries, lists), first)
 
 
-def long_lists() -> list[LongList]:
+def long_lists(progress: Callable[[int], Any] = lambda done: None) -> list[LongList]:
     """Simulate lists of `SPACE_PLANS` plans whose true times are drawn from the covariance, and from another.
 
     The others have own errors of the same deviation: the sum of an error for each value of each knob and of a
     fifth of independent ones, as errors of published runs are mostly those of their degrees; or independent
     errors with heavy tails (Student's t with 3 degrees of freedom), of which nothing can be learnt.
+    `progress` is called with the number of lists that are done.
     """
     prior = _space()
     everything = np.arange(len(prior.seconds))
@@ -335,8 +350,14 @@ def long_lists() -> list[LongList]:
         "errors of knobs": of_knobs,
         "heavy tails": lambda: own * rng.standard_t(3, plans) / 3**0.5,
     }
+    done = 0
     for truth, draw in truths.items():
-        trials = np.array([_trials_to(prior, prior.seconds * np.exp(draw())) for _ in range(SPACE_DRAWS)])
+        of_draws = list[Floats]()
+        for _ in range(SPACE_DRAWS):
+            of_draws.append(_trials_to(prior, prior.seconds * np.exp(draw())))
+            done += 1
+            progress(done)
+        trials = np.array(of_draws)
         for column, within in enumerate(NEAR):
             middle = np.median(trials[:, :, column], axis=0)
             results.append(LongList(truth, within, float(middle[0]), float(middle[1]), SPACE_TRIALS))

@@ -128,11 +128,13 @@ def test_an_alias_that_a_value_is_says_what_other_options_do(option, value, word
 def test_an_alias_of_what_is_trained_is_train(name):
     """PEFT's rank is r; TRL's trainers are called after their objective."""
     base, method = line("plan"), TRAINED[name]
-    assert read([*base, name]) == read([*base, "--train", "dpo+full" if method == "dpo" else method])
+    written = {"dpo": "dpo+full", "full": "sft"}.get(method, method)  # all weights, which are fine-tuned
+    assert read([*base, name]) == read([*base, "--train", written])
     if method in ("lora", "qlora"):
         assert read([*base, name, "16"]) == read([*base, f"{name}=16"])
         assert read([*base, name, "16"]) == read([*base, "--train", f"{method}:r=16"])
         assert read([*base, name, "r=8,targets=q+v"]) == read([*base, "--train", f"{method}:r=8,targets=q+v"])
+        assert read([*base, "--sft", name, "16"]) == read([*base, "--train", f"{method}:r=16"])
         assert read([*base, name, "8", "--dpo"]) == read([*base, "--train", f"dpo+{method}:r=8"])
 
 
@@ -191,6 +193,7 @@ def test_what_is_no_alias_is_answered_with_what_to_write(name, run):
             "plan m --system s --gpus 8 --lora 16 --sft --full-finetune",
             ("--lora and --sft and --full-finetune",),
         ),
+        ("plan m --system s --gpus 8 --dpo --sft", ("--dpo and --sft: two objectives",)),
         ("plan m --model n --system s --gpus 8", ("'m': not expected here beside --model",)),
         ("plan m --system s --gpu t --gpus 8", ("--gpu (--system): given more than once",)),
         ("plan m --system s --num-gpus x", ("--num-gpus (--gpus) = 'x'", "whole number")),

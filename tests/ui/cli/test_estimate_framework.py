@@ -90,7 +90,7 @@ def test_a_measured_mfu_is_a_measured_step(run):
         "--mfu 28": "must be a share above 0",
         "--mfu 0": "must be a share above 0",
         "--mfu x": "must be a share",
-        "--mfu 0.3 --step-seconds 3": "--step-seconds and --mfu: give one of them",
+        "--mfu 0.3 --step-seconds 3": "step_seconds and mfu: give one of them",
     }.items():
         code, _, err = run(f"{line} {option}")
         assert (code, words in err) == (2, True), err

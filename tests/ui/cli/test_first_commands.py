@@ -18,7 +18,7 @@ ANSWERED = {  # command -> what its answer, or what is said beside it, has
     "plan deepseek-v3 --system H200 --gpus 256": "on 256 GPUs of dgx-h200",
     "plan Qwen/Qwen3-8B --system h100 --gpus 8 --dpo": "DPO",
     "memory llama-3-70b --system a100-80gb --gpus 8 --lora 16": "LoRA of rank 16",
-    "plan llama-3-8b --system 4090 --gpus 1 --qlora": "base in nf4 on 1 GPU of rtx-4090",
+    "plan llama-3-8b --system 4090 --gpus 1 --qlora": "base in nf4 (8.03 G parameters) on 1 GPU of rtx-4090",
     "advise llama-3-8b --system h100 --tp 4 --pp 2 --dp 8 --mfu 0.28": "(measured)",
     "plan llama-3-70b --system b200 --gpus 1024 --cost": "GPU-hours, $",
     "plan llama-3-8b --system dgx-h100 --gpus 8 --framework trl": "plans and rules of huggingface",

@@ -53,6 +53,27 @@ def test_a_plan_as_a_report(run, tmp_path):
     )  # the last assumptions are there as well
 
 
+def test_a_held_knob_is_priced_in_report_text_and_json(run, tmp_path):
+    path = tmp_path / "plan.html"
+    held = f"{PLAN} --tp 8"
+    said = " ".join(run(f"{held} --html {path}").out.split())
+    answer = json.loads(run(f"{held} --json").out)
+    (price,) = answer["lock_prices"]
+    free = json.loads(run(f"{PLAN} --json").out)
+    assert free["lock_prices"] == []
+    assert price["recommended"]["plan"] == free["recommended"]["plan"]
+    cost = answer["recommended"]["step_seconds"] - free["recommended"]["step_seconds"]
+    assert (price["locks"], price["cost_seconds"]) == ({"tp": 8}, cost)
+    sentence = f"tp=8 costs {seconds(cost)} a step ("
+    without = f"without it: {seconds(free['recommended']['step_seconds'])} with "
+    text = " ".join(read(path.read_text(encoding="utf-8")).said["body"][0].split())
+    for where in (said, text):
+        assert sentence in where
+        assert without in where
+    assert "; by you: tp=8." in " ".join(answer["explanation"]["text"])
+    assert "Without tp=8: " in text
+
+
 def test_a_report_is_repeatable_and_never_overwrites(run, tmp_path, monkeypatch):
     """With a date given (reproducible-builds.org) the same bytes; 1767225600 is the first of January 2026."""
     path = tmp_path / "estimate.html"

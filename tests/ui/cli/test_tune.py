@@ -7,6 +7,7 @@ import pytest
 
 from every_command import TUNED
 from traincast.catalog.load import load_system
+from traincast.tuner.replay import WRONGS
 
 MANUAL = "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --framework torchtitan --manual --output out"
 
@@ -15,6 +16,7 @@ MANUAL = "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --framework torcht
     ("command", "said"),
     [
         ("tune", ("MODEL: missing", "--system: missing", "--gpus: missing", "--output: missing")),
+        ("tune --details", ("--details: goes with --replay",)),
         ("tune --replay --gpus 8 --to megatron", ("--gpus: not with --replay", "--to: not with --replay")),
         (f"tune {TUNED} --output out --manual", ("--manual: not with --command",)),
         (f"tune {TUNED} --output out --batch 3", ("--batch = 3",)),
@@ -79,6 +81,23 @@ def test_jobs_by_hand_are_written_and_told(run, folder):
     assert code == 0
     assert "The best plan is that of trial 1" in out
     assert "run out/trial-03.py" in out
+
+
+def test_a_replay_ends_with_what_it_teaches_and_details_have_the_scorecard(run, monkeypatch):
+    small = {"MIN_PLANS": 20, "WRONGS": WRONGS[:1], "SPACE_DRAWS": 1, "SPACE_TRIALS": 2}
+    for name, value in small.items():
+        monkeypatch.setattr(f"traincast.tuner.replay.{name}", value)
+    code, out, err = run("tune --replay")
+    assert (code, err) == (0, "")
+    sentences = [line.split()[0] for line in out.splitlines()[1:] if line and line[0] != " "]
+    assert sentences == ["In", "Trials", "Where", "--details:"]
+    assert "Goals" not in out
+    assert "--details: " in out
+    code, details, _ = run("tune --replay --details")
+    assert code == 0
+    assert details.startswith(out[: out.index("--details")].rstrip())
+    assert "Goals" in details
+    assert "--details" not in details
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])

@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 import traincast as tc
 from bounded_memory import bounded_memory
 from traincast.core.units import seconds
+from traincast.planner.lock_prices import lock_sentence
 from traincast.planner.study.sweep import varied
 from traincast.step.differences import ratio
 from traincast.ui.cli.main import main
@@ -189,9 +190,21 @@ def test_a_lock_that_leaves_no_plan_has_the_reason_of_the_command_line(client):
     answer = asked(client, "search", **state)
     assert (answer["candidates"], answer["reasons"]) == (0, ["tp = 7 does not divide 32 GPUs"])
     found = tc.search("llama-3-8b", "dgx-h100", gpus=32, locks={"tp": 7})
-    said = found.explain().lines()[1:]
-    assert answer["reasons"] == [line.strip() for line in said if line.startswith(" ")]
+    assert answer["reasons"] == [found.explain().lines()[1].strip()]
     assert asked(client, "search", **SMALL)["reasons"] == []
+
+
+@pytest.mark.parametrize(
+    ("locks", "begins"),
+    [({"tp": 8}, "tp=8 costs "), ({"tp": 7}, "Nothing fits with tp=7; without it: "), ({}, "")],
+)
+def test_what_locks_cost_is_said_as_on_the_command_line(client, locks, begins):
+    state = {"model": "llama-3-8b", "gpus": 32, "global_batch": 64, "locks": locks}
+    said = asked(client, "explain", **state)["lock_price"]
+    assert said.startswith(begins)
+    assert bool(said) == bool(begins)
+    found = tc.search("llama-3-8b", "dgx-h100", gpus=32, gbs=64, locks=locks)
+    assert said == lock_sentence(found)
 
 
 def test_a_design_is_of_machines_around_that_of_the_page(client):

@@ -94,3 +94,13 @@ def test_the_page_asks_for_all_of_it():
     for name in (*GIVEN, "image_size"):
         assert f'id="{name}"' in form, name
         assert f'"{name}"' in script, name
+
+
+def test_adapters_have_the_framework_batch_and_length_of_fine_tuning():
+    """As `--train` of the command line has them: tests/ui/cli/test_fine_tuning_defaults.py."""
+    case = check_state(read_state({"model": "llama-3-8b", "gpus": 8, "train": "dpo+lora"}))
+    normal = {name: case.normal[name] for name in ("framework", "global_batch", "seq")}
+    assert normal == {"framework": "huggingface", "global_batch": 64, "seq": 1024}
+    assert "64 sequences a step" in case.model.taken
+    given = {"model": "llama-3-8b", "gpus": 8, "train": "lora", "seq": 2048, "global_batch": 16}
+    assert check_state(read_state(given)).model.taken == ""

@@ -194,7 +194,7 @@ def test_speed_up_draws_the_table(scaling):
         figures.speedup(scaling.filter(pl.col("strategy") == "1d"))
 
 
-def test_optima_side_by_side_mark_what_differs(scaling):
+def test_optima_of_two_tables_mark_what_differs(scaling):
     """Two tables with one degree changed: that cell is red in both, and no other."""
     rows = scaling.filter(pl.col("system") == "roomy-nvs4", pl.col("strategy") == "1d").drop_nulls(
         "step_seconds"
@@ -207,8 +207,11 @@ def test_optima_side_by_side_mark_what_differs(scaling):
     )
     figure = figures.optima({"published": rows, "corrected": changed}, capacity=2e10)
     assert len(figure.axes) == 6
-    assert [ax.get_title().split(":")[0] for ax in figure.axes[:2]] == ["published", "corrected"]
-    for ax in figure.axes[:2]:
+    tables = figure.axes[::3]
+    first, second = (ax.get_position() for ax in tables)
+    assert first.y0 > second.y1, "below each other: side by side, their digits are too small to read"
+    assert [ax.get_title().split(",")[0] for ax in tables] == ["published", "corrected"]
+    for ax in tables:
         red = [text for text in ax.texts if text.get_color() == style.VERMILION]
         assert len(red) == 2, "mbs, and micro-batches with it"
 
@@ -313,9 +316,12 @@ def test_design_space_draws_every_placement(base):
         heights: dict[float, float] = {}
         for bar in drawn:
             heights[round(bar.get_x(), 9)] = heights.get(round(bar.get_x(), 9), 0) + bar.get_height()
-        np.testing.assert_allclose(
-            list(heights.values()), np.sort(np.atleast_1d(est.step_seconds)), rtol=2e-3
-        )
+        seconds = np.sort(np.atleast_1d(est.step_seconds))
+        np.testing.assert_allclose(list(heights.values()), seconds[: len(heights)], rtol=2e-3)
+        assert max(heights.values()) <= top.get_ylim()[1], "no bar is cut by the axis"
+        counted = [text.get_text() for text in top.texts if text.xy[0] == place]
+        slower = len(seconds) - len(heights)
+        assert counted == ([f"{slower} slower,\nto {seconds[-1]:,.0f} s"] if slower else [])
         assert point.get_ydata()[0] == pytest.approx(np.max(est.memory_bytes) / GIB)
         assert (point.get_markerfacecolor() == "white") != bool(np.all(est.fits))
 
@@ -460,7 +466,7 @@ def test_a_memory_timeline_is_the_phases_of_the_fullest_rank(knobs):
     ]
     assert bold == [est.memory_phase]
     assert f"peak {est.memory_bytes / GIB:,.1f} GiB" in words(figure)
-    capacity = f"capacity {est.system.accelerator.hbm_bytes / GIB:,.1f} GiB"
+    capacity = f"capacity {est.system.accelerator.visible_bytes / GIB:,.1f} GiB"
     assert any(text.startswith(capacity) for text in words(figure))
     assert any("too little" in text for text in words(figure)) == (not est.fits)
 
@@ -670,3 +676,128 @@ def test_paper_studies_are_the_papers():
     assert paired[BANDWIDTH][::3] == pytest.approx((1555e9, 4800e9, 8000e9, 16000e9))
     assert flops["accelerator.matrix_flops"][::7] == pytest.approx((312e12, 989.4e12, 2500e12, 3750e12))
     assert flops["accelerator.vector_flops"][::7] == pytest.approx((78e12, 133.8e12, 339e12, 508.5e12))
+
+
+def titles(figure):
+    """Titles of a figure and of its panels."""
+    heading = figure._suptitle.get_text() if figure._suptitle else ""
+    return " ".join([heading, *(ax.get_title() for ax in figure.axes)])
+
+
+@pytest.mark.parametrize(
+    ("assumptions", "said"), [("paper", "errata corrected"), ("paper-published", "as published")]
+)
+def test_titles_say_whether_errata_are_corrected(assumptions, said):
+    """The paper prints a speed-up of 1.43 where its code, corrected, gives 0.79: a title says which it is."""
+    machines = [machine(2e10, "roomy-nvs4")]
+    study = {"models": [MODEL], "systems": machines, "assumptions": assumptions}
+    table = run(define(**study, gpus=GPUS)).frame
+    one = table.filter(pl.col("strategy") == "1d")
+    vary = [{HBM: [4e9, 8e9]}, {BANDWIDTH: [1e11, 1e12]}]
+    varied = run(define(**study, gpus=(16,), strategies=["1d"], vary=vary)).frame
+    found = tc.search(MODEL, machine(), gpus=16, assumptions=assumptions)
+    est = found.best[1]
+    drawn = {
+        "scaling": figures.strong_scaling(table),
+        "throughput": figures.strong_scaling(table, "throughput"),
+        "speedup": figures.speedup(table),
+        "optima": figures.optima(one),
+        "contour": figures.contour(varied, HBM, BANDWIDTH, 16),
+        "design space": figures.design_space(
+            MODEL, machine(), 16, 64, tc.Plan(tp=2), assumptions=assumptions
+        ),
+        "roofline": figures.roofline(est),
+        "waterfall": figures.memory_waterfall(est),
+        "memory over a step": figures.memory_timeline(est),
+        "pareto": figures.pareto(found),
+        "tornado": figures.tornado(found),
+    }
+    assert [name for name, figure in drawn.items() if said not in titles(figure)] == []
+
+
+def test_ideal_scaling_starts_at_the_first_point_of_each_strategy(scaling, every):
+    """Of the first system on the fewest GPUs on which that strategy fits, not of another strategy."""
+    first = scaling.filter(pl.col("system") == "chip-nvs4").drop_nulls("training_days")
+    starts = set()
+    for ax in every["days"].axes:
+        strategy = ax.get_title().removeprefix("small, ")
+        run_ = first.filter(pl.col("strategy") == strategy).sort("gpus", "step_seconds").row(0, named=True)
+        guide = line(ax, "ideal scaling")
+        assert guide[0].tolist() == pytest.approx([run_["gpus"], run_["training_days"]])
+        starts.add(tuple(guide[0]))
+    assert len(starts) > 1, "strategies differ in their first points"
+
+
+def test_panels_of_a_model_share_order_and_axes(scaling):
+    """Also where the lines are in two rows of panels, and where a strategy fits nowhere."""
+    one = scaling.filter(pl.col("system") == scaling["system"][0])
+    days = pl.col("training_days")
+    machines = [
+        one.with_columns(pl.lit(f"h100-nvs{i}").alias("system"), days * factor)
+        for i, factor in enumerate([*[1.0] * 8, 0.1, 0.1], 1)
+    ]
+    table = pl.concat(machines)
+    none_in_1d = (pl.col("model") == "other") & (pl.col("strategy") == "1d")
+    other = table.with_columns(pl.lit("other").alias("model"))
+    figure = figures.strong_scaling(pl.concat([table, other.filter(~none_in_1d)]))
+    strategies = one["strategy"].unique(maintain_order=True).to_list()
+    for model in (MODEL.name, "other"):
+        of_model = [ax for ax in figure.axes if ax.get_title().startswith(f"{model},")]
+        assert [ax.get_title().split(", ")[1] for ax in of_model] == strategies * 2
+        assert len({(ax.get_xlim(), ax.get_ylim()) for ax in of_model}) == 1
+
+
+def test_small_bars_of_a_tornado_have_their_values(found, every):
+    ax = every["tornado"].axes[0]
+    fixed = [np.array([bar.get_width() for bar in bars]) for bars in ax.containers[:2]]
+    largest = np.max(np.abs([[bar.get_width() for bar in bars] for bars in ax.containers]))
+    small = np.max(np.abs(fixed), axis=0) < style.SMALL_BAR * largest
+    assert small.any()
+    for place in np.flatnonzero(small & (np.max(np.abs(fixed), axis=0) > 0)):
+        low, high = (f"{end[place]:+.2f}".replace("-", "−") for end in fixed)
+        assert any(low in text.get_text() and high in text.get_text() for text in ax.texts)
+
+
+def test_no_bar_of_an_error_budget_is_cut():
+    """The longest bar was the end of the axis, as the base of an empty bar on it."""
+    budgets = [
+        ("long", 9, {"compute": 0.18, "bubble": -0.17, "host": 0.0}, 0.01),
+        ("short", 9, {"compute": 0.02}, 0.01),
+    ]
+    measured = np.geomspace(1, 10, 9)
+    figure = figures.accuracy(measured, measured, ["a"] * 9, measured < 0, budgets, "errors")
+    low, high = figure.axes[1].get_xlim()
+    assert low < -17
+    assert high > 18
+
+
+def test_memory_of_scaling_ends_near_the_capacity():
+    """70B: one sequence of 8,192 tokens saves 34 x 8192 x 8192 x 80 bytes, more than a GPU has."""
+    figure = figures.memory_by_batch(*tc.scaling("llama-3-70b", "dgx-h100", gpus=[8, 512]))
+    (ax,) = figure.axes
+    assert "not one sequence fits" in ax.get_title()
+    assert ax.get_ylim()[1] < 2000
+    assert "does not fit" in words(figure)
+    fitting = figures.memory_by_batch(*tc.scaling("gpt-1.3b", "dgx-h100", gpus=[8, 512]))
+    assert "not one" not in fitting.axes[0].get_title()
+    assert fitting.axes[0].get_ylim()[1] <= 3 * 79.2
+
+
+def test_markers_of_zero_stages_are_seen_on_one_another():
+    figure = figures.scaling_speedup(*tc.scaling("llama-3-8b", "dgx-h100", gpus=[8, 64, 512]))
+    markers = [
+        (line.get_marker(), line.get_markersize())
+        for line in figure.axes[0].lines
+        if line.get_linestyle() == "None"
+    ]
+    assert len({marker for marker, _ in markers}) == len({size for _, size in markers}) == 3
+    assert any("a reduce to each of 512 owners" in text for text in words(figure))
+
+
+def test_the_model_asked_for_is_among_those_of_the_source():
+    question = {"system": "dgx-h100", "gpus": [8]}
+    asked, source = (tc.scaling(model, **question) for model in ("llama-3-8b", "gpt-13b"))
+    by_name = dict(figures.scaling.figures(*asked, [source]))
+    assert "llama-3-8b" in [
+        tick.get_text() for tick in by_name["iteration_by_model"].axes[0].get_xticklabels()
+    ]

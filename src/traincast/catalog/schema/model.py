@@ -84,7 +84,9 @@ TOWER_LAYERS: Final = (  # what can be said of the layers of a vision tower, who
     "positions",
 )  # fmt: skip
 # fields of `Model`
-NOT_IN_FILES: Final = ("name", "reference", "documents", "reuses_keys", "plain", "sources", "taken")
+NOT_IN_FILES: Final = (
+    *("name", "reference", "supervised", "documents", "reuses_keys", "plain", "sources", "taken"),
+)
 
 
 def _part(kind: type) -> type[ModelPart]:

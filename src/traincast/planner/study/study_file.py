@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictI
 from pydantic_core import ErrorDetails
 
 from traincast.catalog.documents import read
-from traincast.catalog.load import as_model
+from traincast.catalog.load import load_model
 from traincast.catalog.training import Training, read_training
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.model import Model
@@ -90,7 +91,7 @@ def load_study(path: str | Path) -> Study:
 def _trained(name: Any, training: Training) -> Model | str:
     """Return a model as it is trained; its name where there is none, which `define` refuses with the rest."""
     try:
-        model = as_model(name)
+        model = training.load(partial(load_model, name), None)
     except InputError:
         return str(name)
     return training.of(model)

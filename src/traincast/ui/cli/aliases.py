@@ -172,7 +172,8 @@ RANKS: Final = ("--lora-rank", "--lora-r", "--peft-lora-rank")
 TRAINED: Final[Mapping[str, str]] = {  # name -> what of a model it trains, a part of --train
     **dict.fromkeys(("--lora", "--use-lora", "--use-peft", *RANKS), "lora"),
     **dict.fromkeys(("--qlora", "--load-in-4bit", "--use-qlora"), "qlora"),
-    **dict.fromkeys(("--sft", "--full-finetune", "--full-fine-tuning"), "full"),
+    **dict.fromkeys(("--full-finetune", "--full-fine-tuning"), "full"),
+    "--sft": "sft",
     "--dpo": "dpo",
 }
 # No alias, as it may mean more than one thing -> what to write, or who takes it.
@@ -447,7 +448,9 @@ class _Reader:
         given = [word for word in self.result.words if word.partition("=")[0] == "--train"]
         methods = {TRAINED[typed.name] for typed in self.trained}
         typed_words = " and ".join(dict.fromkeys(typed.word for typed in self.trained))
-        adapters = methods - {"dpo", "full"}
+        adapters = methods - {"dpo", "sft", "full"}
+        if {"dpo", "sft"} <= methods:
+            raise InputError(self.command, [f"{typed_words}: two objectives; give one of them"])
         if given and methods != {"dpo"}:
             wrong = f"{typed_words} and --train: give one of them, such as --train lora:r=16"
             raise InputError(self.command, [wrong])
@@ -466,7 +469,8 @@ class _Reader:
             and _is_setting(typed.name, typed.value)
             and typed.value.lower() not in YES[:2]
         ]
-        method = "qlora" if "qlora" in adapters else "lora" if adapters else "full"
+        of_all = "full" if "dpo" in methods else "sft"  # all weights, fine-tuned
+        method = "qlora" if "qlora" in adapters else "lora" if adapters else of_all
         text = method if not settings else f"{method}:{','.join(dict.fromkeys(settings))}"
         value = text if "dpo" not in methods else f"dpo+{text}"
         self.result.words.append(f"--train={value}")

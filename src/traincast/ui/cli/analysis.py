@@ -1,7 +1,7 @@
 """Commands of analyses: `advise`, `trace`, `flops`, `limits`, `scaling`, `reproduce`."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +13,9 @@ from traincast.ui.cli.app import Force, Json, command, option, output_option, qu
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
     LENGTH,
+    NOTHING_MEASURED,
     Assumed,
+    MeasuredArguments,
     ModelName,
     PlanArguments,
     SystemName,
@@ -35,15 +37,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from traincast.analysis.flops_by_part import FlopsByPart
-    from traincast.step.estimate import Estimate
     from traincast.ui.text.tables import Parts
 
 _FIGURES = "Draw figures into this folder as well, as --format says."
 FiguresFolder = Annotated[Path | None, output_option(_FIGURES, metavar="FOLDER")]
 FigureFormat = Annotated[Literal["svg", "pdf", "png"], output_option("Format of figures.", name="--format")]
-_STEP_SECONDS = "Measured time of a step [s]; else the predicted one."
-_TOKENS = "Or the measured throughput of the job [tokens/s]."
-_MFU = "Or the measured MFU as Megatron-LM counts it (28%)."
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
 
 
@@ -53,9 +51,7 @@ def advise(
     /,
     *,
     question: PlanArguments,
-    step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None,
-    tokens_per_second: Annotated[float | None, option(_TOKENS)] = None,
-    mfu: Annotated[str | None, option(_MFU, metavar="SHARE")] = None,
+    measured: MeasuredArguments = NOTHING_MEASURED,
     network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
     json: Json = False,
 ) -> None:
@@ -68,43 +64,15 @@ def advise(
     from traincast.analysis.advise import advise
 
     errors = ErrorCollector("advise")
-    measured = {"--step-seconds": step_seconds, "--tokens-per-second": tokens_per_second, "--mfu": mfu}
-    errors.catch(_check_measured, measured)
-    share = None if mfu is None else errors.catch(parse_share, mfu, "--mfu")
+    given = errors.catch(measured.read) or {}
     est = question.estimate(model, errors=errors)
-    if tokens_per_second is not None:
-        step_seconds = est.gbs * est.model.seq / tokens_per_second
-    if share is not None:
-        step_seconds = _step_of_mfu(est, share)
-    advice = advise(est, step_seconds=step_seconds, network_share=network_share)
+    advice = advise(est, network_share=network_share, framework=question.framework, **given)
     if json:
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
     else:
         header = text.plans.header(est, question.run.leaves_batch(est.model))
         text.tables.show(header, text.analysis.advice(advice, command_with))
     require_fit(est)
-
-
-def _check_measured(measured: Mapping[str, Any]) -> None:
-    """Refuse a throughput that cannot be, and several measurements of one step."""
-    given = [name for name, value in measured.items() if value is not None]
-    problems = [f"{' and '.join(given)}: give one of them"] if len(given) > 1 else []
-    throughput = measured["--tokens-per-second"]
-    if throughput is not None and not 0 < throughput < float("inf"):
-        problems.append(f"--tokens-per-second = {throughput!r}: must be above 0")
-    raise_problems("advise", problems)
-
-
-def _step_of_mfu(est: "Estimate", mfu: float) -> float:
-    """Return the time of a step of so high an MFU, counted as Megatron-LM does [s]."""
-    from traincast.step.metrics import metrics
-
-    predicted = metrics(est).mfu
-    if not 0 < mfu <= 1:
-        raise InputError("advise", [f"--mfu = {mfu:g}: must be a share above 0, such as 0.28 or 28%"])
-    if predicted is None:
-        raise InputError("advise", [f"--mfu: the peak of {est.system.accelerator.name} is not known"])
-    return est.step_seconds * float(predicted["megatron"]) / mfu
 
 
 _TRACE_FILE = "Trace file for Perfetto: .json, or compressed .json.gz."

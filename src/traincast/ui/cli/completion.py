@@ -41,6 +41,14 @@ def _names(kind: str) -> Iterable[str]:
             from traincast.launch.formats import FORMATS
 
             return FORMATS
+        case "pages":
+            from traincast.ui.cli import packaged
+
+            return packaged.pages()
+        case "examples":
+            from traincast.ui.cli import packaged
+
+            return packaged.examples()
     from traincast.ui.outputs import output_types
 
     return output_types()
@@ -69,6 +77,7 @@ names_of_accelerators, names_of_frameworks = _completer("accelerators"), _comple
 names_of_formats, names_of_outputs = _completer("formats"), _completer("outputs")
 names_of_assumptions = _completer("stacks", also=("calibrated", "paper", "paper-published"))
 names_of_facts = _completer("facts")
+names_of_pages, names_of_examples = _completer("pages"), _completer("examples")
 names_of_entries = _completer("models", "systems", "accelerators", "stacks", files=True)
 
 

@@ -17,6 +17,24 @@ if TYPE_CHECKING:
 
 SECTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {}  # of traincast --help, as `arrange` orders them
 PAGES: Final[dict[str, tuple[str, ...]]] = {}  # of docs/, to read on, by command
+# By command, a file that it takes: of docs/studies.md and docs/machine_design.md in short.
+FILES: Final[dict[str, str]] = {
+    "study": """name: llama on more and more GPUs
+models: [llama-3-70b]
+systems: [dgx-h100, dgx-b200]
+gpus: {doubling: [64, 512]}
+global_batch: 512
+vary:
+  - network.1.bandwidth: [25 GB/s, 50 GB/s]""",
+    "design": """name: one model
+workload: [{model: llama-3-70b, global_batch: 2048, tokens: 2T, runs: 1}]
+gpus: 1024
+machines:
+  - name: HBM
+    base: dgx-b200
+    vary: {accelerator.hbm_bytes: [144 GB, 192 GB, 288 GB]}
+systems: [dgx-h200, dgx-b200]""",
+}
 EXIT_CODES: Final = "0 answered, 1 nothing fits, 2 unusable input, 130 interrupted"
 ALSO_READ: Final = (  # `SAME_VALUE` and its like in aliases.py, `also_called` of frameworks
     "Options of Megatron-LM, torchtitan, transformers and TRL are read as well,\n"
@@ -46,19 +64,22 @@ def arrange(app: App, modules: Sequence[ModuleType]) -> None:
         if not name.startswith("-"):
             command = app[name]
             examples = [broken_into_lines(line) for line in EXAMPLE_LINE.findall(command.help)]
-            pages = [f"docs/{page}.md" for page in PAGES.get(name, ())]
-            read_on = [", ".join(pages)] if pages else []
+            first, *others = PAGES[name]
+            read_on = [f"traincast docs {first}" + (f"; also {', '.join(others)}" if others else "")]
+            if "examples/" in command.help:
+                read_on.append("traincast example --output examples, for those files")
             if "json" in _argument_names(command):
                 read_on.append(f"traincast schema {name}, for --json")
             command.help = EXAMPLE_LINE.sub("", command.help)
-            command.help_epilogue = _epilogue([line for example in examples for line in example], read_on)
+            shown = [line for example in examples for line in example]
+            command.help_epilogue = _epilogue(shown, read_on, FILES.get(name))
     app.help_formatter = Manual(app)
     page = _epilogue(
         [f"{INDENT}traincast plan llama-3-8b --system dgx-h100 --gpus 64"],
         [
             "traincast COMMAND --help, which ends with an example",
             "traincast completion --help, for completion in bash, zsh and fish",
-            "docs/tutorial.md, docs/commands.md",
+            "traincast docs recipes; also tutorial, commands",
             "traincast COMMAND … --debug, which shows where an error was raised",
         ],
     )
@@ -71,9 +92,10 @@ def _argument_names(command: App, by_position: bool = False) -> tuple[str, ...]:
     return code.co_varnames[: code.co_posonlyargcount + (0 if by_position else code.co_kwonlyargcount)]
 
 
-def _epilogue(example: list[str], read_on: list[str]) -> str:
-    """Return the paragraphs at the end of a help page."""
+def _epilogue(example: list[str], read_on: list[str], file: str | None = None) -> str:
+    """Return the paragraphs at the end of a help page, with a `file` that the command takes."""
     parts = ["\n".join(("Example:", *example))] if example else []
+    parts += [f"A file:\n{textwrap.indent(file, INDENT)}"] if file else []
     parts += [f"Exit codes: {EXIT_CODES}"]
     parts += ["\n".join(("See also:", *(INDENT + page for page in read_on)))] if read_on else []
     return "\n\n".join(parts)

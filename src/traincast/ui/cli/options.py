@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Group, Parameter
@@ -14,7 +15,7 @@ from traincast.core.errors import (
     whole_number_problems,
 )
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
-from traincast.core.units import parse_count, parse_duration, parse_option
+from traincast.core.units import parse_count, parse_duration, parse_option, parse_share
 from traincast.ui.cli.app import (
     KNOB_GROUP,
     QUESTION,
@@ -64,8 +65,8 @@ _BATCH = option(
 _TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
 _LOAD = "Expert load, max / mean, or tokens of each expert."
 _TRAIN = (
-    "full, lora or qlora with settings or PEFT's config: lora:r=16,targets=q+v,base=nf4,dropout, qlora:FILE; "
-    "dpo+ adds DPO's reference model."
+    "full, sft, dpo, lora, qlora or dpo+lora, with settings or PEFT's config: "
+    "lora:r=16,targets=q+v,base=nf4,dropout or qlora:FILE."
 )
 LENGTHS: Final = (
     "Document lengths (512:0.7,2048:0.3, or a file with one a line), packed; padded:512,1024 pads."
@@ -118,14 +119,22 @@ class RunOptions:
         from traincast.catalog.training import read_training
         from traincast.step.metrics import check_given
 
-        model, system = errors.catch(load_model, name, seq=self.seq), errors.catch(load_system, system_name)
+        seen = (self.images, self.image_size, self.frozen_tower)
+        training = errors.catch(read_training, self.train, self.lengths, *seen)
+        loaded = partial(load_model, name)
+        if training is None:
+            model = errors.catch(loaded, seq=self.seq)
+        else:
+            model = errors.catch(training.load, loaded, self.seq)
+        system = errors.catch(load_system, system_name)
         load = None if self.imbalance is None else errors.catch(self._load)
         if model is not None and load is not None:
             model = errors.catch(model.with_load, load) or model
-        seen = (self.images, self.image_size, self.frozen_tower)
-        training = errors.catch(read_training, self.train, self.lengths, *seen)
         if model is not None and training is not None:
             model = errors.catch(training.of, model) or model
+            batch = self.global_batch or self.tokens_per_batch or usual
+            assumed = training.assumed(model, self.seq, batch)
+            model = replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system
         tokens = errors.catch(self._tokens)
@@ -275,8 +284,10 @@ class PlanQuestion:
         `errors` holds mistakes in other options.
         """
         from traincast.catalog.given_facts import check_experts, read_given
-        from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
+        from traincast.catalog.software_stacks import releases, unstated_software
+        from traincast.core.adapters import names_fine_tuning
         from traincast.core.plan import Plan
+        from traincast.planner.framework_spaces import FRAMEWORKS
         from traincast.step.arguments import check_assumptions, check_size
         from traincast.step.estimate import estimate, usual_assumptions
 
@@ -284,10 +295,15 @@ class PlanQuestion:
         knobs = {name: value for name, value in vars(self.knobs).items() if value is not None}
         named = None if self.framework is None else errors.catch(framework_typed, self.framework)
         locks = {name: value for name, value in knobs.items() if name not in PLACEMENTS}
+        tunes = names_fine_tuning(self.run.train)
         if named is not None:
-            knobs, space = named.completed(knobs), named
-            if "zero" in knobs and "zero" not in locks:
-                remark(f"traincast: zero = {knobs['zero']}, the default of {named.name}; --zero sets another")
+            knobs, space = named.completed(knobs, tunes), named
+        elif tunes and space is None and self.assumptions is None:
+            knobs = {**FRAMEWORKS["huggingface"].of_fine_tuning, **knobs}
+        for knob in knobs.keys() - locks.keys() - set(PLACEMENTS):
+            owner = "huggingface" if named is None else named.name
+            option = knob.replace("_", "-")
+            remark(f"traincast: {knob} = {knobs[knob]}, the default of {owner}; --{option} sets another")
         plan = errors.catch(Plan, **knobs)
         if plan is not None and self.gpus is not None:
             plan = errors.catch(_on_gpus, plan, self.gpus, knobs)
@@ -300,7 +316,7 @@ class PlanQuestion:
         facts = errors.catch(read_given, self.given) or {}
         if model_read is not None:
             errors.catch(check_experts, facts, model_read.experts is not None)
-        unsaid = ANY_SOFTWARE if space is None else releases(stack)
+        unsaid = unstated_software(stack) if space is None else releases(stack)
         assumed = errors.catch(check_assumptions, self.assumptions, stack, unsaid, facts)
         if named is not None and model_read is not None and machine is not None:
             errors.catch(_require_run, named, model_read, machine, plan, locks, gbs, assumed)
@@ -359,6 +375,31 @@ def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, Any]) -> "Plan":
 
 
 PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]
+_STEP_SECONDS = "Measured time of a step [s], to compare with."
+_TOKENS_PER_SECOND = "Or the measured throughput of the job [tokens/s]."
+_MFU = "Or the measured MFU as Megatron-LM counts it (28%)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOptions:
+    """Options of what was measured of a step."""
+
+    step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None
+    tokens_per_second: Annotated[float | None, option(_TOKENS_PER_SECOND)] = None
+    mfu: Annotated[str | None, option(_MFU, metavar="SHARE")] = None
+
+    def read(self) -> dict[str, float]:
+        """Return what was measured, as arguments of `traincast.step.measured_step.measured_step`."""
+        from traincast.step.measured_step import check_measured
+
+        share = None if self.mfu is None else parse_share(self.mfu, "--mfu")
+        given = {"step_seconds": self.step_seconds, "tokens_per_second": self.tokens_per_second, "mfu": share}
+        check_measured(**given)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+NOTHING_MEASURED = MeasuredOptions()
+MeasuredArguments = Annotated[MeasuredOptions, Parameter(name="*")]
 
 
 def require_fit(est: "Estimate") -> None:

@@ -31,9 +31,11 @@ from traincast.ui.cli.options import (
     LENGTHS,
     NO_LOCKS,
     NO_RUN_OPTIONS,
+    NOTHING_MEASURED,
     Assumed,
     GivenFacts,
     LockOptions,
+    MeasuredArguments,
     ModelName,
     PlanArguments,
     PlanKnobs,
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = (
-    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface for QLoRA, paper without vocab."
+    "Its plans: {frameworks}; else megatron or any, jax on TPUs, huggingface to tune, paper without vocab."
 )
 _STRATEGY = "Sharding: {strategies}."
 _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
@@ -147,7 +149,7 @@ def plan(
             _ = result.lock_price, result.recommendation and result.recommendation.reason
             # apart: searches of several sizes at once evaluate every layout
             at_fewer = [replace(question, gpus=(size,)).answer()[0].recommended for size in rounder]
-            _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
+            _ = explanation.lines() if why or json or html is not None or best is None else None
             record = result.record(**options.metrics_arguments()) if json else None
     if html is not None:
         _report_search(result, explanation, options, html, all_)
@@ -161,7 +163,8 @@ def plan(
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            shown = partial(shown, command=command_with)
+            price = result.system.price if options.price is None else options.price
+            shown = partial(shown, command=command_with, price=price, own_price=options.price is not None)
             text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
             text.tables.show(text.plans.rejected(result))
@@ -271,7 +274,7 @@ def memory(
     require_fit(est)
 
 
-_FORMAT = "Format to write; docs/export.md lists the formats."
+_FORMAT = "Format to write; traincast docs export lists the formats."
 _EXPORT_OUTPUT = "File, or a folder that can be launched (deepspeed, accelerate); else standard output."
 _SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
@@ -410,13 +413,15 @@ def check(
     lengths: Annotated[str | None, option(LENGTHS)] = None,
     images: Annotated[int | None, option(IMAGES)] = None,
     locks: LockOptions = NO_LOCKS,
+    measured: MeasuredArguments = NOTHING_MEASURED,
     assumptions: Assumed = None,
     given: GivenFacts = None,
     json: Json = False,
 ) -> None:
     """Check a launch: step time, memory, distance from the best plan, and which settings to change.
 
-    What the file does not say of the plan can be given, such as --recompute full.
+    What the file does not say of the plan can be given, such as --recompute full. A measured step is compared
+    with what is expected of it.
 
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
@@ -424,10 +429,12 @@ def check(
     from traincast.launch.given import pairs_of
 
     values = pairs_of("--set", variables or (), "TP=4", values=False)
+    given_step = measured.read()
     with progress("check") as report_progress:
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
             report_progress, accept_unread, beside, values, recipe, vocab, seq, actor, lengths, images, given,
+            **given_step,
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:

@@ -1,10 +1,17 @@
-"""Commands for reference, and the explorer: `catalog`, `schema`, `completion`, `serve`."""
+"""Commands for reference, and the explorer: `catalog`, `schema`, `docs`, `example`, `completion`, `serve`."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from traincast.ui import outputs, text
-from traincast.ui.cli.app import Json, app, command, option
-from traincast.ui.cli.completion import names_of_entries, names_of_outputs, with_names
+from traincast.ui.cli.app import Force, Json, app, command, option, output_option
+from traincast.ui.cli.completion import (
+    names_of_entries,
+    names_of_examples,
+    names_of_outputs,
+    names_of_pages,
+    with_names,
+)
 from traincast.ui.cli.output import outlive_closed_pipes, print_json
 
 _NAME = "Name or file of the entry to show, or models, systems, accelerators or stacks; all names without."
@@ -74,6 +81,83 @@ def schema(
         print_json({"outputs": list(outputs.output_types())})
     else:
         print("\n".join(outputs.output_types()))
+
+
+_PAGE = "Page to print, such as export or questions/memory; all pages without."
+_PAGE_FILE = "Print the file of the page instead of its text."
+
+
+@command("Reference", "recipes", "index")
+def docs(
+    name: Annotated[str | None, option(_PAGE, completer=names_of_pages)] = None,
+    /,
+    *,
+    path: Annotated[bool, option(_PAGE_FILE)] = False,
+    json: Json = False,
+) -> None:
+    """Print a page of the documentation, or list its pages.
+
+    Example: traincast docs recipes
+    """
+    from traincast.ui.cli import packaged
+
+    if name is None:
+        listed = {page: packaged.title(file) for page, file in packaged.pages().items()}
+        if json:
+            print_json(outputs.reference.DocsOutput(pages=listed))
+        else:
+            text.tables.show((text.tables.table(("page", ""), listed.items(), left=(0, 1), wrap=(1,)),))
+        return
+    file = packaged.page(name)
+    if json:
+        content = file.read_text(encoding="utf-8")
+        print_json(outputs.reference.DocsOutput(path=str(file), text=content))
+    else:
+        print(file if path else file.read_text(encoding="utf-8").rstrip())
+
+
+_EXAMPLE = "File or folder of the examples; a list of all without."
+_EXAMPLE_OUTPUT = "File or folder to copy it to, all examples without a name; else standard output."
+
+
+@command("Reference", "recipes", "studies")
+def example(
+    name: Annotated[str | None, option(_EXAMPLE, completer=names_of_examples)] = None,
+    /,
+    *,
+    output: Annotated[Path | None, output_option(_EXAMPLE_OUTPUT)] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Print or copy an example: a study, a design, a model's config.json, logs and launches of a cluster.
+
+    With --output examples all are copied, so that the commands of the help pages find them.
+
+    Example: traincast example strong_scaling
+    """
+    from traincast.ui.cli import packaged
+
+    source = packaged.folder("examples") if name is None else packaged.example(name)
+    written = None if output is None else packaged.copy_example(source, output, force)
+    if written is not None:
+        files = [str(file) for file in written]
+        if json:
+            print_json(outputs.reference.ExampleOutput(written=files))
+        else:
+            print("\n".join(files))
+    elif source.is_file():
+        content = source.read_text(encoding="utf-8")
+        if json:
+            print_json(outputs.reference.ExampleOutput(path=str(source), text=content))
+        else:
+            print(content.rstrip())
+    else:
+        inside = {each: file for each, file in packaged.examples().items() if source in file.parents}
+        listed = {each: packaged.title(file) for each, file in inside.items() if file.is_file()}
+        if json:
+            print_json(outputs.reference.ExampleOutput(examples=listed))
+        else:
+            text.tables.show((text.tables.table(("example", ""), listed.items(), left=(0, 1), wrap=(1,)),))
 
 
 @command("Reference", "commands")

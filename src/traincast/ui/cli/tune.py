@@ -49,7 +49,8 @@ _BUDGET = "No trial begins after this time, such as 2h."
 _STEPS = "Steps of a trial; the first three are warm-up."
 _TIMEOUT = "Time after which a trial is ended, such as 20min."
 _RESULT = "Results without a log: 2=3.41 [s], 3=oom, 4=failed."
-_REPLAY = "Count the trials that published runs would need."
+_REPLAY = "Let it find the best of published runs, by few trials."
+_DETAILS = "With --replay: its scorecard, also where predictions are wrong."
 _FOLDER = "Folder of launches, journal, report; continued."
 
 
@@ -78,6 +79,7 @@ def tune(
     timeout: Annotated[str | None, option(_TIMEOUT)] = None,
     result: Annotated[list[str] | None, option(_RESULT, consume_multiple=1)] = None,
     replay: Annotated[bool, option(_REPLAY)] = False,
+    details: Annotated[bool, option(_DETAILS)] = False,
     output: Annotated[Path | None, output_option(_FOLDER, metavar="FOLDER")] = None,
     force: Force = False,
     json: Json = False,
@@ -93,11 +95,13 @@ def tune(
     if replay:
         wrong = [f"{name}: not with --replay" for name, value in given.items() if value is not None]
         raise_problems("tune", wrong)
-        _replay(json)
+        _replay(details, json)
         return
     missing = [
         f"{name}: missing" for name in ("MODEL", "--system", "--gpus", "--output") if given[name] is None
     ]
+    if details:
+        missing.append("--details: goes with --replay")
     if manual and command is not None:
         missing.append("--manual: not with --command, which runs the launches")
     if batch < 1 or (batch > 1 and not manual):
@@ -278,13 +282,13 @@ def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
         print_files(*files)
 
 
-def _replay(json: bool) -> None:
-    """Replay published runs, and print how many trials were needed."""
+def _replay(details: bool, json: bool) -> None:
+    """Replay published runs, and print what trials would have found; with `details` the scorecard."""
     from traincast.tuner.replay import replay_all
 
     with progress("replaying") as report_progress:
-        report = replay_all(report_progress)
+        report = replay_all(report_progress, details)
     if json:
         print_json(outputs.tuning.TuneOutput(None, None, report, []))
     else:
-        text.tables.show(text.tuning.replayed(report))
+        text.tables.show(text.tuning.replayed(report, details))

@@ -12,6 +12,7 @@ from traincast.core.errors import InputError, close_to, is_whole, raise_problems
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.planner.compare import LABELS, MOST, Comparison, compared
+from traincast.planner.lock_prices import lock_sentence
 from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
@@ -69,7 +70,7 @@ def space(request: Request, progress: Progress) -> dict[str, Any]:
 
 
 def explain(request: Request, progress: Progress) -> dict[str, Any]:
-    """Return why the recommended plan is, and which plans are equal within errors."""
+    """Return why the recommended plan is, which plans are equal within errors, and what locks cost."""
     case, result = _search_result(canonical_text(request), progress)
     explanation = result.explain()
     misses = {
@@ -78,12 +79,13 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
         "unlimited_memory": explanation.unlimited,
     }
     rows = {name: answer and row_of(case, answer[1]) for name, answer in misses.items()}
-    return explanation.to_dict() | rows | {"confidence": result.confidence}
+    said = {"confidence": result.confidence, "lock_price": lock_sentence(result)}
+    return explanation.to_dict() | rows | said
 
 
 def _ranking(case: ExplorerCase, result: Found) -> dict[str, Any]:
     """Return the plan of each family as a row, with the cells of the columns of the terminal's table."""
-    ranked = Ranking(result)
+    ranked = Ranking(result, by_time=False)
     first = ranked.header.index("strategy")
     lines = zip(ranked.answers, ranked.rows(), strict=True)
     plans = [row_of(case, est) | {"cells": line[first:]} for (_, est), line in lines]

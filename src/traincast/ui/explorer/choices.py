@@ -159,7 +159,7 @@ def model_info(model: Model) -> dict[str, Any]:
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
         **{name: getattr(model, name) for name in shape},
-        "usual_batch": usual_batch(model.seq),
+        "usual_batch": usual_batch(model),
         "training_tokens": model.training_tokens,
         "experts": None if model.experts is None else model.experts.experts,
     }

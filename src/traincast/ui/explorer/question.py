@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ from traincast.catalog.documents import parsed
 from traincast.catalog.load import known_model, known_name, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
-from traincast.catalog.training import read_training
+from traincast.catalog.training import Training, read_training
 from traincast.core.errors import WHOLE, ErrorCollector, InputError, close_to, is_whole, type_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
@@ -226,11 +226,14 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
 
 def model_of(state: State) -> Model:
     """Return the model of a state: one of the catalogue, or a pasted one, and what of it is trained."""
-    return _trained(_described(state), state)
+    training = _training(state)
+    model = training.of(training.load(partial(_described, state), state.seq))
+    assumed = training.assumed(model, state.seq, state.global_batch)
+    return replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
 
 
-def _trained(model: Model, state: State) -> Model:
-    """Return the model with the adapters, reference, documents and images of a state; files are not read."""
+def _training(state: State) -> Training:
+    """Return the adapters, reference, documents and images of a state; files are not read."""
     texts = {"train": state.train, "lengths": state.lengths}
     numbers = {"images": state.images, "image_size": state.image_size}
     problems = [
@@ -245,18 +248,18 @@ def _trained(model: Model, state: State) -> Model:
     if problems:
         raise InputError("search", problems)
     seen = (state.images, state.image_size, state.frozen_tower)
-    return read_training(state.train, state.lengths, *seen, files=False).of(model)
+    return read_training(state.train, state.lengths, *seen, files=False)
 
 
-def _described(state: State) -> Model:
-    """Return the model of a state as it is described."""
+def _described(state: State, seq: Any) -> Model:
+    """Return the model of a state as it is described, with sequences of a length [tokens]."""
     if wrong := type_problems("model", state.model, "a name of the catalogue, or an object", str, Mapping):
         raise InputError("search", wrong)
-    if state.seq is not None and not (is_whole(state.seq) and state.seq <= MOST_TOKENS):
-        raise InputError("search", [f"seq = {state.seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
+    if seq is not None and not (is_whole(seq) and seq <= MOST_TOKENS):
+        raise InputError("search", [f"seq = {seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
     if isinstance(state.model, str):
-        return _catalogue_model(state.model, seq=state.seq)
-    return read_model(state.model, PASTED, seq=state.seq)
+        return _catalogue_model(state.model, seq=seq)
+    return read_model(state.model, PASTED, seq=seq)
 
 
 def catalogue_system(name: Any) -> System:

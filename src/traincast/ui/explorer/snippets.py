@@ -54,8 +54,8 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
     seen = {"images": state.images, "size": state.image_size, "frozen": state.frozen_tower or None}
     if given := {name: value for name, value in seen.items() if value is not None}:
         lines.append(f"model = model.with_images({_keywords(given)})")
-    if case.model.training:  # adapters, a reference, documents
-        named = ("adapters", "reference", "documents")
+    if case.model.training:  # adapters, a reference, answers, documents
+        named = ("adapters", "reference", "supervised", "documents")
         changed = {name: value for name in named if (value := getattr(case.model, name))}
         lines[:1] = ["from dataclasses import replace", "", lines[0], *TRAINING_IMPORTS]
         lines.append(f"model = replace(model, {_keywords(changed)})")

@@ -131,6 +131,8 @@ def _draw_budgets(ax: Axes, budgets: Budgets) -> list[str]:
     ax.set_yticks(places, [f"{source} ({rows})" for source, rows, _, _ in budgets], fontsize=style.SMALL)
     ax.set_ylim(-0.7, len(budgets) - 0.3)
     unexplained_text = "lines: mean error that no part explains"
+    ax.use_sticky_edges = False  # which would end the axis at a bar
+    ax.autoscale_view(scaley=False)
     ax.set_xlabel(f"Points of the mean error that go with a part [%];\n{unexplained_text}")
     ax.grid(True, axis="x")
     return drawn

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,7 +20,8 @@ from traincast.step.placement import placements
 from traincast.ui.figures import style
 
 BASE_PLAN: Final = Plan(tp=8)
-MAX_OVER_SLOWEST_BEST: Final = 1.6  # top of the axis, over the slowest of the plans' best placements
+MAX_OVER_SLOWEST_BEST: Final = 1.6  # longest time drawn, over the slowest of the plans' best placements
+ROOM_FOR_COUNTS: Final = 1.15  # top of the axis over the longest time drawn
 MIN_SHARE_DRAWN: Final = 1e-3  # of a component of the step time
 STAGES_TRIED: Final = tuple(1 << power for power in range(8))
 
@@ -38,7 +39,8 @@ def design_space(
     """Draw time and memory of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
 
     Plans have the base in common and differ in their pipeline stages; data parallelism takes the GPUs that
-    are left. Stages that break a rule are left out.
+    are left. Stages that break a rule are left out. Placements that take much longer than the best of any
+    plan are counted above the bars of their plan.
     """
     columns: list[Estimates] = []
     for plan in _plans(system, gpus, base, stages):
@@ -57,7 +59,8 @@ def design_space(
     memory = [float(np.max(style.in_unit("memory_bytes", est.memory_bytes))) for est in columns]
     fits = [bool(np.all(est.fits)) for est in columns]  # the same for every placement
     _draw_memory(bottom, memory, fits, float(style.in_unit("memory_bytes", system.accelerator.visible_bytes)))
-    ax.set_ylim(0, limit)
+    slower = sum(bool((np.asarray(est.step_seconds) > limit).any()) for est in columns)
+    ax.set_ylim(0, limit * (ROOM_FOR_COUNTS if slower else 1))
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_ylabel(style.label("step_seconds"))
     degrees = STRATEGIES[base.strategy].axes
@@ -71,7 +74,7 @@ def design_space(
     style.note(bottom, rows, (0, 0), (-4, -7), xycoords="axes fraction", fontsize=7, ha="right", va="top")
     named = f"{style.label('pp')}, {style.label('dp').lower()}"
     bottom.set_xlabel(f"{named}, and ranks of each group in one fast domain of the fastest placement")
-    about = f"{base}, every placement"
+    about = f"{base}, every placement, {style.variant(columns[0].assumptions.name)}"
     figure.suptitle(f"{model.title} on {gpus:,} GPUs of {system.name}, {about}", fontsize=7.5)
     handles = style.component_legend([*components])
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
@@ -79,9 +82,14 @@ def design_space(
 
 
 def _draw_placements(ax: Axes, place: int, est: Estimates, limit: float) -> list[str]:
-    """Draw the components of the time of all placements of a plan, the fastest first; return those drawn."""
+    """Draw the components of the time of a plan's placements, the fastest first; return those drawn.
+
+    Placements slower than the limit [s] are counted.
+    """
     seconds = np.atleast_1d(np.asarray(est.step_seconds, float))
     order = np.argsort(seconds, kind="stable")
+    slower, slowest = int((seconds > limit).sum()), seconds.max()
+    order = order[: len(order) - slower]
     width = 0.84 / len(order)
     x = place - 0.42 + width * (np.arange(len(order)) + 0.5)
     under, drawn = np.zeros(len(order)), list[str]()
@@ -91,9 +99,9 @@ def _draw_placements(ax: Axes, place: int, est: Estimates, limit: float) -> list
             ax.bar(x, sizes, width * 0.92, under, **style.component_style(name))
             under = under + sizes
             drawn.append(name)
-    if under[-1] > limit:  # cut by the axis
-        look: dict[str, Any] = {"ha": "center", "va": "top", "bbox": style.WHITE_BOX}
-        style.note(ax, f"up to {under[-1]:,.0f} s", (place, limit), (0, -2), fontsize=6, **look)
+    if slower:
+        text = f"{slower} slower,\nto {slowest:,.0f} s"
+        style.note(ax, text, (place, limit), (0, 1), fontsize=6, ha="center", va="bottom")
     return drawn
 
 

@@ -87,7 +87,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput", IDEAL)
     yield "1-speed-up-over-1d", plots.speedup(scaling)
     for model, strategy in OPTIMA_CASES:
-        names = {"published": frames["optima-published"], "errata corrected": scaling}
+        names = {"as published": frames["optima-published"], "errata corrected": scaling}
         chosen: dict[str, Any] = {"model": model, "system": SYSTEM, "strategy": strategy}
         rows = {name: frame.filter(**chosen) for name, frame in names.items()}
         yield f"2-optima-{model}-{strategy}", plots.optima(rows)
@@ -115,6 +115,7 @@ def collectives_figure(
 ) -> "Figure":
     """Draw timed collectives with what assumptions predict on a system, and with the paper's theory of it."""
     from traincast.ui import figures as plots
+    from traincast.ui.figures import style
 
     machine, assumed = load_system(system), resolve(assumptions)
     theory = load_system(THEORY_SYSTEM) if machine.name == "perlmutter" else machine
@@ -124,4 +125,5 @@ def collectives_figure(
     if assumed.name != PAPER.name:
         named = f"{assumed.name} on {machine.name}"
         theories[named] = collective_seconds(machine, with_fitted_values(machine, assumed), timings)
-    return plots.collectives(timings, theories, f"Collectives measured on {machine.name}, and predicted")
+    title = f"Collectives measured on {machine.name}, and predicted; theory: {style.variant(PAPER.name)}"
+    return plots.collectives(timings, theories, title)

@@ -27,11 +27,13 @@ MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn
 RELATIVE_CHANGE: Final = 0.1  # of each hardware figure
 MAX_NAME_CHARACTERS: Final = 24  # of a network tier next to an axis
 MAX_LABEL_CHARACTERS: Final = 34  # of a line next to an axis
+TITLE_CHARACTERS: Final = 68  # of a line of a title above axes of one column
 LEGEND_CHARACTERS: Final = 60  # of a line of a legend below a figure of one column
 PHASE_CHARACTERS: Final = 12  # of a line of a phase's name
 LEVEL: Final = np.array([-0.4, 0.4])  # ends of a phase, around its place on the axis
 LABEL_SHARE: Final = 0.08  # of the height of an axis that a label takes
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
+ROOFLINE_LEGEND_COLUMNS: Final = 4
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
 MATRIX: Final = "accelerator.matrix_flops"
@@ -56,7 +58,7 @@ def memory_waterfall(est: Estimate) -> Figure:
     figure.legend(loc="outside lower center")
     ax.set_xticks(range(len(memory) + 1), [*memory, "total"])
     ax.set_ylabel(style.label("memory_bytes"))
-    ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=style.SMALL)
+    ax.set_title(_title_of_plan(est), fontsize=style.SMALL)
     return figure
 
 
@@ -114,7 +116,7 @@ def memory_timeline(est: Estimate) -> Figure:
     ax.get_xticklabels()[peak].set_fontweight("bold")
     ax.set_xlim(LEVEL[0], len(phases) - 1 + LEVEL[1])
     ax.set_ylabel(style.label("memory_bytes"))
-    ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=style.SMALL)
+    ax.set_title(_title_of_plan(est), fontsize=style.SMALL)
     handles = [*ax.get_lines()[1:2], *style.component_legend([*memory][::-1])]
     figure.legend(handles=handles, loc="outside right center")
     return figure
@@ -142,6 +144,12 @@ def time_waterfall(est: Estimate) -> Figure:
     ax.set_xlim(0, max(total * 1.25, high * 1.15))
     ax.set_xlabel(style.label("step_seconds"))
     return figure
+
+
+def _title_of_plan(est: Estimate) -> str:
+    """Return model, machine, assumptions and plan, in lines that fit above the axes."""
+    subject = f"{est.model.title} on {est.system.name}, {style.variant(est.assumptions.name)}"
+    return f"{fill(subject, TITLE_CHARACTERS)}\n{fill(str(est.plan), TITLE_CHARACTERS)}"
 
 
 def _with_offsets(parts: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
@@ -180,7 +188,7 @@ def _draw_capacity(ax: Axes, est: Estimate) -> float:
 
 @style.styled
 def roofline(est: Estimate) -> Figure:
-    """Draw the operations of one plan's layer under the roofline; the longest are named, area is time.
+    """Draw the operations of one plan's layer under the roofline; the longest are numbered, area is time.
 
     Achieved is what is reached without communication, launches included.
     """
@@ -194,7 +202,7 @@ def roofline(est: Estimate) -> Figure:
     matrix, seconds = column("matrix_flops"), column("compute_seconds") + column("memory_seconds")
     flops = matrix + column("vector_flops")
     intensity, achieved = flops / column("bytes"), style.in_unit(MATRIX, flops / seconds)
-    figure, (ax,) = style.panels(1, width=style.COLUMN + 1.2, height=3.4)
+    figure, (ax,) = style.panels(1, width=style.COLUMN + 1.5, height=3.7)
     area, colours = 8 + 120 * seconds / seconds.max(), np.where(matrix > 0, *UNIT_COLOURS.values())
     directions = np.array([direction for _, direction in passes])
     for direction, marker in DIRECTION_MARKERS.items():
@@ -204,18 +212,23 @@ def roofline(est: Estimate) -> Figure:
     _draw_roofs(ax, est.system.accelerator, intensity, achieved)
     ax.set_xlabel("Arithmetic intensity [FLOP/byte]")
     ax.set_ylabel(f"Achieved [{style.unit_of(MATRIX)[0]}]")
-    ax.set_title(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=style.SMALL)
+    ax.set_title(_title_of_plan(est), fontsize=style.SMALL)
     handles = [
         style.sample(f"{unit}, {way}", "", color=colour, marker=marker)
         for (unit, colour), (way, marker) in product(UNIT_COLOURS.items(), DIRECTION_MARKERS.items())
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1, handletextpad=0)
-    figure.draw_without_rendering()
     longest: dict[str, int] = {}  # operation → its longer pass
     for i in np.argsort(-seconds, kind="stable").tolist():
         longest.setdefault(passes[i][0]["operation"], i)
     named = dict(list(longest.items())[:MAX_OPERATIONS_LABELLED])
-    style.label_points(ax, [(intensity[i], achieved[i]) for i in named.values()], list(named))
+    numbers = [str(number) for number, _ in enumerate(named, 1)]
+    handles += [style.sample(f"{number} {name}", "") for number, name in zip(numbers, named, strict=True)]
+    columns = [handles[i::ROOFLINE_LEGEND_COLUMNS] for i in range(ROOFLINE_LEGEND_COLUMNS)]  # read by line
+    ordered = [handle for column in columns for handle in column]
+    look = {"ncols": ROOFLINE_LEGEND_COLUMNS, "columnspacing": 0.8, "handletextpad": 0, "handlelength": 1.4}
+    figure.legend(handles=ordered, loc="outside lower center", fontsize=style.SMALL, **look)
+    figure.draw_without_rendering()
+    style.label_points(ax, [(intensity[i], achieved[i]) for i in named.values()], numbers)
     return figure
 
 
@@ -270,13 +283,14 @@ def pareto(result: Found) -> Figure:
     ax.plot([], [], **POINT, label=f"{result.feasible:,} of {result.candidates:,} candidates fit")
     ax.set_xlabel(style.label("memory_bytes"))
     ax.set_ylabel(style.label("step_seconds"))
-    ax.set_title(_title(result))
+    ax.set_title(fill(_title(result), LEGEND_CHARACTERS))
     figure.legend(loc="outside lower center", ncols=1)
     return figure
 
 
 def _title(result: Found) -> str:
-    return f"{result.model.title} on {count_of(result.gpus, 'GPU')} of {result.system.name}"
+    job = f"{result.model.title} on {count_of(result.gpus, 'GPU')} of {result.system.name}"
+    return f"{job}, {style.variant(result.assumptions.name)}"
 
 
 @style.styled

@@ -21,6 +21,9 @@ PARTS: Final = {  # of an iteration → colour and hatch
 Answer: TypeAlias = tuple[ScalingRequest, Sequence[Scaling]]
 STAGE_COLOURS: Final = dict(zip((1, 2, 3), style.COLOURS, strict=False))
 BATCHES: Final = tuple(1 << power for power in range(7))  # sequences of a GPU
+MIN_BATCHES: Final = 3  # drawn, though nothing fits
+MEMORY_SHOWN: Final = 3.0  # top of the axis of memory, times the capacity
+STAGE_MARKERS: Final = {1: ("o", 8.0), 2: ("s", 5.5), 3: ("^", 3.5)}  # that are seen on one another
 MODELS: Final = tuple(f"gpt-{size}" for size in ("125m", "1.3b", "2.7b", "6.7b", "13b", "18.4b"))
 
 
@@ -32,7 +35,8 @@ def figures(
     `others` are the same question of other models on the fewest GPUs, answered.
     """
     yield "iteration_by_gpus", iteration_by_gpus(request, stages)
-    yield "iteration_by_model", iteration_by_model(request, others)
+    asked = () if any(other.model.name == request.model.name for other, _ in others) else ((request, stages),)
+    yield "iteration_by_model", iteration_by_model(request, (*asked, *others))
     yield "scaling_speedup", scaling_speedup(request, stages)
     yield "memory_by_batch", memory_by_batch(request, stages)
 
@@ -51,7 +55,10 @@ def iteration_by_gpus(request: ScalingRequest, stages: Sequence[Scaling]) -> Fig
 
 @style.styled
 def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Figure:
-    """Draw the shares of an iteration on the fewest GPUs by model, a panel for each ZeRO stage."""
+    """Draw the shares of an iteration on the fewest GPUs by model, a panel for each ZeRO stage.
+
+    Answers are of the same stages; that of a model which is none of the source's stands first.
+    """
     _, stages = others[0]
     figure, axes = style.panel_grid(1, len(stages))
     for i, ax in enumerate(axes[0]):
@@ -64,8 +71,10 @@ def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Fig
         style.stacked_bars(ax, columns, 0.75, _look)
         ax.set_xticks(range(len(others)), [other.model.name.removeprefix("gpt-") for other, _ in others])
         ax.set(title=f"ZeRO-{stages[i].zero}", xlabel=f"Model, on {min(request.gpus):,} GPUs", ylim=(0, 100))
+        ax.tick_params(axis="x", rotation=45)
     axes[0][0].set_ylabel("Share of the iteration [%]")
-    return _finished(figure, request, "the models of the source")
+    asked = [other.model.name for other, _ in others if other.model.name not in MODELS]
+    return _finished(figure, request, " and ".join((*asked, "the models of the source")))
 
 
 @style.styled
@@ -81,17 +90,21 @@ def scaling_speedup(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
         evaluated = _evaluated(request, stage.zero)
         colour = STAGE_COLOURS[stage.zero]
         ax.plot(n, formula / ideal, "-", color=colour)
-        ax.plot(n, evaluated / ideal, "o", color=colour, markerfacecolor="none")
+        shape, size = STAGE_MARKERS[stage.zero]
+        hollow: dict[str, Any] = {"marker": shape, "markersize": size, "markerfacecolor": "none"}
+        ax.plot(n, evaluated / ideal, linestyle="", color=colour, **hollow)
         error = float(np.mean((formula / ideal - evaluated / ideal) ** 2))
         label = f"ZeRO-{stage.zero}, mean squared difference {style.power(error, 2)}"
-        handles.append(style.sample(label, color=colour))
+        owners, buckets = request.owner_messages(max(request.gpus))
+        if stage.zero == 2 and owners > buckets:
+            label += f"; the source: a reduce to each of {owners:,} owners"
+        handles.append(style.sample(label, color=colour, **hollow))
     style.log_axes(ax, "x")
     style.plain_ticks(ax.xaxis, n.tolist(), n.tolist())
     ax.grid(True)
     speed = f"Speed-up over {min(request.gpus):,} GPUs / ideal"
     ax.set(xlabel=style.label("gpus"), ylabel=speed, ylim=(0, 1.05))
-    handles.append(style.sample("formula of the source"))
-    handles.append(style.sample("main estimator", "", marker="o", markerfacecolor="none"))
+    handles.append(style.sample("lines: formula of the source; markers: main estimator", ""))
     figure.legend(handles=handles, loc="outside lower center", ncols=1)
     ax.set_title(_title(request))
     return figure
@@ -99,27 +112,43 @@ def scaling_speedup(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
 
 @style.styled
 def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figure:
-    """Draw memory by the source's formulas against the sequences of a GPU, on the fewest and most GPUs."""
+    """Draw memory by the source's formulas against the sequences of a GPU, on the fewest and most GPUs.
+
+    The sequences go as far as something fits, and one further; memory beyond the capacity is hatched.
+    """
     figure, (ax,) = style.panels(1, style.COLUMN + 1.2, height=3.4)
     model, b = request.model, np.array(BATCHES, float)
     activations = np.asarray(activation_bytes(b, model.seq, model.hidden, model.layers))
+    fitting = int((activations <= float(request.system.accelerator.visible_bytes)).sum())
+    drawn = max(fitting + 1, MIN_BATCHES)
+    b, activations = b[:drawn], activations[:drawn]
     ends = {min(request.gpus): "-", max(request.gpus): "--"}
+    at_first = []  # memory of the fewest sequences
     for stage in stages:
         for gpus, dash in ends.items():
             memory = np.asarray(state_bytes(stage.zero, request.P, float(gpus))) + activations
-            ax.plot(b, style.in_unit("memory_bytes", memory), dash, color=STAGE_COLOURS[stage.zero])
+            shown = style.in_unit("memory_bytes", memory)
+            at_first.append(float(shown[0]))
+            ax.plot(b, shown, dash, color=STAGE_COLOURS[stage.zero])
     ax.plot(b, style.in_unit("memory_bytes", activations), ":", color=style.BLACK)
     capacity = float(style.in_unit("memory_bytes", request.system.accelerator.visible_bytes))
     ax.axhline(capacity, color=style.VERMILION, linewidth=0.9)
+    ax.set(xscale="log", yscale="log")
+    lowest, highest = ax.get_ylim()
+    top = max(min(highest, MEMORY_SHOWN * capacity), 2 * max(at_first))
+    ax.set_ylim(min(lowest, capacity / MEMORY_SHOWN), top)
+    ax.axhspan(capacity, top, zorder=0, **style.INFEASIBLE)
     style.log_axes(ax)
-    style.plain_ticks(ax.xaxis, BATCHES, BATCHES)
+    style.plain_ticks(ax.xaxis, b.tolist(), b.tolist())
     ax.grid(True)
     ax.set(xlabel=f"Sequences of {model.seq:,} tokens a GPU", ylabel=style.label("memory_bytes"))
     handles = [style.sample(f"ZeRO-{stage.zero}", color=STAGE_COLOURS[stage.zero]) for stage in stages]
     handles += [style.sample(f"on {gpus:,} GPUs", dash) for gpus, dash in ends.items()]
     handles += [style.sample("activations alone", ":"), style.sample("capacity", color=style.VERMILION)]
+    handles.append(Patch(label="does not fit", **style.INFEASIBLE))
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
-    ax.set_title(f"{request.model.name} on {request.system.name}")
+    nothing = ": not one sequence fits" if min(at_first) > capacity else ""
+    ax.set_title(f"{request.model.name} on {request.system.name}, nothing recomputed{nothing}")
     return figure
 
 

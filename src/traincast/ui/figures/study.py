@@ -69,9 +69,10 @@ def strong_scaling(
 ) -> Figure:
     """Draw length of training, or throughput of a GPU, against the number of GPUs (study 1 of the paper).
 
-    A panel for each model and strategy, a line for each system, without a point where nothing fits, and grey
-    lines of ideal scaling, so many times as fast as the first system that fits on the fewest GPUs. Throughput
-    is normalised to that run.
+    A panel for each model and strategy, a line for each system, without a point where nothing fits. Panels of
+    a model have the same axes and the same order of strategies. Grey lines are ideal scaling from the first
+    point of each strategy, that of the first system on the fewest GPUs, and so many times as fast. Throughput
+    is normalised to the first point of all strategies.
     """
     require_known("value", value, VALUE_COLUMNS)
     column = VALUE_COLUMNS[value]
@@ -81,40 +82,54 @@ def strong_scaling(
     looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
     strategies, groups = unique(rows, "strategy"), groups_of_lines(unique(rows, "system"))
     figure, axes = style.panel_grid(len(models) * len(groups), len(strategies))
+    starts = set[str]()  # systems of the first points
     for (model, group), panels in zip(product(models, groups), axes, strict=True):
         model_rows = rows.filter(pl.col("model") == model)
         (size, base), y_label = (1.0, _first_run(model_rows)), style.label(column)
         if value == "throughput":
             one = f"1 = {base['system']}, {base['strategy']}, {base['gpus']:,} GPUs"
             size, y_label = 1 / base[column], f"{style.label(column, '')},\n{one}"
-        known = unique(model_rows, "strategy")
-        for ax, strategy in zip(panels, sorted(strategies, key=lambda name: name not in known), strict=True):
-            of_panel = model_rows.filter(pl.col("strategy") == strategy, pl.col("system").is_in(group))
-            if not len(of_panel) and group is not groups[0]:  # said once
-                ax.set_axis_off()
-                continue
+        for ax, strategy in zip(panels, strategies, strict=True):
+            of_strategy = model_rows.filter(pl.col("strategy") == strategy)
+            of_panel = of_strategy.filter(pl.col("system").is_in(group))
             for system, line in _lines(of_panel, group):
                 y = style.in_unit(column, line[column]) * size
                 ax.plot(line["gpus"], y, label=f"{system} {strategy}", alpha=0.85, **looks[system])
             if not len(of_panel):
                 ax.text(0.5, 0.5, "nothing fits", transform=ax.transAxes, ha="center", fontsize=7)
             else:
+                first = _first_run(of_strategy)
+                starts.add(first["system"])
                 gpus = np.array(sorted(unique(model_rows, "gpus")), float)
-                _draw_ideal(ax, gpus, base, column, size, ideal)
+                _draw_ideal(ax, gpus[gpus >= first["gpus"]], first, column, size, ideal)
             ax.set_title(f"{model}, {strategy}")
-        drawn = [ax for ax in panels if ax.axison]
-        for ax in drawn:
-            style.log_axes(ax)
-            ticks = sorted(unique(model_rows, "gpus"))
-            style.gpu_axis(ax, ticks[:: -(len(ticks) // -MAX_TICKS)])
-        for ax in drawn[:1]:
-            ax.set_ylabel(y_label)
-    for column_of_panels in axes.T:
-        [ax for ax in column_of_panels if ax.axison][-1].set_xlabel(style.label("gpus"))
+        panels[0].set_ylabel(y_label)
+    for model, rows_of_panels in zip(models, np.split(axes, len(models)), strict=True):
+        ticks = sorted(unique(rows.filter(pl.col("model") == model), "gpus"))
+        _finish_panels(rows_of_panels, ticks, "xy")
     factors = ", ".join(f"{factor:g}" for factor in ideal)
-    times = "" if factors == "1" else f", {factors} times the speed of {rows['system'][0]}"
+    base_system = starts.pop() if len(starts) == 1 else "the first system"
+    times = "" if factors == "1" else f", {factors} times the speed of {base_system}"
     _legend(figure, looks, f"ideal scaling{times}")
+    figure.suptitle(f"Strong scaling, {_variants(rows)}", fontsize=8)
     return figure
+
+
+def _finish_panels(panels: Any, gpus: Sequence[float], log: str) -> None:
+    """Give all panels of a model the same axes, with ticks at numbers of GPUs, and the last row its label."""
+    for ax in panels.ravel():
+        ax.set(**{f"{name}scale": "log" for name in log})
+    style.share_limits(panels.ravel())
+    for ax in panels.ravel():
+        style.log_axes(ax, log)
+        style.gpu_axis(ax, gpus[:: -(len(gpus) // -MAX_TICKS)])
+    for ax in panels[-1]:
+        ax.set_xlabel(style.label("gpus"))
+
+
+def _variants(rows: pl.DataFrame) -> str:
+    """Say under which assumptions a table was computed."""
+    return " and ".join(map(style.variant, unique(rows, "assumptions")))
 
 
 def groups_of_lines(systems: Iterable[str]) -> list[list[str]]:
@@ -198,12 +213,13 @@ def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
             speed, label = line["base"] / line["step_seconds"], f"{system} {strategy}"
             ax.plot(line["gpus"], speed, label=label, **looks[system])
         ax.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8)
-        style.log_axes(ax, "x")
-        style.gpu_axis(ax, sorted(unique(rows, "gpus")))
-        ax.set(title=f"{model}, {strategy}", xlabel=style.label("gpus"))
+        ax.set_title(f"{model}, {strategy}")
+    for model, rows_of_panels in zip(models, np.split(axes, len(models)), strict=True):
+        _finish_panels(rows_of_panels, sorted(unique(rows.filter(pl.col("model") == model), "gpus")), "x")
     for ax in axes[:, 0]:
         ax.set_ylabel(f"Speed over {base}")
     _legend(figure, looks, "equally fast")
+    figure.suptitle(f"Speed over {base}, {_variants(rows)}", fontsize=8)
     return figure
 
 
@@ -212,8 +228,8 @@ def optima(frame: pl.DataFrame | Mapping[str, pl.DataFrame], capacity: float | N
     """Draw the optimal plan, its memory and its time on each number of GPUs (arXiv 2410.00273, study 2).
 
     The rows are of one model, system and strategy; the capacity [byte] is the catalogue's where it is not
-    given. Several tables, by a name for each, are drawn side by side, and degrees in which they differ are
-    red.
+    given. Several tables, by a name for each, are drawn below each other, and degrees in which they differ
+    are red.
     """
     tables = {"": frame} if isinstance(frame, pl.DataFrame) else frame
     single = ("model", "system", "strategy", "gbs", "point")
@@ -224,11 +240,13 @@ def optima(frame: pl.DataFrame | Mapping[str, pl.DataFrame], capacity: float | N
     best = {name: rows.filter(pl.col("gpus") >= fewest) for name, rows in best.items()}
     first = next(iter(best.values()))
     knobs = [axis for axis in STRATEGIES[first["strategy"][0]].axes if axis in first.columns]
-    width = max(style.PAGE, len(best) * (0.62 * len(first) + 0.6))
+    width = max(style.PAGE, 0.62 * len(first) + 0.6)
     heights = (0.28 * (len(knobs) + 5), 1.4, 2)
-    figure, axes = style.axes_of((width, 5.8), 3, len(best), sharex="col", height_ratios=heights)
+    figure, axes = style.axes_of(
+        (width, 0.4 + 5.4 * len(best)), 3 * len(best), 1, sharex=True, height_ratios=heights * len(best)
+    )
     components = dict[str, None]()
-    for column, (name, rows) in zip(axes.T, best.items(), strict=True):
+    for column, (name, rows) in zip(np.split(axes[:, 0], len(best)), best.items(), strict=True):
         infeasible = rows["step_seconds"].is_null()
         grid, middle, bottom = column
         _draw_configurations(grid, rows, knobs, [other for other in best.values() if other is not rows])
@@ -237,17 +255,16 @@ def optima(frame: pl.DataFrame | Mapping[str, pl.DataFrame], capacity: float | N
         for place, ax in product(np.flatnonzero(infeasible), column):
             ax.axvspan(place - 0.5, place + 0.5, zorder=0, **style.INFEASIBLE)
         bottom.set_xticks(range(len(rows)), [f"{gpus:,}" for gpus in rows["gpus"]])
+        bottom.tick_params(labelbottom=True)
         bottom.set_xlim(-0.5, len(rows) - 0.5)
         bottom.set_xlabel(style.label("gpus"))
         job = f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}"
-        named = f"{name}: " if name else ""
-        grid.set_title(f"{named}{job}, batch of {rows['gbs'][0]:,} sequences")
-    for ax in axes[1:, 1:].ravel():
-        ax.set_ylabel("")
+        words = [name, _variants(rows)] if name and name != _variants(rows) else [_variants(rows)]
+        grid.set_title(f"{', '.join(words)}: {job}, batch of {rows['gbs'][0]:,} sequences")
     handles = style.component_legend([*components])
     if any(rows["step_seconds"].is_null().any() for rows in best.values()):
         handles.append(Patch(label="does not fit", **style.INFEASIBLE))
-    figure.legend(handles=handles, ncols=4 if len(best) == 1 else 8, loc="outside lower center")
+    figure.legend(handles=handles, ncols=4, loc="outside lower center")
     return figure
 
 
@@ -374,7 +391,9 @@ def contour(
         line[0].set_ylabel(style.label(y))
     _add_opposite_axis(drawn[-1], rows, y, x, "right")
     systems, strategies = unique(rows, "system"), unique(rows, "strategy")
-    about = ", ".join((f"{_best_of(systems)} but for the figures varied", _best_of(strategies)))
+    about = ", ".join(
+        (f"{_best_of(systems)} but for the figures varied", _best_of(strategies), _variants(rows))
+    )
     figure.suptitle(about, fontsize=7)
     if known_levels := [contours for contours in filled if contours is not None]:
         look: dict[str, Any] = {"label": style.label(value), "format": "%g", "ticks": levels, "pad": 0.02}

@@ -17,6 +17,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.path import Path as Outline
 from matplotlib.style import context
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -64,8 +65,11 @@ PANEL_HEIGHT: Final = 2.8  # of a panel [inch]
 SMALL: Final = 6.5  # font size [pt]
 LABEL_DIRECTIONS: Final[tuple[tuple[float, float], ...]] = (
     (0, 1), (0, -1), (2, 0.5), (-2, 0.5), (2, -0.5), (-2, -0.5), (1, -1), (-1, -1), (1, 1), (-1, 1),
+    (0.5, 1), (-0.5, 1), (0.5, -1), (-0.5, -1),
 )  # fmt: skip
 LABEL_RADII: Final = (10, 15, 22, 30, 40, 50, 62, 76)  # of places around a point, nearest first [pt]
+SMALL_BAR: Final = 0.04  # of a tornado, whose ends are written: of the largest change
+LABEL_CLEARANCE: Final = 4  # between a label and points [pixel]
 STYLE: Final[dict[str, Any]] = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "legend.frameon": False,
     "legend.handlelength": 2.4, "axes.linewidth": 0.6, "lines.linewidth": 1.1, "lines.markersize": 3.5,
@@ -76,6 +80,9 @@ STYLE: Final[dict[str, Any]] = {
 }  # fmt: skip
 ENDINGS: Final[dict[str, dict[str, Any]]] = {  # of files, with the metadata that keeps them reproducible
     ".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {},
+}  # fmt: skip
+VARIANTS: Final = {  # assumptions → how a title calls them
+    "paper": "errata corrected", "paper-published": "as published",
 }  # fmt: skip
 SHOWN_UNITS: Final = {  # unit → unit on paper, its size in SI
     "byte": ("GiB", GIB), "byte/s": ("GB/s", 1e9), "FLOP/s": ("TFLOP/s", 1e12),
@@ -124,6 +131,17 @@ def axes_of(size: tuple[float, float], rows: int, columns: int, **options: Any) 
     return figure, axes
 
 
+def share_limits(axes: Iterable[Axes], names: str = "xy") -> None:
+    """Give panels the same limits, those of all that is drawn in any of them; set scales before."""
+    panels = list(axes)
+    for name in names:
+        limits = [ax.get_xlim() if name == "x" else ax.get_ylim() for ax in panels if ax.has_data()]
+        if limits:
+            lowest, highest = min(low for low, _ in limits), max(high for _, high in limits)
+            for ax in panels:
+                ax.set(**{f"{name}lim": (lowest, highest)})
+
+
 def small_ticks(*axes: Axes) -> None:
     """Set the size of ticks and their labels."""
     for ax in axes:
@@ -143,6 +161,11 @@ def to_svg(figure: Figure) -> str:
     with StringIO() as text, _style():
         figure.savefig(text, format="svg", metadata=ENDINGS[".svg"], transparent=True)
         return text.getvalue()
+
+
+def variant(assumptions: str) -> str:
+    """Return how a title calls assumptions: the paper's ``"as published"`` or ``"errata corrected"``."""
+    return VARIANTS.get(assumptions, f"assumptions {assumptions}")
 
 
 def unit_of(name: str) -> tuple[str, float]:
@@ -168,12 +191,17 @@ def system_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
     An accelerator has a colour, the size of a fast domain a marker.
     """
-    parts = {name: domain_of(name) for name in sorted(names)}
+    ordered = list(names)
+    parts = {name: domain_of(name) for name in sorted(ordered)}
     chips = sorted({chip for chip, _ in parts.values()}, key=lambda chip: (chip not in CHIP_COLOURS, chip))
     sizes = sorted({size for _, size in parts.values()}, key=lambda size: (size not in DOMAIN_MARKERS, size))
     colours = _assigned(chips, CHIP_COLOURS, (*COLOURS, BROWN, GREY, OLIVE, ROSE))
     markers = _assigned(sizes, DOMAIN_MARKERS, MARKERS)
-    return {name: {"color": colours[chip], "marker": markers[size]} for name, (chip, size) in parts.items()}
+    looks = {}
+    for name in ordered:
+        chip, size = parts[name]
+        looks[name] = {"color": colours[chip], "marker": markers[size]}
+    return looks
 
 
 def domain_of(system: str) -> tuple[str, str]:
@@ -230,8 +258,10 @@ def tornado_bars(
 ) -> None:
     """Draw changes [%] of shape (case, row, end): a bar for each end of a row, the second case hatched.
 
-    Infinite changes are labelled as not fitting; `colours` are those of the ends by name.
+    Infinite changes are labelled as not fitting, and changes too small to be read off the axis with their
+    values; `colours` are those of the ends by name.
     """
+    largest = float(np.max(np.abs(changes), where=np.isfinite(changes), initial=0.0))
     for case, of_case, shift, hatched in zip(cases, changes, (0.2, -0.2), ({}, HATCHED), strict=True):
         places = shift + np.arange(len(titles), dtype=np.float64)
         for (end, colour), change in zip(colours.items(), of_case.T, strict=True):
@@ -240,6 +270,11 @@ def tornado_bars(
             ax.barh(places, np.where(fits, change, 0), 0.38, label=f"{end}, {case}", **look)
             for place in places[~fits]:
                 ax.text(0, place, " does not fit", fontsize=SMALL, va="center", color=colour)
+        for place, ends in zip(places, of_case, strict=True):
+            if np.isfinite(ends).all() and 0 < np.abs(ends).max() < SMALL_BAR * largest:
+                text = ", ".join(f"{change:+.2f}" if change else "0" for change in ends) + " %"
+                text = text.replace("-", "−")
+                note(ax, text, (max(0.0, ends.max()), place), (3, 0), fontsize=SMALL, va="center")
     ax.axvline(0, color=BLACK, linewidth=0.6)
     ax.set_ylim(-0.6, len(titles) - 0.4)
     ax.set_yticks(range(len(titles)), titles, fontsize=SMALL)
@@ -308,7 +343,9 @@ def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
     """Label points where texts overlap each other, points and lines least; the layout must be final."""
     boxes = [text.get_window_extent().padded(1) for text in ax.texts]
     existing = len(boxes)
-    lines = np.concatenate([_points_along(ax.transData.transform(line.get_xydata())) for line in ax.lines])
+    corners = [ax.transData.transform(line.get_xydata()) for line in ax.lines]
+    lines = np.concatenate([_points_along(line) for line in corners])
+    drawn_lines = [Outline(line) for line in corners]
     drawn = [ax.transData.transform(collection.get_offsets()) for collection in ax.collections]
     marks = np.concatenate([np.empty((0, 2)), *drawn])
     inside = ax.get_window_extent()
@@ -323,13 +360,16 @@ def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
             middle = [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]
             path = _points_along(np.array([ax.transData.transform(point), middle]))
             hidden = 4 - inside.count_contains(box.corners()) + box.count_overlaps(boxes)
-            hidden += box.padded(8).count_contains(marks)
+            hidden += box.padded(LABEL_CLEARANCE).count_contains(marks)
+            leader_path = Outline(path)
+            hidden += sum(leader_path.intersects_path(line, filled=False) for line in drawn_lines)
             crossed = sum(other.count_contains(path) for other in boxes[existing:])
             crossed += box.count_contains(lines)
             choices.append((1000 * hidden + crossed, len(choices), offset, box, path))
         _, _, offset, box, path = min(choices, key=lambda choice: choice[:2])
         boxes.append(box)
         lines = np.concatenate((lines, path))
+        drawn_lines.append(Outline(path[1:]))  # leaders of points close together begin alike
         trial.remove()  # with its leader it could not be measured
         note(ax, text, point, offset, ha="center", va="center", arrowprops=leader).set_in_layout(False)
 

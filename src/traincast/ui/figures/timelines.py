@@ -67,7 +67,8 @@ def timeline(trace: Trace) -> Figure:
         look: dict[str, Any] = {"color": style.BLACK, "linewidth": 1.5, "solid_capstyle": "butt"}
         axes[0].plot(window, [-0.75] * 2, clip_on=False, **look)
     est = trace.estimate
-    figure.suptitle(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=7)
+    subject = f"{est.model.title} on {est.system.name}, {style.variant(est.assumptions.name)}"
+    figure.suptitle(f"{subject}\n{est.plan}", fontsize=7)
     axes[-1].set_xlabel("Time [s]")
     figure.supylabel("Stage", fontsize=8)
     has_chunks = any(len({step_pass.chunk for step_pass in passes}) > 1 for passes in trace.by_device)

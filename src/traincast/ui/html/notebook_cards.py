@@ -8,6 +8,7 @@ from rich import table as terminal
 from rich.text import Text
 
 from traincast.core.units import count_of, gib, percent, seconds
+from traincast.planner.lock_prices import lock_sentence
 from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment
@@ -73,9 +74,11 @@ def _search(result: "Found") -> Parts:
     yield f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit"
     if result.plans:
         yield from recommendation(result)
+        yield from filter(None, [lock_sentence(result)])
         yield title_line("The recommended plan and the best others")
-        yield from ranking_table(Ranking(result))
-        yield result.confidence
+        listed = Ranking(result)
+        yield from ranking_table(listed)
+        yield listed.equal()
     else:
         yield "Nothing fits: explain() says what would."
 

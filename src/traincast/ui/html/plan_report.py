@@ -20,6 +20,7 @@ from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
+from traincast.ui.text import headline
 from traincast.ui.text import plans as text
 
 
@@ -70,7 +71,7 @@ def _whole_run(measures: Metrics) -> str:
     if measures.days is None:
         return ""
     cost = "" if measures.cost is None else f" and {_money(float(measures.cost))}"
-    return f", the whole run {text.days(measures.days)}{cost}"
+    return f", the whole run {headline.days(measures.days)}{cost}"
 
 
 def _money(value: float) -> str:
@@ -95,10 +96,14 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
         mfu = f"{float(measures.mfu['megatron']):.1%}"
-        yield f"Utilisation{text.of_peak(est.plan)} (MFU)", mfu, f"{flops} of a GPU, Megatron's convention"
+        yield (
+            f"Utilisation{headline.of_peak(est.plan)} (MFU)",
+            mfu,
+            f"{flops} of a GPU, Megatron's convention",
+        )
     if measures.days is not None:
         gpu_hours = f"{rate(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside"
-        yield "The whole run", text.days(measures.days), gpu_hours
+        yield "The whole run", headline.days(measures.days), gpu_hours
     if measures.cost is not None and measures.gpu_hours:
         price = float(measures.cost) / float(measures.gpu_hours)
         yield "Its price", _money(float(measures.cost)), f"at ${price:,.2f} for a GPU and hour"
@@ -162,7 +167,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
     job_metrics: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
         ("throughput of all GPUs", measures.tokens_per_second, lambda value: f"{value:,.0f} token/s"),
         ("optimizer steps", measures.steps, lambda value: f"{value:,.0f}"),
-        ("length", measures.days, text.days),
+        ("length", measures.days, headline.days),
         ("GPU-hours", measures.gpu_hours, lambda value: f"{value:,.0f}"),
         ("price", measures.cost, _money),
         ("electricity", measures.energy_kwh, lambda value: rate(value * 1000, "Wh")),
@@ -173,7 +178,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
         ("time of checkpoints in a step, on the mean", measures.checkpoint_stall, seconds),
         ("mean time between failures", measures.mtbf_seconds, long_duration),
         ("share of the time that trains (goodput)", measures.goodput, lambda value: f"{value:.1%}"),
-        ("length with failures", measures.effective_days, text.days),
+        ("length with failures", measures.effective_days, headline.days),
     )
     return ((name, form(float(value))) for name, value, form in job_metrics if value is not None)
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.explain import Explanation
 from traincast.planner.framework_spaces import lock_values
+from traincast.planner.lock_prices import lock_lines, lock_sentence
 from traincast.planner.plan_sentences import compare, time_against_best
 from traincast.planner.recommend import VARIED
 from traincast.planner.search_result import Found
@@ -77,6 +78,7 @@ def _nearest_miss(result: Found, explanation: Explanation) -> dict[str, Any]:
         "shortfall": shortfall(est, advice=False),
         "enough_gpus": f"{enough:,}" if enough else "",
         "least_memory": gib(least),
+        "without_locks": lock_sentence(result),
     }
     rows = [(degree.degree, gib(degree.least_memory)) for degree in explanation.degrees]
     caption = "The least memory that any plan of a tensor-parallel degree needs (tp × tp2)"
@@ -89,10 +91,10 @@ def _best_plans(result: Found, each: bool) -> dict[str, Any]:
     from traincast.ui.figures import pareto, tornado
 
     return {
-        "recommendation": text.recommendation(result),
+        "recommendation": [*text.recommendation(result), *filter(None, [lock_sentence(result)])],
         "ranking": ranking(result, each),
         "legend": list(text.Ranking(result, each).legend()),
-        "confidence": result.confidence,
+        "confidence": "" if each else text.Ranking(result).equal(),
         "pareto": pareto(result),
         "pareto_table": _pareto_table(result),
         "tornado": tornado(result),
@@ -128,7 +130,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         if answer is None:
             return degree, "does not fit", "", "", f"needs {gib(least)} at the least"
         plan, est = answer
-        change, causes = "", "plan 1"
+        change, causes = "", "recommended"
         if plan != best[0]:
             change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
             _, causes = compare(answer, best)
@@ -150,7 +152,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         for kind, degrees in kinds.items()
         if degrees
     ]
-    sentences = [*explanation.next_best(), *explanation.held_constant()]
+    sentences = [*explanation.next_best(), *explanation.held_constant(), *lock_lines(explanation.search)]
     return {"comparisons": sentences, "degrees": tables}
 
 

@@ -16,7 +16,7 @@ from traincast.core.units import count_of, gib, quantity, seconds
 from traincast.planner.study.results import Results
 from traincast.ui.html.rendering import MAX_TABLE_ROWS, Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions, model_figures, system_figures
-from traincast.ui.text.plans import days
+from traincast.ui.text.headline import days
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

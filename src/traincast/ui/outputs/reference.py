@@ -1,4 +1,4 @@
-"""What `catalog`, `schema`, `completion`, `serve`, `study`, `merge`, `plot` print with `--json`; errors."""
+"""What the commands for reference, and `study`, `merge` and `plot` print with `--json`; errors."""
 
 from typing import Annotated, Any
 
@@ -76,6 +76,25 @@ class SchemaOutput(Result):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
         return {"type": "dict"}
+
+
+class DocsOutput(Result, kw_only=True):
+    """A page of the documentation or, without a name, all pages."""
+
+    pages: Annotated[dict[str, str] | None, Doc("title of each page, without a name", optional=True)] = None
+    path: Annotated[str | None, Doc("file of the page", optional=True)] = None
+    text: Annotated[str | None, Doc("its text, in Markdown", optional=True)] = None
+
+
+class ExampleOutput(Result, kw_only=True):
+    """An example or, without a name, all examples."""
+
+    examples: Annotated[
+        dict[str, str] | None, Doc("what each file is, of a folder or without a name", optional=True)
+    ] = None
+    path: Annotated[str | None, Doc("file of the example", optional=True)] = None
+    text: Annotated[str | None, Doc("its content", optional=True)] = None
+    written: Annotated[list[str] | None, Doc("with `--output`: files written", optional=True)] = None
 
 
 class CompletionOutput(Result):

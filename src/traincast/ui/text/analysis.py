@@ -12,9 +12,11 @@ from traincast.analysis.model_dimensions import GOOD_MULTIPLE, Dimension, Produc
 from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
 from traincast.analysis.trace import Trace
-from traincast.core.units import count_of, gib, number_text, percent, rate, seconds, signed
+from traincast.core.units import count_of, gib, percent, probability_text, rate, seconds, signed
+from traincast.planner.knob_changes import LEAST_GAIN
 from traincast.planner.plan_sentences import label
 from traincast.step.estimate import Estimate
+from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from traincast.analysis.zero_scaling import Scaling, ScalingRequest, ScalingRow
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
+MAX_CHANGES_LISTED: Final = 5  # changes of one degree or choice
 MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
 SHARES: Final = ("FLOP", "memory", "network")
 
@@ -33,10 +36,12 @@ def advice(result: Advice, command: Command | None = None) -> Parts:
     `command` is as in `plans.certainty`.
     """
     yield from breakdowns(result.est, command)
+    if result.measured is not None:
+        yield from measured_step(result.measured)
+    yield from _changes(result)
+    yield from _methods(result)
     yield from bytes_per_parameter(result.est)
     yield from _throughput(result)
-    yield from _causes(result)
-    yield from _methods(result)
     yield from _dimensions(result.dimensions, result.est)
     yield from _wasteful_products(result.products, result.est)
     yield from _batches(result.batches)
@@ -55,9 +60,13 @@ def bytes_per_parameter(est: Estimate) -> Parts:
     parts_text = ", ".join(f"{name} {value:g}" for name, value in parts if value)
     trained = "parameter" if model.adapters is None else "trained parameter"
     yield heading(f"Bytes per {trained} before sharding: {share.training:g}")
+    inference = f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}"
+    if model.adapters is not None:
+        frozen = f"adapters with their master copy and {rate(share.frozen * n, 'B')} of frozen weights"
+        inference = f"inference: {rate(share.inference * n, 'B')}, {frozen}"
     yield from paragraphs(
         f"{parts_text}: {rate(share.training * n, 'B')} for all {rate(n, ' parameters')}",
-        f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}",
+        inference,
     )
     if share.gradients < 4 <= share.master:
         summed = share.training - share.gradients + 4
@@ -70,7 +79,6 @@ def _throughput(result: Advice) -> Parts:
         yield heading(f"A step of {seconds(predicted)} (predicted), one GPU")
     else:
         yield heading(f"A step of {seconds(result.step_seconds)} (measured), one GPU")
-        yield f"predicted: {seconds(predicted)} ({signed(predicted / result.step_seconds - 1)})"
     rows = []
     for row in result.throughput:
         hardware = row.hardware_flops_per_second
@@ -81,29 +89,30 @@ def _throughput(result: Advice) -> Parts:
     yield note(f"{BEKMAN}: parameters × 3 (4 with checkpointing) × 2 × tokens")
 
 
-def _causes(result: Advice) -> Parts:
-    """Show what alone would make the step as slow as measured."""
-    est, measured = result.est, result.step_seconds
-    if measured is None:
+def _changes(result: Advice) -> Parts:
+    """Show the changes of one degree or choice that help, and the best combination of two or three."""
+    yield heading("What to change, each alone and the best together")
+    listed = result.changes[:MAX_CHANGES_LISTED]
+    listed += [] if result.together is None else [result.together]
+    if not listed:
+        yield f"no change of one, two or three degrees or choices gains {LEAST_GAIN:.1%} and fits"
         return
-    if est.interval is not None and est.interval[0] <= measured <= est.interval[1]:
-        low, high = map(seconds, est.interval)
-        yield f"within the 90% interval ({low} to {high}): as fast as can be expected"
-    if not result.causes:
-        return
-    yield heading("What alone would make it as slow, the smallest change first")
+    known = all(change.fits_probability is not None for change in listed)
     rows = []
-    for cause in result.causes:
-        times = ("not known", "")
-        if cause.factor is not None and cause.predicted_seconds is not None:
-            times = (seconds(cause.predicted_seconds), f"{number_text(cause.factor, 3)} ×")
-        rows.append((cause.cause, *times, cause.sign))
-    yield table(("", "predicted", "needed", "in a profile"), rows, left=(0, 3), wrap=(3,))
+    for change in listed:
+        words = ", ".join(f"{knob.knob} {knob.new} (is {knob.old})" for knob in change.knobs)
+        odds = [probability_text(change.fits_probability or 0.0)] if known else []
+        figures = (percent(change.gain), seconds(change.step_seconds), gib(change.memory_bytes), *odds)
+        together = "together: " if change is result.together else ""
+        rows.append((*figures, f"{together}{words}"))
+    last = len(rows[0]) - 1
+    names = ("gain", "step", "memory", *(["fits"] if known else []), "change")
+    yield table(names, rows, left=(last,), wrap=(last,))
 
 
 def _methods(result: Advice) -> Parts:
-    """Show every method of saving time or memory on this plan, one change at a time."""
-    yield heading("Methods, one change at a time")
+    """Show the methods that save time or memory on this plan, one change at a time."""
+    yield heading("Methods of saving time or memory, one change at a time")
     rows = []
     for row in result.methods:
         sign = "+" if row.memory_bytes > 0 else "-"

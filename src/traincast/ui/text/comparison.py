@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from traincast.core.units import GIB, count_of, large, number_text, percent, probability_text, seconds
 from traincast.planner.compare import Compared, Comparison
-from traincast.ui.text.plans import days
+from traincast.ui.text.headline import days
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 NOT_KNOWN: Final = "-"

@@ -9,6 +9,7 @@ from traincast.launch.check import Checked
 from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.step.estimate import Answer, Estimate
+from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import breakdowns, header
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
 
@@ -33,6 +34,8 @@ def launch(checked: Checked) -> Parts:
     yield from paragraphs(*(f"assumed: {line}" for line in reading.assumed))
     yield ""
     yield from breakdowns(est)
+    if checked.measured is not None:
+        yield from measured_step(checked.measured)
     yield from _best(checked)
     yield from _changes(checked)
 

@@ -1,7 +1,7 @@
 """Terminal tables and bars of plans, estimates and searches."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -13,7 +13,6 @@ from rich.text import Text
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
-from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.core.units import (
@@ -28,6 +27,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
+from traincast.planner.confidence import equality_sentence
 from traincast.planner.lock_prices import lock_sentence
 from traincast.planner.plan_sentences import in_words, label, memory_verdict, what_decides, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
@@ -35,6 +35,7 @@ from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.step.uncertainty import NEVER
+from traincast.ui.text.headline import days, headline, narrowing_line, of_peak
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
@@ -61,6 +62,25 @@ STRATEGY_WORDS: Final = {
     "hybrid": "ring and ulysses together",
 }
 SHORT_KNOBS: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
+KNOB_WORDS: Final = {  # column -> what it is, in the short legend: the least known first
+    "zero": "stage of ZeRO, 3 is FSDP",
+    "replicas": "groups that shard apart",
+    "vp": "chunks of a stage",
+    "recompute": "activations computed again",
+    "mbs": "micro-batch",
+    "order": "axes of ranks, innermost first",
+    "tp_overlap": "TP hidden behind GEMMs",
+    "ep_overlap": "EP hidden behind computation",
+    "panels": "pieces of a SUMMA product",
+    "tp2": "columns of SUMMA's grid",
+    "tp": "tensor parallel",
+    "cp": "context parallel",
+    "ep": "expert parallel",
+    "pp": "pipeline stages",
+    "dp": "replicas",
+}
+MARK: Final = ">"  # before the recommended plan of a table
+LEGEND_LINES: Final = 5
 SHORT_COMPONENTS: Final = {  # column titles of memory components
     "gradients": "grads",
     "optimizer": "optim.",
@@ -77,6 +97,8 @@ def search(
     measures: Metrics,
     usual_batch: bool = False,
     *,
+    price: float | None = None,
+    own_price: bool = False,
     each: bool = False,
     why: bool = False,
     rejected: bool = False,
@@ -84,92 +106,88 @@ def search(
     faster: Sequence[Estimate] = (),
     command: Command | None = None,
 ) -> Parts:
-    """Show the recommended plan in three lines, the best others, and what decides.
+    """Show the recommended plan in four lines, what it is of, all plans by time, and why it is recommended.
 
-    With `each`, plans alike are listed one by one; with `why`, the parts of time and memory, and why all
-    alternatives lose; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs that take less time, and
-    `command` as in `certainty`. The last line names `--why` and `--rejected` where they are not given.
+    With `each`, plans alike are listed one by one; with `why`, the plan in words, all causes of the width of
+    its interval, the parts of time and memory, and why all alternatives lose. `price` is that of a GPU hour
+    [$], `own_price` whether it was asked for; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs
+    that take less time, and `command` as in `certainty`. The last line names `--why` and `--rejected` where
+    they are not given.
     """
-    yield from answer(result, measures, command)
-    if asked and not why and result.recommended is not None:  # else it stands beside the utilisation
-        yield from paragraphs(*(f"  {line}" for line in whole_run(measures, result.recommended[1], asked)))
-    for est in faster:
-        yield f"  {est.plan.gpus:,} GPUs would be faster: {seconds(est.step_seconds)} a step"
-    yield ""
-    yield from header(result, usual_batch)
-    share = result.feasible / max(result.candidates, 1)
-    yield from paragraphs(f"search space: {result.framework.name}, {result.framework.about}")
-    of_several = bool(result.framework.includes)
-    if of_several and (usual := framework_without(result.model, result.system, result.locks)):
-        locks = ", ".join(f"{name} = {value}" for name, value in result.locks.items())
-        yield from paragraphs(f"{usual.name} runs no plans with {locks}")
-    counts = f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%})"
-    yield f"{counts}; searched in {seconds(elapsed)}\n"
     if result.recommended is not None:
-        yield from ranking_table(Ranking(result, each), _gpu_hour_price(result, measures))
-        if result.confidence and not each:
+        yield from headline(_kind(result), result.recommended[1], measures, price)
+        yield from locks(result)
+        for est in faster:
+            yield f"{est.plan.gpus:,} GPUs would be faster: {seconds(est.step_seconds)} a step"
+        if asked and not why:  # else it stands beside the utilisation
+            yield from paragraphs(*whole_run(measures, result.recommended[1], asked))
+        yield ""
+    yield from _question(result, elapsed, usual_batch, price is not None and not own_price)
+    yield ""
+    if result.recommended is not None:
+        listed = Ranking(result, each)
+        if not each and (equal := listed.equal()):
+            yield from paragraphs(equal)
+        yield from ranking_table(listed, _gpu_hour_price(result, measures), in_full=why)
+        reason = "" if result.recommendation is None else result.recommendation.deciding
+        if reason and not why:
             yield ""
-            yield from paragraphs(result.confidence)
+            yield from paragraphs(reason)
         if why:
-            yield ""
-            yield from breakdowns(result.recommended[1])
-            yield from utilisation(measures, result.recommended[1], asked)
-        yield heading("Why")
-        if result.recommendation is not None and result.recommendation.reason:
-            yield from paragraphs(result.recommendation.reason)
-        if not why:  # else it stands beside the time
-            yield from _outside(result.recommended[1])
-    short = (
-        *(*explanation.chosen_accuracy(), *explanation.binding()),
-        *(*explanation.held_in_short(), *explanation.next_best()),
-    )
-    yield from paragraphs(*(explanation.lines() if why else short))
+            yield from _why(result, explanation, measures, asked, command)
     more = {
-        "--why: parts of time and memory, knobs held, degrees of tp and cp, near misses": why,
-        "--rejected: candidates that break each rule": rejected,
+        "--why: all causes, parts, what is held, alternatives": why,
+        "--rejected: rules broken": rejected,
     }
     if left := [option for option, shown in more.items() if not shown]:
         yield note(f"\n{'; '.join(left)}")
 
 
-def answer(result: "Found", measures: Metrics, command: Command | None = None) -> Parts:
-    """Show the recommended plan: its knobs, the same in words, the step, and the memory of a rank.
+def _question(result: "Found", elapsed: float, usual_batch: bool, usual_price: bool) -> Parts:
+    """Show what was asked, what was assumed, and how much was searched."""
+    yield from header(result, usual_batch, usual_price=usual_price)
+    if result.recommended is not None:
+        yield from narrowing_line(result.recommended[1])
+    of_several = bool(result.framework.includes)
+    if of_several and (usual := framework_without(result.model, result.system, result.locks)):
+        locked = ", ".join(f"{name} = {value}" for name, value in result.locks.items())
+        yield from paragraphs(f"{usual.name} runs no plans with {locked}")
+    share = result.feasible / max(result.candidates, 1)
+    counts = (
+        f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit ({share:.0%})"
+    )
+    yield from paragraphs(f"{counts}; searched in {seconds(elapsed)}")
 
-    `command` is as in `certainty`.
-    """
-    if result.recommended is None or result.recommendation is None:
+
+def _why(
+    result: "Found",
+    explanation: "Explanation",
+    measures: Metrics,
+    asked: Sequence[str],
+    command: Command | None,
+) -> Parts:
+    """Show why the recommended plan is recommended, its parts, and why others lose."""
+    if result.recommended is None:
         return
     plan, est = result.recommended
-    knobs = " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
-    without = f", without its {est.model.left_out}" if est.model.left_out else ""
-    yield title_line(f"{_kind(result)}: {knobs}{without}")
-    yield from paragraphs(f"  in words: {in_words(plan, result.system.tiers)}.")
-    time = seconds(est.step_seconds)
-    if est.interval is not None:
-        time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
-    rest = [f"{est.tokens_per_second_per_gpu:,.0f} token/s/GPU"]
-    if est.training_days is not None and est.model.training_tokens is not None:
-        rest += [f"{large(est.model.training_tokens)} tokens in {days(est.training_days)}"]
-    step = time.replace(" (", " a step (", 1) if "(" in time else f"{time} a step"
-    yield from paragraphs(f"  {step}: {', '.join(rest)}")
-    yield from certainty(est, command, "  ")
-    odds = est.fits_probability
-    fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
-    capacity = gib(float(est.system.accelerator.visible_bytes))
-    mfu = ""
-    if measures.mfu is not None:
-        peak = of_peak(plan)  # on a line of its own, as it is longer
-        start = ";\n " if peak else ";"
-        mfu = f"{start} MFU {float(measures.mfu['megatron']):.1%}{peak} (megatron)"
-    yield f"  {est.memory_bytes / GIB:,.1f} of {capacity} a rank: {fits}{mfu}"
-    yield from paragraphs(*(f"  {line}" for line in filter(None, (what_decides(est),))))
-    yield from locks(result)
+    yield heading("Why")
+    if result.recommendation is not None and result.recommendation.reason:
+        yield from paragraphs(result.recommendation.reason)
+    yield from paragraphs(
+        f"In words: {in_words(plan, result.system.tiers)}.",
+        f"Searched: {result.framework.name}, {result.framework.about}.",
+    )
+    yield ""
+    yield from breakdowns(est, command)
+    yield from utilisation(measures, est, asked)
+    yield heading("What binds it, and the alternatives")
+    yield from paragraphs(*explanation.chosen_accuracy(), *explanation.lines())
 
 
 def locks(result: "Found") -> Parts:
     """Show what the locks cost, where they cost anything."""
     if sentence := lock_sentence(result):
-        yield from paragraphs(f"  {sentence}")
+        yield from paragraphs(sentence)
 
 
 def rejected(result: "Found") -> Parts:
@@ -194,10 +212,12 @@ def recommendation(result: "Found") -> list[str]:
     return [*lines, result.recommendation.reason] if result.recommendation.reason else lines
 
 
-def header(est: "Found | Estimate", usual_batch: bool = False, timed: bool = True) -> Parts:
-    """Show the title of an answer and the remarks on it."""
+def header(
+    est: "Found | Estimate", usual_batch: bool = False, timed: bool = True, usual_price: bool = False
+) -> Parts:
+    """Show the title of an answer and the remarks on it, as in `remarks`."""
     yield title_line(title(est))
-    yield from paragraphs(*remarks(est, usual_batch, timed))
+    yield from paragraphs(*remarks(est, usual_batch, timed, usual_price))
 
 
 def title(est: "Found | Estimate") -> str:
@@ -206,15 +226,26 @@ def title(est: "Found | Estimate") -> str:
     return f"{model} on {count_of(est.job.gpus, 'GPU')} of {est.system.name}"
 
 
-def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = True) -> list[str]:
-    """Return remarks on batch, assumptions and calibration; `usual_batch` if model and user set no batch."""
+def remarks(
+    est: "Found | Estimate", usual_batch: bool = False, timed: bool = True, usual_price: bool = False
+) -> list[str]:
+    """Return remarks on batch, assumptions and calibration.
+
+    `usual_batch` if model and user set no batch, `usual_price` if the price of a GPU hour is the system's.
+    """
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
+    if model.reference:
+        batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
     lines = [*est.job.taken, f"a step: {batch}; assumptions: {est.assumptions.name}"]
-    if usual_batch:
-        default = "this one is taken unless --global-batch says otherwise"
-        lines.append(f"{model.name} has no global batch of its own: {default}")
+    assumed = []
+    if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
+        assumed.append("the global batch (--global-batch)")
+    if usual_price:
+        assumed.append(f"{est.system.name}'s ${est.system.price:g} a GPU-hour (--price)")
+    if assumed:
+        lines.append(f"assumed: {', '.join(assumed)}")
     if est.assumptions.name == PAPER.name == usual_assumptions(model, est.system):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
@@ -238,8 +269,11 @@ def _gpu_hour_price(result: "Found", measures: Metrics) -> float | None:
     return float(measures.cost / measures.gpu_hours)
 
 
-def ranking_table(listed: "Ranking", price: float | None = None) -> Parts:
-    """Show plans, one a line; with a price [$/h of a GPU] also the cost of a million tokens."""
+def ranking_table(listed: "Ranking", price: float | None = None, in_full: bool = True) -> Parts:
+    """Show plans, one a line; with a price [$/h of a GPU] also the cost of a million tokens.
+
+    `in_full`: the whole legend, else its weightiest `LEGEND_LINES`.
+    """
     names, rows = list(listed.header), [list(row) for row in listed.rows()]
     if price is not None:
         names.append("$/Mtoken")
@@ -251,8 +285,22 @@ def ranking_table(listed: "Ranking", price: float | None = None) -> Parts:
     shown = [SHORT_KNOBS.get(name, name) for name in columns]
     yield table(shown, zip(*columns.values(), strict=True), left=left, gap=1)
     yield from map(note, lists)
-    for line in listed.legend():
-        yield note(f"{line}; --all lists each" if line.startswith("(…)") else line)
+    if in_full:
+        for line in listed.legend():
+            yield note(f"{line}; --all lists each" if line.startswith("(…)") else line)
+    else:
+        yield note("\n".join(_first_lines(listed.short_legend(), LEGEND_LINES)))
+
+
+def _first_lines(entries: Iterable[str], number: int) -> list[str]:
+    """Return entries as one paragraph, as many of the first as so many lines have room for."""
+    shown = list[str]()
+    for entry in entries:
+        longer = "; ".join([*shown, entry])
+        if len("\n".join(paragraphs(longer)).splitlines()) > number:
+            continue
+        shown.append(entry)
+    return ["; ".join(shown)]
 
 
 def _too_wide(columns: dict[str, list[str]]) -> list[str]:
@@ -265,7 +313,7 @@ def _too_wide(columns: dict[str, list[str]]) -> list[str]:
             break
         where: dict[str, list[str]] = {}
         for rank, value in zip(columns["#"], columns.pop(name), strict=True):
-            where.setdefault(value, []).append(rank)
+            where.setdefault(value, []).append(rank.removeprefix(MARK))
         values = (f"{value} in plan {', '.join(ranks)}" for value, ranks in where.items() if value)
         lists.append(f"{name}: {'; '.join(values)}")
     return lists
@@ -273,17 +321,37 @@ def _too_wide(columns: dict[str, list[str]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Table of the plans of a search, the recommended one first: a line for each family, or each plan."""
+    """Table of the plans of a search: a line for each family, or each plan, best first.
+
+    Unless `by_time`, the recommended one comes first.
+    """
 
     result: "Found"
     each: bool = False
+    by_time: bool = True
 
     @cached_property
     def families(self) -> list[Family]:
         """What the lines are of."""
-        if self.each:
-            return [Family(plan, ()) for plan in self.result.ranked]
-        return self.result.families
+        rows = [Family(plan, ()) for plan in self.result.ranked] if self.each else self.result.families
+        if not self.by_time or self.result.objective == "memory":
+            return rows
+        return sorted(rows, key=lambda family: self.result.answer(family.plan)[1].step_seconds)
+
+    @property
+    def recommended(self) -> int:
+        """Index of the line of the recommended plan."""
+        first = self.result.recommendation
+        return next(i for i, family in enumerate(self.families) if first and family.plan == first.plan)
+
+    def equal(self) -> str:
+        """Return which lines are as fast as the recommended one, and which two plans to measure.
+
+        Empty where errors are not known.
+        """
+        if self.result.objective == "memory" or not self.families:
+            return ""
+        return equality_sentence(self.answers, self.recommended)
 
     @property
     def answers(self) -> list[Answer]:
@@ -326,7 +394,32 @@ class Ranking:
             figures = seconds(est.step_seconds), f"{est.memory_bytes / GIB:,.1f}"
             cells = (_cell(family, name) for name in self.knobs[0])
             fast = [fast_members(plan)] if self.is_placed else []
-            yield [str(rank), *figures, *fits, plan.strategy, *cells, *fast]
+            number = f"{MARK if rank == self.recommended + 1 else ''}{rank}"
+            yield [number, *figures, *fits, plan.strategy, *cells, *fast]
+
+    def short_legend(self) -> Iterator[str]:
+        """Yield what the columns mean in few words, the weightiest first."""
+        capacity = gib(float(self.result.system.accelerator.visible_bytes))
+        yield f"{MARK} recommended"
+        yield f"GiB of {capacity} on the fullest rank"
+        columns, same = self.knobs
+        if any(family.others(name) for family in self.families for name in VARIED if name in columns):
+            yield f"(…): others within {WITHIN:.0%}, --all lists them"
+        if same:
+            yield f"all: {', '.join(f'{name}={knob_text(self.families[0].plan, name)}' for name in same)}"
+        yield from self._module_sets()
+        for strategy in dict.fromkeys(plan.strategy for plan, _ in self.answers):
+            yield f"{strategy}: {STRATEGY_WORDS[strategy]}"
+        if self.is_placed:
+            yield f"fast: ranks of a group in one domain of {self.result.system.fast_domain:,}"
+        explained = [name for name in KNOB_WORDS if name in columns]
+        yield from (f"{SHORT_KNOBS.get(name, name)}: {KNOB_WORDS[name]}" for name in explained)
+
+    def _module_sets(self) -> Iterator[str]:
+        """Yield the sets of modules that lines recompute and the table shortens."""
+        listed = self.families if "recompute" in self.knobs[0] else []
+        sets = (value for family in listed for value in (family.plan.recompute, *family.others("recompute")))
+        yield from (f"{_short_words(value)}: {value}" for value in dict.fromkeys(sets) if "+" in value)
 
     def legend(self) -> Iterator[str]:
         """Yield what the columns mean."""
@@ -334,9 +427,9 @@ class Ranking:
         capacity = f"of {gib(float(system.accelerator.visible_bytes))}"
         spread, fits = "", ""
         if self.is_uncertain:
-            spread = _spread_text(self.answers[0][1])
+            spread = _spread_text(self.answers[self.recommended][1])
             fits = "; fits: probability that it fits"
-        yield f"step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
+        yield f"{MARK} recommended; step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
         strategies = dict.fromkeys(plan.strategy for plan, _ in self.answers)
         yield f"strategy {'; '.join(f'{name}: {STRATEGY_WORDS[name]}' for name in strategies)}"
         columns, same = self.knobs
@@ -345,20 +438,18 @@ class Ranking:
             yield f"fast: ranks of a group in one fast domain of {system.fast_domain:,}, where several are"
         if any(family.others(name) for family in self.families for name in VARIED if name in columns):
             yield f"(…): other values of this knob alone, within {WITHIN:.0%} of the line's time"
-        listed = self.families if "recompute" in columns else []
-        sets = (value for family in listed for value in (family.plan.recompute, *family.others("recompute")))
-        yield from (f"{_short_words(value)}: {value}" for value in dict.fromkeys(sets) if "+" in value)
+        yield from self._module_sets()
         if same:
             values = (f"{name}={knob_text(self.families[0].plan, name)}" for name in same)
             yield f"in all of them: {', '.join(values)}"
 
 
 def _spread_text(first: Estimate) -> str:
-    """Return by how much a measured step of the first plan may be off; plans share most of it."""
+    """Return by how much a measured step of the recommended plan may be off; plans share most of it."""
     if first.interval is None:
         return ""
     low, high = (end / first.step_seconds - 1 for end in first.interval)
-    return f", 90% interval of plan 1 {low:+.0%} to {high:+.0%}"
+    return f", 90% interval of {MARK} {low:+.0%} to {high:+.0%}"
 
 
 def _cell(family: Family, name: str) -> str:
@@ -550,12 +641,6 @@ def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: 
     return table(("", "", "", ""), rows, left=(0, 3))
 
 
-def of_peak(plan: Plan) -> str:
-    """Return which peak a plan's MFU is a share of, where it is not the usual one of 16 bits."""
-    rate_of_products = PRECISIONS[plan.precision].rate
-    return "" if rate_of_products == "16-bit" else f" of the {rate_of_products} peak"
-
-
 def utilisation(measures: Metrics, est: Estimate, asked: Sequence[str] = ()) -> Parts:
     """Show throughput, utilisation by convention, and the run; `asked` is as in `whole_run`."""
     achieved = f"{rate(float(measures.flops_per_second_per_gpu['megatron']), 'FLOP/s')} per GPU (megatron)"
@@ -634,11 +719,6 @@ def _equal_runs(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int
         if i == len(rows) or rows[i] != rows[first]:
             yield first, i - 1
             first = i
-
-
-def days(number: Column) -> str:
-    """Return a number of days as text, rounded to whole days from 100 on."""
-    return f"{number:,.0f} days" if number >= 100 else f"{number:.3g} days"
 
 
 def operations(est: Estimate, anatomy: "Anatomy") -> Parts:

@@ -1,16 +1,18 @@
 """Terminal output of trials, and of replays of published runs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from traincast.core.units import count_of, probability_text, seconds, seconds_with_interval
+from traincast.tuner.belief import GAIN, SURE
 from traincast.ui.text import accuracy
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
     from traincast.accuracy.fit.calibrate import Calibration
-    from traincast.tuner.replay import ReplayReport
+    from traincast.tuner.replay import Replayed, ReplayReport
     from traincast.tuner.tuner import Trial, TuneReport
 
 TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")
@@ -95,9 +97,36 @@ def waiting(launches: Sequence[tuple["Trial", Path, str]]) -> Parts:
     yield note("Run the same command again once the logs are there.")
 
 
-def replayed(report: "ReplayReport") -> Parts:
-    """Show the replay of published runs, long lists, and goals."""
+def lessons(groups: "Sequence[Replayed]") -> list[str]:
+    """Return what the replay teaches: what trials find, how many they save, how sure they are."""
+    number, most_of_one = len(groups), max(Counter(group.source for group in groups).values())
+    plans, trials = [group.plans for group in groups], [group.trials for group in groups]
+    predicted, ended = [group.first_regret for group in groups], [group.regret for group in groups]
+    sure = [group.regret for group in groups if group.sure]
+    right = sum(regret <= GAIN for regret in sure)
+    return [
+        f"In {number} series of {min(plans)} to {max(plans)} measured plans ({most_of_one} of one source), "
+        f"predicted without the runs of their model on their accelerator, the plan predicted to be the "
+        f"fastest takes {_mean(predicted):.1%} longer than the best in the mean and {max(predicted):.1%} at "
+        f"worst, the one that trials end with {_mean(ended):.1%} and {max(ended):.1%}.",
+        f"Trials end after {_mean(trials):.1f} of {_mean(plans):.1f} plans in the mean, after {max(trials)} "
+        f"at most: {1 - sum(trials) / sum(plans):.0%} of the runs are saved.",
+        f"Where they end since a plan is within {GAIN:.0%} of the best with a probability of {SURE:.0%}, it "
+        f"is so in {right} of {len(sure)} series.",
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def replayed(report: "ReplayReport", details: bool = False) -> Parts:
+    """Show what the replay of published runs teaches; with `details` the scorecard: errors, lists, goals."""
     yield title_line("Trials of published runs, replayed")
+    yield from paragraphs(*lessons(report.groups))
+    if not details:
+        yield note("\n--details: by source, with wrong predictions, in long lists, and the tuner's goals")
+        return
     for prior in dict.fromkeys(row.prior for row in report.summaries):
         yield heading(f"Predictions fitted {prior}")
         rows = [

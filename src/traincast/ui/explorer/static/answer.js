@@ -12,7 +12,7 @@ export function headline(answer) {
   const [words, reason] = answer.recommendation;
   const label = h("p.label.mono", recommended.label);
   const why = reason ? h("p.notes", reason) : "";
-  return [asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), why, notes(recommended, answer)];
+  return [asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), lockPrice(), why, notes(recommended, answer)];
 }
 
 /** The question in words. */
@@ -94,7 +94,16 @@ function nothing({ candidates, reasons, system, state }) {
   const why = candidates
     ? `None of ${whole(candidates)} candidates fits in ${gib(system.capacity_bytes)} of memory.`
     : impossible(state, reasons);
-  return h("div.miss", h("h3", "Nothing fits"), h("p", why), h("div", { id: "miss" }));
+  return h("div.miss", h("h3", "Nothing fits"), h("p", why), lockPrice(), h("div", { id: "miss" }));
+}
+
+/** Where the slower explanation says what the knobs held cost. */
+const lockPrice = () => h("p.notes", { id: "lock-price", hidden: true });
+
+/** Say what the knobs held cost; nothing where they cost nothing. */
+export function showLockPrice(node, { lock_price: sentence }) {
+  node.textContent = sentence;
+  node.hidden = !sentence;
 }
 
 /** Why no plan is possible, as the command line says it. */
@@ -114,8 +123,10 @@ export function nearest(explanation, answer, apply) {
     return [h("p", "The nearest numbers of GPUs that have plans: ", buttons, ".")];
   }
   const said = ["Rejected:", ...answer.reasons]; // above, or in the list of what was rejected
-  const lines = explanation.text.slice(1).map((line) => line.trim()).filter((line) => !said.includes(line));
-  return [h("ul", lines.slice(0, 5).map((line) => h("li", line)))];
+  const isPrice = (line) => line.startsWith("Without ") && !line.includes(" alone "); // said above, too
+  const isNew = (line) => !said.includes(line) && !isPrice(line);
+  const lines = explanation.text.slice(1).map((line) => line.trim()).filter(isNew);
+  return lines.length ? [h("ul", lines.slice(0, 5).map((line) => h("li", line)))] : [];
 }
 
 function missLines(miss, from, { capacity_bytes: capacity, driver_bytes: kept }, apply) {

@@ -1,7 +1,7 @@
 // The explorer: a question in the form and in the address, its answer drawn. The latest answer wins.
 
 import { blank, question, samePlan, write } from "./address.js";
-import { brief, certainty, headline, nearest, sentence } from "./answer.js";
+import { brief, certainty, headline, nearest, sentence, showLockPrice } from "./answer.js";
 import * as memoryChart from "./charts/memory.js";
 import * as timeChart from "./charts/time.js";
 import { button, byId, swap } from "./dom.js";
@@ -258,6 +258,7 @@ async function askFor(path, body, show, onRefused = () => {}) {
 function drawExplanation(explanation) {
   const fits = now.answer.plans.length > 0;
   if (fits) byId("sure").textContent = certainty(explanation);
+  showLockPrice(byId("lock-price"), explanation);
   figures.sensitivity.show(fits ? { explanation } : null);
   later.rejected.lost(explanation, now.answer, apply);
   byId("miss")?.replaceChildren(...nearest(explanation, now.answer, apply));

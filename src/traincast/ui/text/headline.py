@@ -1,0 +1,199 @@
+"""First lines of an answer: the plan, its time, its memory, and what the run takes; each one line."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from traincast.catalog.software_stacks import facts_of, names_stack
+from traincast.core.knobs import DEFAULTS
+from traincast.core.plan import Plan
+from traincast.core.precision import PRECISIONS
+from traincast.core.quantities import Column
+from traincast.core.units import (
+    GIB,
+    gib,
+    large,
+    number_text,
+    probability_text,
+    seconds,
+    seconds_with_interval,
+)
+from traincast.step.estimate import Estimate
+from traincast.step.metrics import Metrics
+from traincast.step.uncertainty import Alternative
+from traincast.ui.text.tables import Parts, title_line, width
+
+SECONDS_OF_MILLION: Final = 1e6 / 3600  # a million tokens, and the seconds of an hour
+ATYPICAL: Final = 0.05  # share between a time and the median of all software, from which on both are said
+ZERO_WORDS: Final = {0: "DDP", 2: "ZeRO-2", 3: "FSDP"}  # how replicas of these stages of ZeRO are called
+DISPATCHER_WORDS: Final = {
+    "alltoall": "all-to-all",
+    "allgather": "all-gather",
+    "deepep": "DeepEP",
+    "hybridep": "HybridEP",
+    "flex": "a fused dispatcher",
+}
+
+
+def headline(kind: str, est: Estimate, measures: Metrics, price: float | None = None) -> Parts:
+    """Show the plan, its time, its memory, and days, dollars and throughput of the run, a line each.
+
+    `kind` is what the plan is called; `price` that of a GPU hour [$], where it is known.
+    """
+    yield title_line(plan_line(kind, est.plan))
+    yield time_line(est)
+    yield memory_line(est)
+    yield run_line(est, measures, price)
+
+
+def joined(start: str, parts: Iterable[str], between: str = ", ") -> str:
+    """Return parts behind a start, as many as one line has room for, with an ellipsis for others."""
+    line, more = start, f"{between.rstrip()} …"
+    left = list(parts)
+    while left:
+        longer = f"{line}{between if line != start else ''}{left.pop(0)}"
+        if len(longer) + (len(more) if left else 0) > width():
+            return f"{line}{more}"
+        line = longer
+    return line
+
+
+def plan_line(kind: str, plan: Plan) -> str:
+    """Return a plan as people write it: ``"Recommended: TP 4, PP 4 (VP 2), DP 8, micro-batch 1"``."""
+    return joined(f"{kind}: ", plan_words(plan))
+
+
+def plan_words(plan: Plan) -> Iterator[str]:
+    """Yield degrees of parallelism and what differs from the defaults, the weightiest first."""
+    if plan.tp_kind == "summa":
+        yield f"SUMMA {plan.tp2} × {plan.tp}"
+    elif plan.tp > 1:
+        yield f"TP {plan.tp}"
+    if plan.cp > 1:
+        yield f"CP {plan.cp} ({plan.cp_kind})"
+    if plan.pp > 1:
+        chunks = [f"VP {plan.vp}"] if plan.vp > 1 else []
+        schedule = [plan.schedule] if plan.schedule != DEFAULTS["schedule"] else []
+        also = ", ".join([*chunks, *schedule])
+        yield f"PP {plan.pp} ({also})" if also else f"PP {plan.pp}"
+    if plan.ep > 1:
+        yield f"EP {plan.ep}"
+    yield _replicas(plan)
+    yield f"micro-batch {plan.mbs}"
+    if plan.precision != DEFAULTS["precision"]:
+        yield plan.precision
+    if plan.recompute != "none":
+        modules = plan.recompute.split("+")
+        more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
+        yield f"recompute {modules[0]}{more}"
+    if plan.offload != "none":
+        yield f"offload {plan.offload}"
+    if overlapped := [axis.upper() for axis in ("tp", "ep") if getattr(plan, f"{axis}_overlap")]:
+        yield f"{' and '.join(overlapped)} overlap"
+    for choice in ("optimizer_kind", "grad_dtype", "master_copy", "attention"):
+        if getattr(plan, choice) != DEFAULTS[choice]:
+            yield f"{choice} {getattr(plan, choice)}"
+
+
+def _replicas(plan: Plan) -> str:
+    """Return the degree of data parallelism, and what replicas share where that is not the optimizer."""
+    holders = plan.dp * plan.cp
+    if holders == 1 or plan.zero not in ZERO_WORDS:
+        return f"DP {plan.dp}"
+    groups = f", {plan.replicas} groups" if 1 < plan.replicas < holders else ""
+    return f"DP {plan.dp} ({ZERO_WORDS[plan.zero]}{groups})"
+
+
+def time_line(est: Estimate) -> str:
+    """Return the time of a step, its interval, and the first cause of the interval's width.
+
+    Where the time is that of software which is not typical of what the question leaves open, it says of
+    which, and the time with the likeliest other.
+    """
+    time = seconds(est.step_seconds)
+    if est.interval is None:
+        return f"{time} a step"
+    line = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
+    line = line.replace(" (", " a step (", 1)
+    if not est.widths:
+        return line
+    cause = est.widths[0]
+    if (other := likeliest_other(est)) is not None:
+        mine, theirs = software_words(est.assumptions.name, other.name)
+        both = f"{line} with {mine}, {seconds(float(other.seconds))} with {theirs}"
+        return joined(both, [f": ±{np.expm1(cause.half):.0%}"], "")
+    return joined(line, [f"; ±{np.expm1(cause.half):.0%} by {cause.brief}"], "")
+
+
+def likeliest_other(est: Estimate) -> Alternative | None:
+    """Return the likeliest software that takes another time, where the estimate's is not typical of all."""
+    if abs(np.log(est.median_seconds / est.step_seconds)) < ATYPICAL:
+        return None
+    others = [
+        part for part in est.alternatives if abs(np.log(float(part.seconds) / est.step_seconds)) >= ATYPICAL
+    ]
+    return max(others, key=lambda part: part.weight, default=None)
+
+
+def software_words(name: str, other: str) -> tuple[str, str]:
+    """Return what tells two software stacks apart: dispatcher, framework or release of each."""
+    if not (names_stack(name) and names_stack(other)):
+        return name, other
+    mine, theirs = facts_of(name), facts_of(other)
+    for fact in ("dispatcher", "framework", "released"):
+        values = mine.get(fact, ""), theirs.get(fact, "")
+        if values[0] != values[1] and all(values):
+            words = DISPATCHER_WORDS if fact == "dispatcher" else {}
+            return words.get(values[0], values[0]), words.get(values[1], values[1])
+    return name, other
+
+
+def memory_line(est: Estimate) -> str:
+    """Return the memory of the fullest rank, in which phase, and whether and how likely it fits."""
+    capacity = gib(float(est.system.accelerator.visible_bytes))
+    used = f"{est.memory_bytes / GIB:,.1f} of {capacity} at the {est.memory_phase}"
+    odds = est.fits_probability
+    if est.verdict == "uncertain":
+        return f"{used}: may fit ({probability_text(odds or 0.0)}), measure one step"
+    if est.verdict == "does not fit":
+        sure = "" if odds is None else f" (fits with {probability_text(odds)} probability)"
+        return f"{used}: does not fit{sure}"
+    return f"{used}: fits" + ("" if odds is None else f" with {probability_text(odds)} probability")
+
+
+def run_line(est: Estimate, measures: Metrics, price: float | None = None) -> str:
+    """Return days and dollars of the run, as far as known, throughput of a GPU, and MFU."""
+    per_gpu = float(est.tokens_per_second_per_gpu)
+    parts = list[str]()
+    if measures.days is not None and est.model.training_tokens is not None:
+        cost = "" if measures.cost is None else f" for ${large(float(f'{float(measures.cost):.4g}'))}"
+        parts.append(f"{large(est.model.training_tokens)} tokens in {days(measures.days)}{cost}")
+    elif price is not None:
+        parts.append(f"${number_text(price * SECONDS_OF_MILLION / per_gpu, 3)} a million tokens")
+    if price is not None:
+        parts[-1] += f" at ${price:.4g}/h"
+    parts.append(f"{per_gpu:,.0f} token/s/GPU")
+    if measures.mfu is not None:
+        parts.append(f"MFU {float(measures.mfu['megatron']):.1%}{of_peak(est.plan)}")
+    return joined("", parts)
+
+
+def narrowing_line(est: Estimate) -> Iterator[str]:
+    """Yield what option narrows the interval most, where one does."""
+    if est.narrower is None:
+        return
+    option, half, others = est.narrower
+    yours = f"or {' or '.join(others)}, as yours has" if others else "if yours is that"
+    yield joined(f"narrower, ±{np.expm1(half):.0%}, with {option}", [f" ({yours})"], "")
+
+
+def of_peak(plan: Plan) -> str:
+    """Return which peak a plan's MFU is a share of, where it is not the usual one of 16 bits."""
+    rate_of_products = PRECISIONS[plan.precision].rate
+    return "" if rate_of_products == "16-bit" else f" of the {rate_of_products} peak"
+
+
+def days(number: Column) -> str:
+    """Return a number of days as text, rounded to whole days from 100 on."""
+    return f"{number:,.0f} days" if number >= 100 else f"{number:.3g} days"
