@@ -504,6 +504,9 @@ def test_fine_tuning_is_chosen(opened):
     complete(page)
     command = page.locator("#take-text", has_text="--train dpo+lora:r=64,targets=q+v")
     command.wait_for()
+    said = page.locator("#headline").inner_text()
+    assert "64 sequences, 32 pairs of a chosen and a rejected answer, of 1,024 tokens a step" in said
+    assert "Assumed for fine-tuning: 64 sequences a step, 1,024 tokens a sequence" in said
     train.select_option(label="SFT, supervised fine-tuning")
     settled(page)
     assert query(page)["train"] == "sft"

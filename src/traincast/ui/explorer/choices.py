@@ -154,6 +154,8 @@ def model_info(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "left_out": model.left_out or None,
+        "taken": model.taken or None,
+        "has_pairs": model.reference,
         "images": None if model.tower is None else model.tower.title,
         "pasted": model.name == PASTED,
         "parameters": model.parameters,

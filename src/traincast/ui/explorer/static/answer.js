@@ -7,23 +7,27 @@ import { meaning } from "./terms.js";
 /** The headline of an answer. */
 export function headline(answer) {
   const [recommended] = answer.plans;
-  const asked = h("p.says", question(answer));
-  if (!recommended) return [asked, nothing(answer)];
+  const asked = [h("p.says", question(answer)), ...assumed(answer.model)];
+  if (!recommended) return [...asked, nothing(answer)];
   const [words, reason] = answer.recommendation;
   const label = h("p.label.mono", recommended.label);
   const why = reason ? h("p.notes", reason) : "";
-  return [asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), lockPrice(), why, notes(recommended, answer)];
+  return [...asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), lockPrice(), why, notes(recommended, answer)];
 }
 
 /** The question in words. */
 function question({ model, state, system }) {
-  const batch = `${whole(state.global_batch)} sequences of ${whole(state.seq)} tokens a step`;
+  const pairs = `, ${whole(state.global_batch / 2)} pairs of a chosen and a rejected answer,`;
+  const batch = `${whole(state.global_batch)} sequences${model.has_pairs ? pairs : ""} of ${whole(state.seq)} tokens a step`;
   const held = Object.entries(state.locks).map(([name, value]) => `${name}=${value}`).join(" ");
   const changed = Object.keys(state.figures).length;
   const figures = changed && `${changed} ${changed === 1 ? "figure" : "figures"} of the machine changed`;
   const asked = [`${model.name} on ${whole(state.gpus)} GPUs of ${system.name}`, batch, held && `with ${held}`, figures];
   return `${asked.filter(Boolean).join(", ")}:`;
 }
+
+/** What was taken where the question says nothing, such as the batch of a fine-tuning. */
+const assumed = ({ taken }) => (taken ? [h("p.notes", `${taken[0].toUpperCase()}${taken.slice(1)}.`)] : []);
 
 /** The answer in a sentence, for screen readers. */
 export function sentence({ plans: [recommended], candidates, feasible }) {
