@@ -182,3 +182,61 @@ def test_axe_finds_no_violation_where_a_list_is_open(opened):
     assert_axe_finds_nothing(page)
     active = f"#{box.get_attribute('aria-activedescendant')}"
     assert page.locator(active).get_attribute("role") == "option"
+
+
+@pytest.fixture(scope="module", params=[("llama-3-70b", 512), ("deepseek-v3", 2048)], ids=lambda of: of[0])
+def plan_report(browser, tmp_path_factory, request):
+    """Open the report on a search at a width [px]."""
+    pytest.importorskip("jinja2", reason="Jinja2 is not installed")
+    model, gpus = request.param
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    tc.write_html(tc.search(model, "dgx-h100", gpus=gpus), path)
+
+    def opened_at(width):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto(f"file://{path}")
+        return page
+
+    return opened_at
+
+
+def test_a_report_is_at_most_four_thousand_pixels_tall(plan_report):
+    """At a width of 1,280; it was 8,887 for llama-3-70b, and nobody reads that far."""
+    page = plan_report(1280)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 4000
+    assert page.locator("details table").count() >= 8, "the tables are there, folded"
+    page.close()
+
+
+def test_no_row_of_the_plans_is_cut_on_a_phone(plan_report):
+    page = plan_report(390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    cells = page.locator("#plans .flows").first.locator("th, td")
+    ends = cells.evaluate_all("(all) => all.map((cell) => cell.getBoundingClientRect().right)")
+    assert len(ends) > 50
+    assert max(ends) <= 390
+    named = page.locator("#plans .flows td[data-label=step]").first
+    assert named.evaluate("(cell) => getComputedStyle(cell, '::before').content").startswith('"step')
+    page.close()
+
+
+def test_folded_tables_print(plan_report):
+    page = plan_report(1280)
+    height = "document.documentElement.scrollHeight"
+    folded = page.evaluate(height)
+    page.emulate_media(media="print")
+    assert page.evaluate(height) > folded + 3000, "all tables and figures"
+    page.close()
+
+
+def test_labels_of_figures_are_legible_in_a_report(plan_report):
+    """At least 8 px on a screen and on a phone, where figures scroll rather than shrink."""
+    for width in (1280, 390):
+        page = plan_report(width)
+        page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        sizes = page.locator("figure svg").evaluate_all(
+            "(all) => all.map((svg) => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)"
+        )
+        assert len(sizes) == 5
+        assert min(sizes) * 6.5 >= 8  # the smallest labels are of 6.5 points
+        page.close()

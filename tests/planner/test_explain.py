@@ -455,7 +455,7 @@ def test_components_named_as_cause_are_those_that_differ_most(strategy):
 
 def test_the_best_alternative_is_the_second_of_the_list():
     """A faster one loses by a preference, or as it is less likely to fit; both are said."""
-    found = tc.search("llama-2-7b", "dgx-h100", gpus=8, gbs=128)
+    found = tc.search("llama-2-7b", "dgx-h100", gpus=8, gbs=64)
     (first, best), (second, other) = (found.answer(family.plan) for family in found.families[:2])
     assert found.explain().alternative == (second, other)
     assert other.step_seconds < best.step_seconds

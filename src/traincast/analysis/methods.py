@@ -16,7 +16,7 @@ from traincast.step.estimate import Estimate
 RECOMPUTED: Final = ("none", "selective", "full")
 PRECISION_TRIED: Final = ("fp32", "bf16", "fp8")
 OFFLOADED: Final = ("none", "optimizer", "activations")
-LEAST_MEMORY_SHARE: Final = 0.02  # of the accelerator's memory; a method that saves less is not worth a line
+LEAST_MEMORY_SHARE: Final = 0.05  # of the accelerator's memory; a method that saves less is not worth a line
 
 
 class Method(Result, kw_only=True):

@@ -133,6 +133,7 @@ def _read_system(name_or_path: str | Path) -> System:
             Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network
         ),
         calibrated_to=file.calibrated_to or "",
+        calibrated_with=tuple((file.calibrated_with or {}).items()),
         software=tuple(Software(part.stack, tuple(_values(part).items())) for part in file.software or ()),
         sources=_sources(file),
         **_values(file),

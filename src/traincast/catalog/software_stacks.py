@@ -392,6 +392,19 @@ def is_fitted(system: System) -> bool:
     return bool(system.software or system.calibrated_to or system.is_cpu)
 
 
+def calibrated_stack(usual: str, model: "Model", system: "System | None", any_framework: bool = False) -> str:
+    """Return the software of the runs that a system is calibrated to; the usual stack where it is of none.
+
+    The constants of the machine are fitted together with it. It is of the usual stack's framework, unless
+    `any_framework`, and of runs of the same kind of models, with experts or without.
+    """
+    kind = "dense" if model.experts is None else "experts"
+    name = dict(system.calibrated_with).get(kind) if system is not None else None
+    if name is None or not (any_framework or stack_framework(name) == stack_framework(usual)):
+        return usual
+    return name
+
+
 def resolve(assumptions: str | Assumptions) -> Assumptions:
     """Return assumptions, or those of a name: a preset, a stack, or "calibrated" (the default stack)."""
     if isinstance(assumptions, Assumptions):

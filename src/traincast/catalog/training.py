@@ -59,15 +59,15 @@ class Training:
         is_usual = length is None and self.fine_tunes and is_text and self.documents is None
         return load(seq=FINE_TUNING_LENGTH) if is_usual and model.seq > FINE_TUNING_LENGTH else model
 
-    def assumed(self, model: Model, length: int | None, batch: int | None) -> str:
+    def assumed(self, model: Model, *, has_length: bool, has_batch: bool) -> str:
         """Return what fine-tuning assumes of a run, in a sentence; empty where nothing is assumed.
 
-        `model` is the model as trained; `length` [tokens] and `batch` [sequences] are those requested.
+        `model` is the model as trained; the others say whether a length and a batch are given.
         """
         parts = []
-        if model.is_fine_tuned and batch is None and model.global_batch is None:
+        if model.is_fine_tuned and not has_batch and model.global_batch is None:
             parts.append(f"{FINE_TUNING_BATCH} sequences a step")
-        if self.fine_tunes and length is None and model.seq == FINE_TUNING_LENGTH:
+        if self.fine_tunes and not has_length and model.seq == FINE_TUNING_LENGTH:
             parts.append(f"{FINE_TUNING_LENGTH:,} tokens a sequence (max_length of TRL 1.16)")
         return f"assumed for fine-tuning: {', '.join(parts)}" if parts else ""
 

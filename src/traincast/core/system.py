@@ -324,6 +324,7 @@ class System(ColumnsEqual):
     ] = None
     software: tuple[Software, ...] = ()  # assumptions of software stacks fitted on this system
     calibrated_to: str = ""  # the measurements of a site that its figures are fitted to, in words
+    calibrated_with: tuple[tuple[str, str], ...] = ()  # software of those runs, of dense models and experts
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # of each figure
     taken: str = field(default="", compare=False, repr=False)  # what a name was taken for, in a sentence
 

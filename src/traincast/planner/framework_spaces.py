@@ -10,7 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import DEFAULT_STACK, FINE_TUNING_STACK, TPU_STACK, usual_stack
+from traincast.catalog.software_stacks import (
+    DEFAULT_STACK,
+    FINE_TUNING_STACK,
+    TPU_STACK,
+    calibrated_stack,
+    names_stack,
+    usual_stack,
+)
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.knobs import (
@@ -164,9 +171,12 @@ class Framework:
 
     def usual_assumptions(self, model: Model, system: System | None = None) -> str:
         """Return the name of the preset or software stack that suits it with a model on a system."""
-        if self.assumptions != DEFAULT_STACK:
+        if not names_stack(self.assumptions):
             return self.assumptions
-        return usual_stack(model) if system is None or not system.is_tpu else TPU_STACK
+        usual = self.assumptions
+        if usual == DEFAULT_STACK:
+            usual = usual_stack(model) if system is None or not system.is_tpu else TPU_STACK
+        return calibrated_stack(usual, model, system)
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from traincast.catalog.software_stacks import (
     DEFAULT_STACK,
     FINE_TUNING_STACK,
     TPU_STACK,
+    calibrated_stack,
     facts_of,
     fitted_stack,
     is_fitted,
@@ -778,7 +779,8 @@ def usual_assumptions(model: Model | None, system: System | None = None) -> str:
         return PAPER.name
     if system is not None and system.is_tpu:
         return TPU_STACK
-    return FINE_TUNING_STACK if model.is_fine_tuned else usual_stack(model)
+    usual = FINE_TUNING_STACK if model.is_fine_tuned else usual_stack(model)
+    return calibrated_stack(usual, model, system, any_framework=not model.is_fine_tuned)
 
 
 @overload

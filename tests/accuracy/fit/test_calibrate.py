@@ -343,7 +343,7 @@ def test_a_calibrated_system_is_a_system_file(tmp_path, capsys):
     assert tc.load_system("dgx-h100").calibrated_to == ""
     main(["plan", "llama-3-8b", "--system", str(out), "--gpus", "16"])
     said = " ".join(capsys.readouterr().out.split())
-    assert f"times are calibrated to {mine.calibrated_to}; the 90% interval is that of published" in said
+    assert f"times are calibrated to your {mine.calibrated_to}; the 90% interval is that of published" in said
     assert "calibrated to published runs" not in said
     share = next(
         constant for constant in printed["constants"] if constant["path"] == "accelerator.matrix_sustained"

@@ -117,3 +117,17 @@ def test_dollars_are_shown_where_the_run_is_asked_for(options, words, run):
 def test_a_cost_that_is_not_known_says_what_is_missing(run):
     out = run("plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 1 --cost").out
     assert "cost: not known without" in out
+
+
+def test_what_looks_at_runs_assumes_a_calibrated_machine(run):
+    """GPT3-1T has no vocabulary: `estimate` takes the paper's machine, `advise` and `profile` a real one."""
+    line = "gpt3-1t --system dgx-h100 --tp 8 --pp 16 --dp 8 --gbs 1024 --recompute full --json"
+    assumed = {
+        command: json.loads(run(f"{command} {line}").out)["assumptions"] for command in ("estimate", "advise")
+    }
+    assert assumed == {"estimate": "paper", "advise": "calibrated"}
+    stated = run(f"advise {line} --assumptions paper")
+    assert json.loads(stated.out)["assumptions"] == "paper"
+    trace = "--trace examples/my_cluster/profile.json"
+    profiled = run(f"profile {line} {trace}")
+    assert json.loads(profiled.out)["assumptions"] == "calibrated"

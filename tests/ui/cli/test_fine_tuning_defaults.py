@@ -35,6 +35,14 @@ def test_fine_tuning_means_transformers_with_its_batch_length_and_checkpointing(
     ]
 
 
+def test_what_is_assumed_is_said_and_what_is_given_is_not(run):
+    said = " ".join(run("plan llama-3-8b --system dgx-h100 --gpus 8 --lora 16").out.split())
+    assert "assumed: gradient checkpointing on, as TRL 1.16 has it (--recompute)" in said
+    assert "assumed for fine-tuning: 64 sequences a step, 1,024 tokens" in said
+    given = run("plan llama-3-8b --system dgx-h100 --gpus 8 --lora 16 --recompute full").out
+    assert "gradient checkpointing" not in given
+
+
 def test_training_of_all_weights_keeps_the_usual_framework_and_batch(run):
     answer = asked(run, f"{OURS} --train full")
     assert (answer["framework"], answer["seq"], answer["taken"]) == ("megatron", 8192, [])
@@ -100,6 +108,18 @@ def test_inference_of_an_adapter_has_its_frozen_weights(run):
     said = " ".join(out.split())
     assert "141.1 GB of frozen weights" in said
     assert f"inference: {(2 * model.parameters + 6 * adapters) / 1e9:.1f} GB" in said
+
+
+def test_a_launch_of_fine_tuning_is_trls(tmp_path, run):
+    """It is read back with the same step; of training of all weights it stays Megatron's."""
+    file = tmp_path / "sft.yaml"
+    command = f"export llama-3-8b --system dgx-h100 --gpus 8 --lora 16 --output {file} --json"
+    written = asked(run, command)
+    assert "gradient_checkpointing: true" in file.read_text(encoding="utf-8")
+    read = asked(run, f"check {file} --system dgx-h100 --gpus 8 --model llama-3-8b --json")
+    seconds = [answer["estimate"]["step_seconds"] for answer in (written, read)]
+    assert seconds[1] == pytest.approx(seconds[0], rel=1e-6)
+    assert "pretrain_gpt.py" in run("export llama-3-8b --system dgx-h100 --gpus 8").out
 
 
 def test_a_study_takes_the_same_defaults(tmp_path, run):

@@ -41,9 +41,9 @@ def test_a_plan_as_a_report(run, tmp_path):
     assert [figure["id"] for figure in page.of("figure")] == [
         "pareto-figure",
         "time-figure",
+        "tornado-figure",
         "memory-figure",
         "stages-figure",
-        "tornado-figure",
     ]
     assert (
         "NVIDIA DGX H100 data sheet: 10.2 kW for 8 GPUs (spec)" in page.said["td"]

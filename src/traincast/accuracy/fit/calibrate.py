@@ -149,7 +149,7 @@ class Calibration(Result, eq=False, repr=False):
     @property
     def _residuals(self) -> dict[str, tuple[Floats, Floats]]:
         """Logarithms of predicted over measured before and after, by kind; the runs stand first."""
-        numbers = self.measured.to_dict()
+        numbers = self.measured.numbers
         ends = np.cumsum(list(numbers.values()))[:-1]
         halves = (np.split(y, ends) for y in (self.fitted.before, self.fitted.solution.residuals))
         return dict(zip(numbers, zip(*halves, strict=True), strict=True))
@@ -164,11 +164,21 @@ class Calibration(Result, eq=False, repr=False):
         """
         path = Path(path)
         check_output(path, force, (".yaml", ".yml"))
-        measurements = f"{self.measured.counts()} of this site, {date.today().isoformat()}"
+        today = date.today().isoformat()
+        measurements = f"{self.measured.counts()} of this site, {today}"
         constants = [replace(constant, source=f"fitted to {measurements}") for constant in self.determined]
         title = f"{self.system}, calibrated to measurements of this site"
         document = system_with(self.system, constants, path.stem, title)
-        write_system(path, document | {"calibrated_to": measurements})
+        if constants:  # else it is the system as it was
+            document |= {"calibrated_to": f"{self.measured.counts()}{self._software}, {today}"}
+            document |= {"calibrated_with": self.measured.software} if self.measured.software else {}
+        write_system(path, document)
+
+    @property
+    def _software(self) -> str:
+        """Return the software of the runs, in words; empty without runs."""
+        names = dict.fromkeys(self.measured.software.values())
+        return f" with {' and '.join(names)}" if names else ""
 
 
 def _mean(residuals: Floats | None) -> float | None:
@@ -183,6 +193,7 @@ def calibrate(
     nccl: Files = (),
     gemm: Files = (),
     config: str | Path | None = None,
+    launches: Files = (),
     **given: Any,
 ) -> Calibration:
     """Fit the constants of a system to measurements on it.
@@ -196,6 +207,9 @@ def calibrate(
         (docs/calibration.md).
     config : str or Path, optional
         Configuration of runs whose logs do not contain it.
+    launches : sequence of str or Path, optional
+        Launch scripts or configurations of the logs, one of all or one of each: they say model and plan, the
+        logs the time of a step, the GPUs and the batch that ran.
     **given
         Values missing in logs and tables of runs, such as ``model="llama-3-8b"`` or ``recompute="full"``.
 
@@ -210,7 +224,7 @@ def calibrate(
     InputError
         If a file cannot be read, or none has measurements of this system: all problems at once.
     """
-    return fitted_to(system, read(system, runs, logs, nccl, gemm, config, given))
+    return fitted_to(system, read(system, runs, logs, nccl, gemm, config, given, launches))
 
 
 def fitted_to(system: str | Path, measured: Measured) -> Calibration:

@@ -1,10 +1,12 @@
 """Files of measurements on a system: training runs, collectives, matrix products."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
+from traincast.accuracy.fit.launched_run import LaunchedRun, read_launched_run
 from traincast.accuracy.fit.parameters import accelerator_name
 from traincast.accuracy.fit.residuals import KINDS
 from traincast.accuracy.logs import (
@@ -19,15 +21,19 @@ from traincast.accuracy.logs import (
     not_used,
 )
 from traincast.accuracy.logs import read as read_file
+from traincast.accuracy.logs.training_log import NOT_SAID
 from traincast.accuracy.runs.cells import is_file
 from traincast.accuracy.runs.run import Run, readable
 from traincast.catalog.load import accelerator_called, load_system
+from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.errors import ErrorCollector, InputError, require_path, require_type
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of
 
 GIVEN_AS: Final[dict[Kind, str]] = {"runs": "`runs` or `logs`", "collectives": "`nccl`", "products": "`gemm`"}
+FEW_MISSING: Final = 3  # columns; of more the launch is asked for as well
+LAUNCH_SAYS: Final = "or give what says most of these, the launch of the run: --launch run.sh (launches=)"
 Files: TypeAlias = Sequence[str | Path]
 Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 
@@ -40,6 +46,7 @@ class Measured(Result, eq=False):
     collectives: tuple[Collective, ...] = ()
     products: tuple[Gemm, ...] = ()
     left_out: tuple[str, ...] = ()
+    assumed: Annotated[tuple[str, ...], Doc("what launches leave open, and is assumed of them")] = ()
 
     @property
     def run_count(self) -> Annotated[int, Doc("training runs used", key="runs")]:
@@ -58,7 +65,25 @@ class Measured(Result, eq=False):
 
     def counts(self) -> str:
         """Return the number of measurements by kind, in words."""
-        return ", ".join(count_of(n, kind.removesuffix("s")) for kind, n in self.to_dict().items() if n)
+        return ", ".join(count_of(n, kind.removesuffix("s")) for kind, n in self.numbers.items() if n)
+
+    @property
+    def software(self) -> dict[str, str]:
+        """Return the software of most runs by kind of model: dense, or with experts; without runs empty."""
+        kinds = {"dense": Counter[str](), "experts": Counter[str]()}
+        for run in self.runs:
+            stack = fitted_stack(run.stack)
+            kinds["dense" if run.model.experts is None else "experts"][stack] += 1
+        return {kind: stacks.most_common(1)[0][0] for kind, stacks in kinds.items() if stacks}
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Return the number of measurements of each kind, in the order in which they are fitted."""
+        return {
+            "runs": self.run_count,
+            "collectives": self.collective_count,
+            "products": self.product_count,
+        }
 
 
 def read(
@@ -69,17 +94,32 @@ def read(
     gemm: Files = (),
     config: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
+    launches: Files = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Measured:
     """Read the measurements of a system from files; arguments and errors as for `calibrate`."""
     errors, given = ErrorCollector("calibrate"), given or {}
     machine = errors.catch(load_system, system)
+    launched: list[LaunchedRun] = []
+    if launches:
+        if config is not None:
+            errors.add(["config and launch: give one of them, which says what was run"])
+        errors.catch(_check_launches, logs, launches)
+        errors.raise_any()
+        each = launches if len(launches) == len(logs) else [launches[0]] * len(logs)
+        for log, launch in zip(logs, each, strict=True):
+            run = machine and errors.catch(
+                read_launched_run, Path(log), Path(launch), machine, given, variables or {}
+            )
+            launched += [run] if run else []
+        logs, config = (), None
     for option, paths in {"runs": runs, "logs": logs, "nccl": nccl, "gemm": gemm}.items():
         require_type(option, paths, "a list of paths", list, tuple)
         for path in paths:
             require_path(option, path)
     files: dict[Kind, Files] = {"runs": (*runs, *logs), "collectives": nccl, "products": gemm}
     kinds = [kind for kind, paths in files.items() if paths]
-    if kinds:
+    if kinds and not launches:
         errors.add(not_used(given, kinds), "what is given")
     extra: dict[str, Any] = {"config": config}
     if machine and (name := accelerator_called(machine.accelerator.name)):
@@ -101,6 +141,10 @@ def read(
         errors.add([problem])
     machine = errors.require(machine)
     measured = _measured(machine, [rows for kind in contents.values() for rows in kind if rows is not None])
+    if launched:
+        assumed = tuple(dict.fromkeys(line for one in launched for line in one.assumed))
+        runs_of_all = (*measured.runs, *(one.run for one in launched))
+        measured = replace(measured, runs=runs_of_all, assumed=assumed)
     if not (measured.runs or measured.collectives or measured.products):
         reasons = f" ({'; '.join(measured.left_out[:5])})"
         reason = reasons if measured.left_out else ": give runs, logs, nccl or gemm"
@@ -108,10 +152,28 @@ def read(
     return measured
 
 
+def _check_launches(logs: Files, launches: Files) -> None:
+    """Refuse launches without as many logs; one launch may be that of all logs."""
+    for option, paths in {"log": logs, "launch": launches}.items():
+        require_type(option, paths, "a list of paths", list, tuple)
+        for path in paths:
+            require_path(option, path)
+    if not logs:
+        raise InputError("launch", ["gives no times: give the log of the run with it, as log"])
+    if len(launches) not in (1, len(logs)):
+        count = f"{len(launches)} launches of {count_of(len(logs), 'log')}"
+        raise InputError("launch", [f"{count}: give one of all logs, or one of each in their order"])
+
+
 def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Rows:
     if (other := holds(file)) != kind:
         raise InputError(str(file), [f"holds {other}, not {kind}: give it as {GIVEN_AS[other]}"])
-    return read_file(file, **options)
+    try:
+        return read_file(file, **options)
+    except InputError as error:
+        if sum(NOT_SAID in problem for problem in error.problems) < FEW_MISSING:
+            raise
+        raise InputError(error.subject, [*error.problems, LAUNCH_SAYS]) from None
 
 
 def _measured(system: System, files: Sequence[Rows]) -> Measured:

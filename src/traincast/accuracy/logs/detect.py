@@ -20,6 +20,7 @@ from traincast.accuracy.logs.rows import TRAINING, CollectiveRows, GemmRows, Tra
 from traincast.accuracy.logs.text import content, number, whole_number
 from traincast.accuracy.logs.training_log import (
     WARM_UP,
+    Log,
     LogFormat,
     in_seconds,
     iteration_times,
@@ -119,6 +120,25 @@ def read_times(path: str | Path, given: Mapping[str, Any], warm_up: int = WARM_U
     if timing is None:
         raise InputError(path.name, ["no finished iteration"])
     return StepTimes(*in_seconds(timing, rate, given), run.memory)
+
+
+def log_columns(path: str | Path) -> dict[str, Any]:
+    """Return what a training log tells of its last run, as columns of a table of runs; empty of other files.
+
+    What it does not tell is left out, and so is all of a kind of run that no column describes.
+    """
+    path = Path(path)
+    text = content(path)
+    log_format = next((each for each in FORMATS if re.search(each.signs, text)), None)
+    if log_format is None:
+        return {}
+    run, _ = last_run(log_format, text)
+    header = [line for _, line in sorted(run.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
+    try:
+        columns = log_format.columns(Log(path.name, text, run, header, {}, {}))
+    except InputError:
+        return {}
+    return {name: value for name, value in columns.items() if value not in (None, "")}
 
 
 def holds(path: str | Path) -> Kind:

@@ -13,20 +13,22 @@ from traincast.accuracy.logs.rows import TRAINING, TrainingRows, complete
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run as measurements
 from traincast.accuracy.runs.cells import Unreadable
-from traincast.accuracy.runs.run import accelerators
 from traincast.core.errors import InputError
 
 WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
 NEVER: Final = r"(?!)"  # a pattern that nothing matches
 SECONDS: Final = {"s": 1.0, "ms": 1e-3}  # of the groups of progress patterns that hold times
+NOT_SAID: Final = "the log does not say"
 UNREAD: Final = "recomputed"  # what a log says of recompute that no column can
-NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may be given
-    "layers": "a whole number, or model=", "hidden": "a whole number, or model=",
-    "heads": "a whole number, or model=", "mlp": "gelu, swiglu, geglu, relu or relu2, or model=",
-    "seq": "tokens of a sequence", "gpu": f"one of {', '.join(accelerators())}", "gpus": "how many ran",
-    "precision": "fp32, fp16, bf16, fp8, mxfp8 or nvfp4", "tp": "tensor-parallel degree",
-    "pp": "pipeline-parallel degree", "mbs": "sequences of a micro-batch", "gbs": "sequences of a step",
-    "zero": "0, 1, 2, 3 or hsdp", "recompute": "none, selective or full",
+NEEDED_COLUMNS: Final = {  # column that a prediction needs -> how it may be given
+    "layers": "layers=32, or model=llama-3-8b", "hidden": "hidden=4096, or model=llama-3-8b",
+    "heads": "heads=32, or model=llama-3-8b",
+    "mlp": "mlp=swiglu (gelu, geglu, relu, relu2), or model=llama-3-8b",
+    "seq": "seq=4096, tokens of a sequence", "gpu": "gpu=h100-sxm-80", "gpus": "gpus=64, how many ran",
+    "precision": "precision=bf16 (fp32, fp16, fp8, mxfp8, nvfp4)", "tp": "tp=8, the tensor-parallel degree",
+    "pp": "pp=4, the pipeline-parallel degree", "mbs": "mbs=1, sequences of a micro-batch",
+    "gbs": "gbs=512, sequences of a step", "zero": "zero=1 (0, 2, 3, hsdp)",
+    "recompute": "recompute=none (selective, full)",
 }  # fmt: skip
 
 
@@ -244,8 +246,8 @@ def _training_row(
     """Build the row of a run from columns and times in seconds, or raise with all that is missing."""
     stated = {name: str(value) for name, value in cells.items() if value not in (None, "")}
     missing = [
-        f"{name}: the log does not say; give {name}= ({allowed})"
-        for name, allowed in NEEDED_COLUMNS.items()
+        f"{name}: {NOT_SAID}; give {how}"
+        for name, how in NEEDED_COLUMNS.items()
         if name not in stated and not (name == "gpu" and "system" in stated)
     ]
     if timing is None or not 0 < timing[0] < inf:

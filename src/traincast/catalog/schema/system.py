@@ -2,7 +2,7 @@
 
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import StrictBool, create_model, field_validator
 
@@ -116,6 +116,15 @@ class SystemKeys(File):
     network: tuple[TierPart, ...]
     software: tuple[SOFTWARE, ...] | None = None
     calibrated_to: Text | None = None
+    calibrated_with: dict[Literal["dense", "experts"], Text] | None = None
+
+    @field_validator("calibrated_with")
+    @classmethod
+    def _of_known_software(cls, stacks: dict[str, str] | None) -> dict[str, str] | None:
+        for stack in (stacks or {}).values():
+            if stack not in catalogue("stacks"):
+                raise ValueError(f"no stack of the catalogue; {close_to(stack, catalogue('stacks'))}")
+        return stacks
 
     @field_validator("accelerator", mode="before")
     @classmethod

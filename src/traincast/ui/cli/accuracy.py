@@ -1,5 +1,6 @@
 """Commands on measured machines and runs: `measure`, `profile`, `calibrate`, `validate`."""
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -151,7 +152,9 @@ def profile(
 
     errors = ErrorCollector("profile")
     errors.catch(check_figure, output, force)
-    est = errors.require(errors.catch(question.estimate, model, None, ErrorCollector("profile")))
+    est = errors.require(
+        errors.catch(question.estimate, model, errors=ErrorCollector("profile"), real_machine=True)
+    )
     result = profile(trace, est)
     if output is not None:
         from traincast.ui.figures import profiled_step, save
@@ -170,6 +173,8 @@ several = partial(option, consume_multiple=1)
 _BASE_SYSTEM = "The system of the catalogue, or the file, that is most like yours."
 _LOGS = "Logs of frameworks or MLPerf, a Trainer's state, exported step times, profiles."
 _PRODUCTS = "Tables of timed GEMMs, CSV files with m, n, k and a time or TFLOP/s."
+_LAUNCHES = "Launch scripts or configurations of the logs: one of all, or one of each."
+_SET = "Values of variables that launches take from outside, such as NNODES=8."
 _GIVEN = "Values that logs and tables do not hold, such as model=llama-3-8b seq=4096."
 
 
@@ -184,12 +189,16 @@ def calibrate(
     nccl: Annotated[FileList, several("Output of nccl-tests, rccl-tests or all_reduce_bench.")] = None,
     gemm: Annotated[FileList, several(_PRODUCTS)] = None,
     config: Annotated[Path | None, option("Configuration of the runs whose logs do not hold it.")] = None,
+    launch: Annotated[FileList, several(_LAUNCHES)] = None,
+    variables: Annotated[list[str] | None, several(_SET, name="--set")] = None,
     given: Annotated[list[str] | None, several(_GIVEN)] = None,
     output: Annotated[Path, output_option("File of the calibrated system, .yaml, for --system.")],
     force: Force = False,
     json: Json = False,
 ) -> None:
     """Calibrate a system to your own measurements: a few runs, logs, nccl-tests, GEMMs. Three runs help.
+
+    A log and its launch are enough: what neither says is asked for at once.
 
     Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """
@@ -199,17 +208,27 @@ def calibrate(
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
-    settings = errors.catch(pairs_of, "--given", given or (), "model=llama-3-8b")
+    words = list(_words(given or ()))
+    settings = errors.catch(pairs_of, "--given", words, "model=llama-3-8b")
     if settings is None:  # those that are right, so that no message requests them again
-        pairs = (text.partition("=") for text in given or ())
+        pairs = (text.partition("=") for text in words)
         settings = {name: value for name, _, value in pairs if name and value}
-    measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
+    outside = errors.catch(pairs_of, "--set", variables or (), "NNODES=8", values=False)
+    files = (runs or (), log or (), nccl or (), gemm or ())
+    measured = errors.catch(read, system, *files, config, settings, launch or (), outside)
     result = fitted_to(system, errors.require(measured))
     result.write(output, force)
     if json:
         print_json(outputs.accuracy.CalibrateOutput(result, str(output)))
     else:
         text.tables.show(text.accuracy.calibration(result, output))
+
+
+def _words(given: Iterable[str]) -> Iterator[str]:
+    """Yield values that are given one by one, also of several in quotation marks."""
+    for text_given in given:
+        words = text_given.split()
+        yield from words if all("=" in word for word in words) else [text_given]
 
 
 _RUNS = "Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."

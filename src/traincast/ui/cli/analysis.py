@@ -62,16 +62,21 @@ def advise(
     Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
     """
     from traincast.analysis.advise import advise
+    from traincast.step.metrics import metrics
 
     errors = ErrorCollector("advise")
     given = errors.catch(measured.read) or {}
-    est = question.estimate(model, errors=errors)
+    est = question.estimate(model, errors=errors, real_machine=True)
     advice = advise(est, network_share=network_share, framework=question.framework, **given)
     if json:
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
     else:
+        price = question.run.gpu_hour_price(est.system)
+        seen = None if advice.measured is None else advice.measured.step_seconds
+        measures = metrics(est, step_seconds=seen, **question.run.metrics_arguments())
+        lead = text.headline.headline("Plan", est, measures, price, advice.measured)
         header = text.plans.header(est, question.run.leaves_batch(est.model))
-        text.tables.show(header, text.analysis.advice(advice, command_with))
+        text.tables.show(lead, [""], header, text.analysis.advice(advice, command_with))
     require_fit(est)
 
 

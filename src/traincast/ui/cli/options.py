@@ -132,8 +132,9 @@ class RunOptions:
             model = errors.catch(model.with_load, load) or model
         if model is not None and training is not None:
             model = errors.catch(training.of, model) or model
-            batch = self.global_batch or self.tokens_per_batch or usual
-            assumed = training.assumed(model, self.seq, batch)
+            batches = self.global_batch, self.tokens_per_batch, usual
+            has_batch = any(batch is not None for batch in batches)
+            assumed = training.assumed(model, has_length=self.seq is not None, has_batch=has_batch)
             model = replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system
@@ -152,6 +153,10 @@ class RunOptions:
     def metrics_arguments(self) -> dict[str, Any]:
         """Return the arguments of `traincast.metrics` besides the estimate."""
         return {"price": self.price, "restart_seconds": self._restart()}
+
+    def gpu_hour_price(self, system: "System") -> float | None:
+        """Return the price of a GPU hour [$]: the one given, or the system's where it has one."""
+        return system.price if self.price is None else self.price
 
     def asked(self) -> list[str]:
         """Return the metrics whose own options are given."""
@@ -277,15 +282,18 @@ class PlanQuestion:
         usual: int | None = None,
         errors: ErrorCollector | None = None,
         space: "Framework | None" = None,
+        real_machine: bool = False,
     ) -> "Estimate":
         """Return the estimate, with a `usual` batch of a replica and by default the stack of a framework.
 
         The framework is the one given on the command line, whose rules the plan must meet, or `space`.
-        `errors` holds mistakes in other options.
+        `errors` holds mistakes in other options. On a `real_machine`, as what is measured is, calibrated
+        assumptions stand in place of the paper's.
         """
         from traincast.catalog.given_facts import check_experts, read_given
-        from traincast.catalog.software_stacks import releases, unstated_software
+        from traincast.catalog.software_stacks import calibrated_stack, releases, unstated_software
         from traincast.core.adapters import names_fine_tuning
+        from traincast.core.assumptions import CALIBRATED, PAPER
         from traincast.core.plan import Plan
         from traincast.planner.framework_spaces import FRAMEWORKS
         from traincast.step.arguments import check_assumptions, check_size
@@ -311,6 +319,8 @@ class PlanQuestion:
         model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
         if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
+            if real_machine and model_read is not None and stack == PAPER.name:
+                stack = calibrated_stack(CALIBRATED, model_read, machine, any_framework=True)
         else:
             stack = space.usual_assumptions(model_read, machine)
         facts = errors.catch(read_given, self.given) or {}

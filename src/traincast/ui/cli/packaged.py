@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import InputError, close_to
-from traincast.core.output_files import atomic_output, check_folder
+from traincast.core.errors import ErrorCollector, InputError, close_to
+from traincast.core.output_files import atomic_output, check_folder, check_output
 
 PACKAGE: Final = Path(__file__).parents[2]
 REPOSITORY: Final = PACKAGE.parents[1]
@@ -81,9 +81,10 @@ def copy_example(source: Path, output: Path, force: bool) -> list[Path]:
         files = [path for path in sorted(source.rglob("*")) if path.is_file()]
         files = [path for path in files if not set(HIDDEN) & set(path.parts)]
         copies = {path: output / path.relative_to(source) for path in files}
-    there = [str(target) for target in copies.values() if target.exists()]
-    if there and not force:
-        raise InputError("example", [f"{path}: already exists; --force overwrites it" for path in there])
+    errors = ErrorCollector("example")
+    for target in copies.values():
+        errors.catch(check_output, target, force, ("",))  # of any ending
+    errors.raise_any()
     for path, target in copies.items():
         with atomic_output(target) as partial:
             shutil.copyfile(path, partial)

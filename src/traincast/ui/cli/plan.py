@@ -163,7 +163,7 @@ def plan(
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected, faster=faster)
-            price = result.system.price if options.price is None else options.price
+            price = options.gpu_hour_price(result.system)
             shown = partial(shown, command=command_with, price=price, own_price=options.price is not None)
             text.tables.show(shown(result, explanation, elapsed, measures, usual, asked=asked))
         if rejected:
@@ -228,7 +228,11 @@ def estimate(
         show, plans = text.tables.show, text.plans
         asked = list(dict.fromkeys([*question.run.asked(), *(["cost"] if cost else [])]))
         run = plans.utilisation(measures, est, asked)
-        show(plans.header(est, usual_batch), plans.breakdowns(est, command_with), run)
+        price = question.run.gpu_hour_price(est.system)
+        lead = text.headline.headline("Plan", est, measures, price)
+        usual_price = price is not None and question.run.price is None
+        header = plans.header(est, usual_batch, usual_price=usual_price)
+        show(lead, [""], header, plans.breakdowns(est, command_with), run)
         if operations:
             show(plans.operations(est, anatomy(est)))
         print_files(html)
@@ -267,14 +271,15 @@ def memory(
         rows = est.device_rows(), est.memory_timeline(), bytes_per_parameter_of(est)
         print_json(outputs.plans.MemoryOutput(est.job, est, *rows, file_name(timeline)))
     else:
+        lead = text.headline.of_memory("Plan", est)
         header = text.plans.header(est, question.run.leaves_batch(est.model), timed=False)
         of_parameters = text.analysis.bytes_per_parameter(est)
-        text.tables.show(header, text.plans.stage_memory(est), of_parameters)
+        text.tables.show(lead, [""], header, text.plans.stage_memory(est), of_parameters)
         print_files(timeline)
     require_fit(est)
 
 
-_FORMAT = "Format to write; traincast docs export lists the formats."
+_FORMAT = "Format (traincast docs export lists them); else megatron, or trl to fine-tune."
 _EXPORT_OUTPUT = "File, or a folder that can be launched (deepspeed, accelerate); else standard output."
 _SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
@@ -296,7 +301,7 @@ def export(
     /,
     *,
     system: SystemName,
-    to: Annotated[str, option(_FORMAT, completer=names_of_formats)] = "megatron",
+    to: Annotated[str | None, option(_FORMAT, completer=names_of_formats)] = None,
     gpus: Annotated[int | None, question_option(_SEARCH_GPUS)] = None,
     options: RunArguments = NO_RUN_OPTIONS,
     locks: LockOptions = NO_LOCKS,
@@ -314,6 +319,7 @@ def export(
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
+    from traincast.core.adapters import names_fine_tuning
     from traincast.core.output_files import check_output
     from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
@@ -325,6 +331,8 @@ def export(
         write_launch,
     )
 
+    if to is None:
+        to = "trl" if names_fine_tuning(options.train) else "megatron"
     require_known("format", to, FORMATS)
     is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
     if output is not None and is_folder:

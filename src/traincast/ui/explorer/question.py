@@ -232,7 +232,8 @@ def model_of(state: State) -> Model:
     """Return the model of a state: one of the catalogue, or a pasted one, and what of it is trained."""
     training = _training(state)
     model = training.of(training.load(partial(_described, state), state.seq))
-    assumed = training.assumed(model, state.seq, state.global_batch)
+    has_batch = state.global_batch is not None
+    assumed = training.assumed(model, has_length=state.seq is not None, has_batch=has_batch)
     return replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
 
 

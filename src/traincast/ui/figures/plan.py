@@ -149,7 +149,9 @@ def time_waterfall(est: Estimate) -> Figure:
 def _title_of_plan(est: Estimate) -> str:
     """Return model, machine, assumptions and plan, in lines that fit above the axes."""
     subject = f"{est.model.title} on {est.system.name}, {style.variant(est.assumptions.name)}"
-    return f"{fill(subject, TITLE_CHARACTERS)}\n{fill(str(est.plan), TITLE_CHARACTERS)}"
+    return "\n".join(
+        fill(text, TITLE_CHARACTERS, break_on_hyphens=False) for text in (subject, str(est.plan))
+    )
 
 
 def _with_offsets(parts: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
@@ -283,7 +285,7 @@ def pareto(result: Found) -> Figure:
     ax.plot([], [], **POINT, label=f"{result.feasible:,} of {result.candidates:,} candidates fit")
     ax.set_xlabel(style.label("memory_bytes"))
     ax.set_ylabel(style.label("step_seconds"))
-    ax.set_title(fill(_title(result), LEGEND_CHARACTERS))
+    ax.set_title(fill(_title(result), TITLE_CHARACTERS, break_on_hyphens=False))
     figure.legend(loc="outside lower center", ncols=1)
     return figure
 

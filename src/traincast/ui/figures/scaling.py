@@ -142,7 +142,9 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
     style.plain_ticks(ax.xaxis, b.tolist(), b.tolist())
     ax.grid(True)
     ax.set(xlabel=f"Sequences of {model.seq:,} tokens a GPU", ylabel=style.label("memory_bytes"))
-    handles = [style.sample(f"ZeRO-{stage.zero}", color=STAGE_COLOURS[stage.zero]) for stage in stages]
+    handles: list[Any] = [
+        style.sample(f"ZeRO-{stage.zero}", color=STAGE_COLOURS[stage.zero]) for stage in stages
+    ]
     handles += [style.sample(f"on {gpus:,} GPUs", dash) for gpus, dash in ends.items()]
     handles += [style.sample("activations alone", ":"), style.sample("capacity", color=style.VERMILION)]
     handles.append(Patch(label="does not fit", **style.INFEASIBLE))

@@ -42,7 +42,9 @@ def environment() -> Environment:
     templates.filters |= {"linked": linked, "gib": gib, "count_of": count_of, "percent": percent}
     templates.tests["bar"] = lambda cell: isinstance(cell, Bar)
     macros: Any = templates.get_template("elements.html.jinja").module
-    templates.globals |= {name: getattr(macros, name) for name in ("table", "tiles", "pairs", "bullets")}
+    templates.globals |= {
+        name: getattr(macros, name) for name in ("table", "tiles", "pairs", "bullets", "folded")
+    }
     return templates
 
 
@@ -54,13 +56,15 @@ class Bar(float):
 class Table:
     """A table; the first cell of a row is its heading.
 
-    Cells of the first column and of `text_columns` are aligned to the left.
+    Cells of the first column and of `text_columns` are aligned to the left. On a narrow screen, rows of a
+    table that `flows` break into lines of named cells; others scroll sideways.
     """
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[object]]
     text_columns: Collection[str] = ()
+    flows: bool = False
 
     @property
     def cut(self) -> str:

@@ -105,7 +105,8 @@ def ranking(result: Found, each: bool = False) -> Table:
     """Return a table of the best plans, one a row."""
     listed = text.Ranking(result, each)
     words = ("strategy", "fast", *VARIED)
-    return Table("The recommended plan and the best others", listed.header, list(listed.rows()), words)
+    caption = "The recommended plan and the best others"
+    return Table(caption, listed.header, list(listed.rows()), words, flows=True)
 
 
 def _pareto_table(result: Found) -> Table:

@@ -35,8 +35,9 @@ def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Mark
     _adapt(root, ids)
     root.attrib = frame | {"style": f"width:{width:.0f}px"}
     svg = ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
+    scrolled = Markup('<div class="wide" role="region" tabindex="0" aria-label="{}">{}</div>')
     element = Markup('<figure id="{}">{}<figcaption>{}</figcaption></figure>')
-    return element.format(name, Markup(svg), caption)
+    return element.format(name, scrolled.format(f"Figure: {caption}", Markup(svg)), caption)
 
 
 def _adapt(node: ElementTree.Element, ids: dict[str, str]) -> None:

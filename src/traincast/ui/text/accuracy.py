@@ -202,6 +202,7 @@ def calibration(result: "Calibration", output: Path | None = None) -> Parts:
     if any_determined and result.undetermined:
         names = ", ".join(map(_constant_name, result.undetermined))
         yield from paragraphs(f"Not determined by these data, and left as they were: {names}.")
+    yield from paragraphs(*(f"assumed: {line}" for line in result.measured.assumed))
     if result.measured.left_out:
         yield heading("Left out")
         yield from paragraphs(*result.measured.left_out)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from traincast.analysis.zero_scaling import Scaling, ScalingRequest, ScalingRow
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
+LEAST_SHOWN: Final = 0.0005  # share of tokens/s; less is no difference
 MAX_CHANGES_LISTED: Final = 5  # changes of one degree or choice
 MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
 SHARES: Final = ("FLOP", "memory", "network")
@@ -117,7 +118,8 @@ def _methods(result: Advice) -> Parts:
     for row in result.methods:
         sign = "+" if row.memory_bytes > 0 else "-"
         memory = f"{sign}{gib(abs(row.memory_bytes))}" if row.memory_bytes else ""
-        rows.append((row.method, row.change, signed(row.gain), memory, "yes" if row.fits else "no"))
+        gain = signed(row.gain) if abs(row.gain) >= LEAST_SHOWN else "as fast"
+        rows.append((row.method, row.change, gain, memory, "yes" if row.fits else "no"))
     yield table(("", "", "tokens/s", "memory", "fits"), rows, left=(0, 1))
     est = result.est
     if not est.breakdown["data_loading"]:

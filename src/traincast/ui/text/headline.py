@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import facts_of, names_stack
+from traincast.catalog.software_stacks import facts_of, fitted_stack, names_stack
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS
@@ -15,11 +16,13 @@ from traincast.core.units import (
     gib,
     large,
     number_text,
+    percent,
     probability_text,
     seconds,
     seconds_with_interval,
 )
 from traincast.step.estimate import Estimate
+from traincast.step.measured_step import MeasuredStep
 from traincast.step.metrics import Metrics
 from traincast.step.uncertainty import Alternative
 from traincast.ui.text.tables import Parts, title_line, width
@@ -36,15 +39,36 @@ DISPATCHER_WORDS: Final = {
 }
 
 
-def headline(kind: str, est: Estimate, measures: Metrics, price: float | None = None) -> Parts:
+def headline(
+    kind: str,
+    est: Estimate,
+    measures: Metrics,
+    price: float | None = None,
+    measured: MeasuredStep | None = None,
+) -> Parts:
     """Show the plan, its time, its memory, and days, dollars and throughput of the run, a line each.
 
-    `kind` is what the plan is called; `price` that of a GPU hour [$], where it is known.
+    `kind` is what the plan is called; `price` that of a GPU hour [$], where it is known; `measured` a step
+    that was measured, against which the time is said.
     """
     yield title_line(plan_line(kind, est.plan))
-    yield time_line(est)
+    yield time_line(est) if measured is None else measured_line(measured)
     yield memory_line(est)
     yield run_line(est, measures, price)
+
+
+def of_launch(kind: str, est: Estimate, advice: str, measured: MeasuredStep | None = None) -> Parts:
+    """Show the plan of a launch, its time, its memory, and what to change, a line each."""
+    yield title_line(plan_line(kind, est.plan))
+    yield time_line(est) if measured is None else measured_line(measured)
+    yield memory_line(est)
+    yield advice
+
+
+def of_memory(kind: str, est: Estimate) -> Parts:
+    """Show the plan and its memory, a line each."""
+    yield title_line(plan_line(kind, est.plan))
+    yield memory_line(est)
 
 
 def joined(start: str, parts: Iterable[str], between: str = ", ") -> str:
@@ -119,11 +143,26 @@ def time_line(est: Estimate) -> str:
     if not est.widths:
         return line
     cause = est.widths[0]
+    half = f"±{np.expm1(cause.half):.0%}"
+    forms = [f"{line}; {half} by {cause.brief}", f"{line}; {half}"]
     if (other := likeliest_other(est)) is not None:
         mine, theirs = software_words(est.assumptions.name, other.name)
         both = f"{line} with {mine}, {seconds(float(other.seconds))} with {theirs}"
-        return joined(both, [f": ±{np.expm1(cause.half):.0%}"], "")
-    return joined(line, [f"; ±{np.expm1(cause.half):.0%} by {cause.brief}"], "")
+        forms = [f"{both}: {half}", both, f"{line} with {mine}; {half} by {cause.brief}", *forms]
+    return next((form for form in forms if len(form) <= width()), line)
+
+
+def measured_line(measured: MeasuredStep) -> str:
+    """Return how far a measured step is from the predicted one, and how likely by chance."""
+    est, off = measured.est, measured.longer_than_predicted
+    time = seconds(est.step_seconds)
+    if est.interval is not None:
+        time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
+    side = "slower" if off > 0 else "faster"
+    line = f"{seconds(measured.step_seconds)} measured, {percent(abs(off))} {side} than {time}"
+    if measured.chance is None:
+        return line
+    return joined(line, [f": {probability_text(measured.chance)} by chance"], "")
 
 
 def likeliest_other(est: Estimate) -> Alternative | None:
@@ -137,16 +176,25 @@ def likeliest_other(est: Estimate) -> Alternative | None:
 
 
 def software_words(name: str, other: str) -> tuple[str, str]:
-    """Return what tells two software stacks apart: dispatcher, framework or release of each."""
-    if not (names_stack(name) and names_stack(other)):
+    """Return what tells two software stacks apart: dispatcher, framework, release, or another fact."""
+    own = fitted_stack(name) if name == CALIBRATED else name
+    if not (names_stack(own) and names_stack(other)):
         return name, other
-    mine, theirs = facts_of(name), facts_of(other)
-    for fact in ("dispatcher", "framework", "released"):
-        values = mine.get(fact, ""), theirs.get(fact, "")
-        if values[0] != values[1] and all(values):
-            words = DISPATCHER_WORDS if fact == "dispatcher" else {}
-            return words.get(values[0], values[0]), words.get(values[1], values[1])
-    return name, other
+    mine, theirs = facts_of(own), facts_of(other)
+    shared = [
+        fact for fact in ("dispatcher", "framework", "released", *mine) if fact in mine and fact in theirs
+    ]
+    fact = next((fact for fact in shared if mine[fact] != theirs[fact]), None)
+    if fact is None:
+        return own, other
+    return _fact_words(fact, mine[fact]), _fact_words(fact, theirs[fact])
+
+
+def _fact_words(fact: str, value: str) -> str:
+    """Return a fact of software in words."""
+    if fact == "dispatcher":
+        return DISPATCHER_WORDS.get(value, value)
+    return value if fact in ("framework", "released") else f"{fact}={value}"
 
 
 def memory_line(est: Estimate) -> str:
@@ -164,7 +212,7 @@ def memory_line(est: Estimate) -> str:
 
 def run_line(est: Estimate, measures: Metrics, price: float | None = None) -> str:
     """Return days and dollars of the run, as far as known, throughput of a GPU, and MFU."""
-    per_gpu = float(est.tokens_per_second_per_gpu)
+    per_gpu = float(measures.tokens_per_second_per_gpu)
     parts = list[str]()
     if measures.days is not None and est.model.training_tokens is not None:
         cost = "" if measures.cost is None else f" for ${large(float(f'{float(measures.cost):.4g}'))}"

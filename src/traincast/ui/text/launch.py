@@ -9,9 +9,10 @@ from traincast.launch.check import Checked
 from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.step.estimate import Answer, Estimate
+from traincast.ui.text import headline
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import breakdowns, header
-from traincast.ui.text.tables import Parts, heading, paragraphs, table
+from traincast.ui.text.tables import Parts, heading, paragraphs, table, width
 
 MAX_VALUE: Final = 60  # characters of a setting's value
 MAX_CHANGES_LISTED: Final = 5  # changes of one setting
@@ -21,6 +22,8 @@ MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 def launch(checked: Checked) -> Parts:
     """Show what was read of the launch, its estimate, the best plan, and which settings to change."""
     est, reading = checked.est, checked.reading
+    yield from headline.of_launch("This launch", est, _advice(checked), checked.measured)
+    yield ""
     yield from header(est)
     yield from paragraphs(f"{reading.form.title}, {len(reading.used)} settings read from {reading.path}")
     unread = [
@@ -38,6 +41,21 @@ def launch(checked: Checked) -> Parts:
         yield from measured_step(checked.measured)
     yield from _best(checked)
     yield from _changes(checked)
+
+
+def _advice(checked: Checked) -> str:
+    """Return how far the best plan is, and the first setting to change, in a line."""
+    change = checked.changes[0] if checked.changes else checked.together
+    gap = ""
+    if checked.best is not None and checked.gap is not None and checked.best is not checked.est:
+        gap = f"{signed(checked.gap)} on the best plan; "
+    if change is None:
+        return f"{gap}no change of one, two or three settings helps"
+    first, *more = _setting_lines(checked, change.settings)
+    effect = f"gains {percent(change.gain)}" if checked.est.verdict == "fits" else "helps it fit"
+    others = f" and {len(more)} more" if more else ""
+    forms = [f"{gap}{first}{others}: {effect}", f"{gap}{first}: {effect}", f"{first}: {effect}"]
+    return next((form for form in forms if len(form) <= width()), gap.removesuffix("; "))
 
 
 def _names(title: str, names: Sequence[str], limit: int = MAX_SETTINGS_LISTED) -> Parts:

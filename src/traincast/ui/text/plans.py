@@ -10,6 +10,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
@@ -242,6 +243,9 @@ def remarks(
     assumed = []
     if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         assumed.append("the global batch (--global-batch)")
+    if not isinstance(est, Estimate) and model.is_fine_tuned and "recompute" not in est.locks:
+        said = est.framework.about_fine_tuning
+        assumed += [f"{said} (--recompute)"] if said else []
     if usual_price:
         assumed.append(f"{est.system.name}'s ${est.system.price:g} a GPU-hour (--price)")
     if assumed:
@@ -249,17 +253,23 @@ def remarks(
     if est.assumptions.name == PAPER.name == usual_assumptions(model, est.system):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
-        lines.append(f"times are calibrated to {calibration(est.system)}")
+        lines.append(f"times are calibrated to {calibration(est.system, est.assumptions.name)}")
     elif timed and not est.assumptions.kernels.sustained_rates:
         lines.append("times are those of an idealised machine, not calibrated to a real one")
     return lines
 
 
-def calibration(system: System) -> str:
-    """Return what times on a system are calibrated to, in words; the interval is of published runs."""
-    if system.calibrated_to:
-        return f"{system.calibrated_to}; the 90% interval is that of published runs"
-    return "published runs, with a 90% interval"
+def calibration(system: System, stack: str) -> str:
+    """Return what times on a system are calibrated to, in words; the interval is of published runs.
+
+    Of other software than a stack's, by name, only the machine's constants are those of the runs.
+    """
+    if not system.calibrated_to:
+        return "published runs, with a 90% interval"
+    other = ""
+    if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
+        other = f", but for those of {stack}, which is other software"
+    return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 
 def _gpu_hour_price(result: "Found", measures: Metrics) -> float | None:
@@ -429,7 +439,8 @@ class Ranking:
         if self.is_uncertain:
             spread = _spread_text(self.answers[self.recommended][1])
             fits = "; fits: probability that it fits"
-        yield f"{MARK} recommended; step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
+        memory = f"GiB: memory of the fullest rank {capacity}"
+        yield f"{MARK} recommended; step: time of a step{spread}; {memory}{fits}"
         strategies = dict.fromkeys(plan.strategy for plan, _ in self.answers)
         yield f"strategy {'; '.join(f'{name}: {STRATEGY_WORDS[name]}' for name in strategies)}"
         columns, same = self.knobs

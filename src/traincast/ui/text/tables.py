@@ -65,7 +65,7 @@ def paragraphs(*lines: str, columns: int | None = None) -> Iterator[str]:
     for line in printable("\n".join(lines)).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
         shape: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
-        shape |= {"break_on_hyphens": False, "break_long_words": False}  # paths and names can be copied
+        shape |= {"break_on_hyphens": False, "break_long_words": True}  # only what is longer than a line
         whole = KEPT.sub(NO_BREAK, line.strip())
         yield textwrap.fill(whole, columns or width(), **shape).replace(NO_BREAK, " ")
 

@@ -1,0 +1,167 @@
+"""The first lines of an answer are what one acts on, each in one line of the terminal."""
+
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.core.plan import Plan
+from traincast.step.metrics import metrics
+from traincast.ui.cli import output
+from traincast.ui.cli.output import message_columns  # the fixture of all tests replaces it in its module
+from traincast.ui.text import headline
+from traincast.ui.text.plans import Ranking
+
+COLUMNS = 80
+LEGEND = 5  # lines, at most
+PLANS = [
+    "plan llama-3-70b --system dgx-h100 --gpus 64",
+    "plan llama-3-70b --system b200 --gpus 1024 --tokens 15T --price 4.25",
+    "plan qwen3-30b-a3b --system dgx-h100 --gpus 32",
+    "plan gpt2-xl --system l4 --gpus 8",
+    "plan gpt3-1t --system h200-nvs8 --gpus 2048",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --framework torchtitan --precision fp8-current",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --framework huggingface --gbs 64",
+    "plan llama-3-8b --system rtx-4090 --gpus 1 --global-batch 8 --seq 2048 --train qlora",
+    "plan gpt-1.3b --system dgx-a100 --gpus 8 --global-batch 8 --assumptions calibrated",
+]
+
+
+@pytest.mark.parametrize("command", PLANS)
+def test_four_lines_a_table_by_time_and_one_reason(command, run):
+    code, out, _ = run(command)
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= COLUMNS
+    plan, step, memory, _, *asked = out.partition("\n\n")[0].splitlines()
+    assert len(asked) <= 2 * ("--price" in command)
+    assert re.match(r"(Recommended|Fastest): .*DP \d+", plan)
+    assert re.match(r"[\d.,]+ m?s a step", step)
+    assert re.match(r"[\d.,]+ of [\d.,]+ GiB at the [a-z ]+: (may )?fits?\b", memory)
+    rows = [re.match(r"([ >])+\d+ +([\d.,]+) (m?s) ", line) for line in lines]
+    seconds = [float(row[2].replace(",", "")) * (1 if row[3] == "s" else 1e-3) for row in rows if row]
+    assert seconds == sorted(seconds)
+    (marked,) = (line for line in lines if re.match(r" ?>\d", line))
+    assert step.split(" s ")[0].split(" ms ")[0] in marked
+    legend = out[out.index("\n> recommended") + 1 :].partition("\n\n")[0]
+    assert len(legend.splitlines()) <= LEGEND
+    assert out.count("\nassumed: ") <= 1
+
+
+def test_the_two_plans_to_measure_are_numbers_of_the_table():
+    """One is the recommended plan, wherever it stands; said once, above the table."""
+    found = tc.search("llama-3-70b", "dgx-h100", gpus=64, gbs=512, locks={"tp": 16})
+    listed = Ranking(found)
+    plans = [family.plan for family in listed.families]
+    recommended, _ = found.recommended
+    assert plans[listed.recommended] == recommended
+    one, other = map(int, re.search(r"measure (\d+) and (\d+)", listed.equal()).groups())
+    assert one < other
+    assert listed.recommended + 1 in (one, other)
+    times = [est.step_seconds for _, est in listed.answers]
+    assert times == sorted(times)
+
+
+def test_a_time_at_the_edge_of_its_interval_says_of_which_software_it_is():
+    """That of a fused dispatcher, and the time with the likeliest software of another."""
+    found = tc.search("deepseek-v3", "dgx-h100", gpus=512, gbs=2048, framework="megatron", locks={"tp": 1})
+    _, est = found.recommended
+    assert est.median_seconds > 1.05 * est.step_seconds
+    likely = max(
+        (part for part in est.alternatives if part.seconds > 1.05 * est.step_seconds),
+        key=lambda part: part.weight,
+    )
+    line = headline.time_line(est)
+    assert " with DeepEP, " in line
+    said = float(re.search(r", ([\d.]+) s with all-to-all", line)[1])
+    assert said == pytest.approx(float(likely.seconds), rel=1e-3)
+
+
+def test_a_time_of_stated_software_has_its_first_cause():
+    est = tc.estimate("llama-3-8b", "dgx-h100", Plan(dp=8), gbs=64, assumptions="megatron-core-2025")
+    half = np.expm1(est.widths[0].half)
+    assert headline.time_line(est).endswith(f"; ±{half:.0%} by {est.widths[0].brief}")
+
+
+def test_dollars_are_said_for_the_run_or_for_tokens():
+    est = tc.estimate("llama-3-8b", "dgx-h100", Plan(dp=8), gbs=64)
+    of_run = headline.run_line(est, metrics(est, price=3.0), 3.0)
+    assert f"for ${3 * metrics(est).gpu_hours / 1e6:.4g} M at $3/h" in of_run
+    unknown = tc.estimate("gpt3-175b", "dgx-a100", Plan(tp=8, pp=8), gbs=64)
+    per_token = 2 * 64 / 3600 / (unknown.gbs * unknown.model.seq / unknown.step_seconds) * 1e6  # 64 GPUs
+    said = headline.run_line(unknown, metrics(unknown, price=2.0), 2.0)
+    assert float(re.match(r"\$([\d.]+) a million tokens at \$2/h", said)[1]) == pytest.approx(
+        per_token, rel=0.01
+    )
+
+
+def test_a_long_plan_is_one_line_with_its_degrees():
+    plan = Plan(
+        tp=8, cp=4, cp_kind="ring", pp=16, vp=2, dp=64, ep=256, zero=3, mbs=2, precision="fp8-current",
+        recompute="norms+activation", offload="optimizer", tp_overlap=True, ep_overlap=True,
+    )  # fmt: skip
+    line = headline.plan_line("Recommended", plan)
+    assert len(line) <= COLUMNS
+    assert line.startswith("Recommended: TP 8, CP 4 (ring), PP 16 (VP 2), EP 256, DP 64 (FSDP)")
+    assert line.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ("estimate llama-3-8b --system dgx-h100 --gpus 8", "Plan: DP 8, micro-batch 1"),
+        ("advise llama-3-8b --system dgx-h100 --gpus 8", "Plan: DP 8, micro-batch 1"),
+        ("memory llama-3-8b --system dgx-h100 --gpus 8 --tp 2", "Plan: TP 2, DP 4, micro-batch 1"),
+        ("check examples/my_cluster/pretrain.sh --system dgx-h100", "This launch: TP 8, PP 2, DP 2"),
+    ],
+)
+def test_other_answers_begin_alike(command, first, run, folder):
+    out = run(command).out
+    lead = out.partition("\n\n")[0].splitlines()
+    assert lead[0].startswith(first)
+    assert len(lead) <= 4
+    assert max(map(len, out.splitlines())) <= COLUMNS
+    if command.startswith("check"):
+        assert re.fullmatch(r"\+\d+% on the best plan; .+: gains [\d.]+%", lead[3])
+
+
+def test_a_measured_step_is_said_against_the_predicted_one(run, folder):
+    """Twice the time of the estimate is 100 % slower, in place of the line on its time."""
+    question = "llama-3-8b --system dgx-h100 --gpus 8 --gbs 64"
+    predicted = json.loads(run(f"estimate {question} --json").out)["estimate"]["step_seconds"]
+    lead = run(f"advise {question} --step-seconds {2 * predicted}").out.partition("\n\n")[0].splitlines()
+    assert re.match(r"[\d.]+ s measured, 100\.0% slower than [\d.]+ s \(.*, 90%\): ", lead[1])
+    assert len(lead) <= 4
+
+
+WRONG = [
+    "plan nosuch --system dgx-h100 --gpus 8",
+    "plan llama-3-8b --system nosuch --gpus 8",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --framework nosuch",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --assumptions nosuch",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --given dispatcher=nosuch",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --precision nosuch --recompute nosuch",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --train nosuch",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --tp 7",
+    f"plan /{'a-folder/' * 15}config.json --system dgx-h100 --gpus 8",
+    "memory llama-3-70b --system dgx-h100 --dp 8",
+    "calibrate --system dgx-h100 --given model=nosuch",
+    "check Makefile --system dgx-h100",
+    "export llama-3-8b --system dgx-h100 --gpus 8 --to nosuch",
+    "limits --accelerator nosuch",
+    "catalog nosuch",
+    "compare llama-3-8b --system dgx-h100",
+]
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_messages_are_no_wider_than_the_terminal_and_list_no_catalogue(command, run, folder, monkeypatch):
+    monkeypatch.setattr(output, "message_columns", message_columns)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((COLUMNS, 24)))
+    code, out, err = run(command)
+    assert code in (1, 2)
+    assert max(map(len, (out + err).splitlines())) <= COLUMNS
+    assert len(err.splitlines()) <= 14
