@@ -20,6 +20,13 @@ def settled(page):
     )
 
 
+def choose(page, field, name):
+    """Type a name in a field that searches, and take what it finds."""
+    box = page.get_by_role("combobox", name=field, exact=True)
+    box.fill(name)
+    box.press("Enter")
+
+
 def complete(page):
     """Wait until the slower figures are drawn as well."""
     page.wait_for_function("() => performance.getEntriesByName('complete').length > 0")

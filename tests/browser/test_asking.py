@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import traincast as tc
-from browsing import SMALL, asked, column, complete, found, label, query, settled, step, step_text
+from browsing import SMALL, asked, choose, column, complete, found, label, query, settled, step, step_text
 from traincast.catalog.load import load_accelerator
 from traincast.core.nomenclature import COLUMNS
 from traincast.planner.lock_prices import lock_sentence
@@ -32,7 +32,7 @@ def test_the_answer_is_the_librarys(opened):
 
 def test_another_model(opened):
     page = opened(SMALL)
-    page.get_by_label("Model", exact=True).select_option("llama-2-7b")
+    choose(page, "Model", "llama-2-7b")
     page.wait_for_function(
         "() => document.querySelector('#model-facts').textContent"
         ".includes('32 layers, hidden 4,096, sequence 4,096')"
@@ -190,7 +190,7 @@ def test_a_wrong_address_is_reported(opened):
     page = opened("?model=llama-3-9b&system=dgx-h100&gpus=64", refused=True)
     page.locator(".field:has(#model) .error", has_text="llama-3-9b").wait_for()
     assert "last answer" not in page.locator("#trouble").inner_text()  # there is none
-    page.get_by_label("Model", exact=True).select_option("llama-3-8b")
+    choose(page, "Model", "llama-3-8b")
     page.locator(".step").wait_for()
     assert not page.locator("#question .error").count()
 
@@ -200,7 +200,7 @@ def test_a_refused_search_is_not_announced_as_under_way(opened):
     page.route(
         "**/api/search", lambda route: route.fulfill(status=422, content_type="application/json", body="{")
     )
-    page.get_by_label("System", exact=True).select_option("dgx-a100")
+    choose(page, "System", "dgx-a100")
     page.locator("#trouble", has_text="status 422").wait_for()
     page.wait_for_timeout(1200)  # longer than it takes until a search under way is announced
     assert page.locator("#status").inner_text() == ""
@@ -232,7 +232,7 @@ def test_no_slider_writes_the_figure_of_the_machine_before(opened):
     page.route("**/api/system*", lambda route: held.append(route))
     slider = page.get_by_role("slider", name="Memory bandwidth")
     slider.focus()
-    page.get_by_label("System", exact=True).select_option("dgx-b200")
+    choose(page, "System", "dgx-b200")
     page.evaluate("() => document.querySelector('input[id=\"figure-accelerator.hbm_bandwidth\"]').focus()")
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.querySelector('#figures').inert", timeout=20000)
@@ -357,7 +357,7 @@ def test_a_search_of_machines_shows_its_progress_and_can_be_cancelled(opened):
 def test_facts_of_another_model_are_not_shown_while_searching(opened):
     page = opened(SMALL)
     page.route("**/api/search", lambda route: None)  # never answered
-    page.get_by_label("Model", exact=True).select_option("llama-2-7b")
+    choose(page, "Model", "llama-2-7b")
     assert page.locator("#model-facts").inner_text() == "…"
 
 
@@ -429,3 +429,142 @@ def test_a_mistake_is_told_in_the_words_of_its_field(opened):
     assert error.inner_text() == "Not a finite number above 0; write for instance '400 Gb/s'"
     page.get_by_label("GPUs", exact=True).fill("0")
     assert page.locator(".field:has(#gpus) .error").inner_text() == "Must be a whole number of at least 1"
+
+
+def test_a_machine_is_found_by_any_of_its_names(opened):
+    page = opened(SMALL)
+    box = page.get_by_role("combobox", name="System", exact=True)
+    box.click()
+    options = page.get_by_role("listbox", name="Systems").get_by_role("option")
+    assert options.count() == len(tc.system_names())
+    assert page.locator("#system-list .active").inner_text().startswith("dgx-h100")  # the list opens there
+    h200 = page.locator("#system-list").get_by_role("group", name="H200", exact=True)
+    of_chip = {
+        name for name in tc.system_names() if tc.load_system(name).accelerator.name.startswith("H200 ")
+    }
+    listed = h200.locator(".choice").evaluate_all("all => all.map((one) => one.firstChild.textContent)")
+    assert set(listed) == {name for name in of_chip if "-nvs" not in name}
+    box.fill("a100")  # a name of the usual node, which stands beside 17 others of this GPU
+    active = page.locator(f"#{box.get_attribute('aria-activedescendant')}")
+    assert active.inner_text().startswith("dgx-a100\n")
+    box.press("Escape")
+    assert (box.input_value(), options.count()) == ("dgx-h100", 0)
+    box.fill("p5.48xlarge")  # that of a cloud
+    box.press("ArrowDown")
+    box.press("Enter")
+    settled(page)
+    assert query(page)["system"] == "aws-p5"
+    assert label(page) == str(found(system="aws-p5").best[0])
+
+
+def test_a_model_is_found_by_words_and_asked_for_as_typed_where_no_list_has_it(opened):
+    page = opened(SMALL, refused=True)
+    box = page.get_by_role("combobox", name="Model", exact=True)
+    box.fill("qwen3 vl")
+    names = page.locator("#model-list .choice").evaluate_all(
+        "all => all.map((one) => one.firstChild.textContent)"
+    )
+    assert names == [name for name in tc.model_names(aliases=False) if name.startswith("qwen3-vl")]
+    page.mouse.click(5, 5)  # nothing was taken
+    assert box.input_value() == "llama-3-8b"
+    box.fill("llama-3-9b")
+    assert "Nothing in the list" in page.locator("#model-list").inner_text()
+    box.press("Enter")
+    page.locator(".field:has(#model) .error", has_text="llama-3-9b").wait_for()
+    choose(page, "Model", "Llama 3 8B")
+    settled(page)
+    assert not page.locator("#question .error").count()
+    assert query(page)["model"] == "llama-3-8b"
+
+
+def test_a_framework_is_found_by_the_programs_that_run_its_plans(opened):
+    page = opened(SMALL)
+    for program in ("trl", "axolotl"):
+        choose(page, "Framework", program)
+        assert query(page)["framework"] == "huggingface"
+        choose(page, "Framework", "")  # what it was
+        assert "framework" not in query(page)
+    settled(page)
+    assert page.get_by_label("Framework", exact=True).get_attribute("placeholder") == "default: megatron"
+
+
+def test_fine_tuning_is_chosen(opened):
+    """The form asks what `--train` says."""
+    page = opened(SMALL)
+    page.locator("#tuning > summary").click()
+    rank, layers = page.get_by_label("Rank of the adapters"), page.get_by_label("Layers with adapters")
+    assert not rank.is_visible()
+    train = page.get_by_label("Train", exact=True)
+    train.select_option(label="DPO with LoRA")
+    assert query(page)["train"] == "dpo+lora"
+    rank.fill("64")
+    rank.press("Enter")
+    layers.fill("q+v")
+    layers.press("Enter")
+    settled(page)
+    assert query(page)["train"] == "dpo+lora:r=64,targets=q+v"
+    complete(page)
+    command = page.locator("#take-text", has_text="--train dpo+lora:r=64,targets=q+v")
+    command.wait_for()
+    said = page.locator("#headline").inner_text()
+    assert "64 sequences, 32 pairs of a chosen and a rejected answer, of 1,024 tokens a step" in said
+    assert "Assumed for fine-tuning: 64 sequences a step, 1,024 tokens a sequence" in said
+    train.select_option(label="SFT, supervised fine-tuning")
+    settled(page)
+    assert query(page)["train"] == "sft"
+    assert not layers.is_visible()
+    train.select_option(label="Pretraining")
+    settled(page)
+    assert "train" not in query(page)
+    assert label(page) == str(found().best[0])
+
+
+def test_an_address_fills_the_controls_of_fine_tuning(opened):
+    page = opened(f"{SMALL}&global_batch=64&train=qlora:r=8,targets=q%2Bv,base=int8")
+    page.locator("#tuning > summary").click()
+    assert page.get_by_label("Train", exact=True).input_value() == "qlora"
+    assert page.get_by_label("Rank of the adapters").input_value() == "8"
+    assert page.get_by_label("Layers with adapters").input_value() == "q+v"
+    assert page.locator("#adapters-more").inner_text() == "And base=int8"
+    page.get_by_label("Rank of the adapters").fill("4")
+    page.get_by_label("Rank of the adapters").press("Enter")
+    settled(page)
+    assert query(page)["train"] == "qlora:r=4,targets=q+v,base=int8"
+
+
+def test_nothing_fits_for_the_reason_that_the_command_line_gives_and_leaves_no_older_figure(opened):
+    page = opened("?model=llama-3-8b&system=dgx-h100&gpus=32")
+    complete(page)
+    assert page.locator("#scaling").is_visible()
+    page.locator("#locks-all > summary").click()
+    tp = page.get_by_label(re.compile(r"^tp:"))
+    tp.fill("7")
+    tp.press("Enter")
+    page.locator("#headline", has_text="Nothing fits").wait_for()
+    explanation = found(gpus=32, locks={"tp": 7}).explain()
+    head, reason = explanation.to_dict()["text"][:2]
+    said = page.locator("#headline").inner_text()
+    assert "No plan uses exactly 32 GPUs with tp = 7: tp = 7 does not divide 32 GPUs." in said
+    assert "no plan uses exactly so many GPUs with tp = 7" in head
+    assert reason.strip() == "tp = 7 does not divide 32 GPUs"
+    page.locator("#lock-price", has_text="without it: ").wait_for()
+    assert page.locator("#miss li").count() == 0  # which would say both once more
+    for figure in ("time", "memory", "space", "scaling", "sensitivity", "timeline"):
+        assert page.locator(f"#{figure}").is_hidden(), figure
+    places = [page.locator(part).bounding_box() for part in ("#headline", "#design")]
+    assert places[1]["y"] < places[0]["y"] + places[0]["height"] + 100  # and no hole where they were
+    tp.fill("8")
+    tp.press("Enter")
+    page.locator(".step").wait_for()
+    page.locator("#sensitivity:not(.stale) svg").wait_for()
+
+
+def test_figures_whose_question_is_refused_do_not_stay(opened):
+    page = opened(SMALL, refused=True)
+    complete(page)
+    refusal = {"error": {"message": "no", "problems": ["no"]}}
+    for name in ("scaling", "explain"):
+        page.route(f"**/api/{name}", lambda route: route.fulfill(status=422, json=refusal))
+    page.get_by_label("GPUs", exact=True).fill("32")
+    page.locator("#scaling").wait_for(state="hidden")
+    page.locator("#sensitivity").wait_for(state="hidden")

@@ -141,3 +141,22 @@ def test_flags_of_a_framework(opened):
     assert page.locator("#take-unsaid").inner_text() == "FSDP2 alone runs no pipeline (pp = 2)"
     assert page.locator("#take-text").is_hidden()
     assert page.get_by_role("button", name="Copy", exact=True).is_disabled()
+
+
+def test_a_zoomed_timeline_prints_at_its_whole_width(opened):
+    page = opened(f"{SMALL}&pp=4&tp=2")
+    complete(page)
+    page.get_by_role("button", name="16×").click()
+    drawing = page.locator("#timeline svg")
+    shown = drawing.bounding_box()
+    page.emulate_media(media="print")
+    page.wait_for_function("() => document.querySelector('#timeline svg').clientHeight > 60", timeout=20000)
+    printed = drawing.bounding_box()
+    assert printed["width"] <= page.viewport_size["width"]
+    assert printed["height"] > 0.5 * shown["height"]
+    page.emulate_media(media="screen")
+    page.wait_for_function(
+        "width => document.querySelector('#timeline svg').clientWidth === width",
+        arg=round(shown["width"]),
+        timeout=20000,
+    )

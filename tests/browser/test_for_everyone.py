@@ -160,6 +160,30 @@ def test_axe_finds_no_violation_in_a_report(browser, tmp_path, gpus):
     page.close()
 
 
+def test_a_list_ends_above_the_foot_of_a_phone(opened):
+    page = opened(SMALL, viewport={"width": 390, "height": 844})
+    page.get_by_text("Change the question").click()
+    page.get_by_role("combobox", name="System", exact=True).click()
+    listed, foot = (page.locator(part).bounding_box() for part in ("#system-list", "#bar"))
+    assert listed["y"] + listed["height"] <= foot["y"]
+    assert listed["width"] > 300
+
+
+def test_axe_finds_no_violation_where_a_list_is_open(opened):
+    page = opened(SMALL, bypass_csp=True, reduced_motion="reduce")
+    complete(page)
+    page.locator("#tuning > summary").click()
+    page.get_by_label("Train", exact=True).select_option("lora")
+    settled(page)
+    page.wait_for_function("() => !document.querySelector('.stale')")
+    box = page.get_by_role("combobox", name="System", exact=True)
+    box.fill("h100")
+    assert page.evaluate((HERE / "contrast.js").read_text())["faint"] == []
+    assert_axe_finds_nothing(page)
+    active = f"#{box.get_attribute('aria-activedescendant')}"
+    assert page.locator(active).get_attribute("role") == "option"
+
+
 @pytest.fixture(scope="module", params=[("llama-3-70b", 512), ("deepseek-v3", 2048)], ids=lambda of: of[0])
 def plan_report(browser, tmp_path_factory, request):
     """Open the report on a search at a width [px]."""

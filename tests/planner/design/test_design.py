@@ -178,6 +178,21 @@ def test_sentences_say_worth_break_even_and_machines_of_today(designs):
         assert part in said
 
 
+def test_no_break_even_beyond_ten_times_a_price_or_below_a_tenth_is_said(designs, asked):
+    """The host's was $52 million; up to ten times the price, the cheapest stays the cheapest."""
+    unlimited = 0
+    for of in designs.break_even:
+        assert of.low == 0 if of.below is None else of.low > of.price.value / 10
+        assert of.high == np.inf if of.above is None else of.high < of.price.value * 10
+        if of.above is None and of.price.name != "electricity":
+            again = find(repriced(asked, of.price.name, value=of.price.value * 9.99))
+            assert again.cheapest == designs.cheapest
+            unlimited += 1
+    assert unlimited
+    said = "\n".join(designs.sentences())
+    assert all(of.price.text(of.high) in said for of in designs.break_even if of.above is not None)
+
+
 def test_the_table_has_a_row_for_each_machine_and_number_of_gpus(designs):
     frame = designs.frame()
     assert frame.height == (8 + 1 + 1 + 1) * 2

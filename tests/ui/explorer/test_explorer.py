@@ -417,6 +417,25 @@ def test_table_as_csv(client):
     assert client.get("/api/plans.csv?gpus=0").status_code == 422
 
 
+def test_what_is_searched_for_is_grouped_and_found_by_its_other_names(client):
+    groups = client.get("/api/catalog").json()["groups"]
+    options = {
+        field: {option["name"]: option for group in listed for option in group["options"]}
+        for field, listed in groups.items()
+    }
+    names = {field: sum((len(group["options"]) for group in listed), 0) for field, listed in groups.items()}
+    assert set(options["model"]) == set(tc.model_names(aliases=False))
+    assert set(options["system"]) == set(tc.system_names())
+    assert names == {field: len(listed) for field, listed in options.items()}  # each stands in one group
+    assert "llama-3.1-70b" in options["model"]["llama-3-70b"]["also"]
+    assert "H100" in options["system"]["dgx-h100"]["also"]
+    assert {"trl", "axolotl"} <= set(options["framework"]["huggingface"]["also"])
+    qwen = next(group for group in groups["model"] if group["label"] == "Qwen")
+    assert all(option["name"].startswith("qwen") for option in qwen["options"])
+    assert groups["system"][-1]["label"] == "Machines of arXiv 2410.00273"
+    assert len({group["label"] for group in groups["system"]}) == len(groups["system"])
+
+
 def test_all_choices_are_listed(client):
     answer = client.get("/api/catalog").json()
     assert set(answer["models"]) == set(tc.model_names(aliases=False))

@@ -8,7 +8,8 @@ import pytest
 import traincast as tc
 from traincast.catalog.training import read_training
 from traincast.planner.study.study_file import load_study
-from traincast.ui.explorer.question import check_state, model_of, read_address, read_state
+from traincast.ui.explorer.choices import model_info
+from traincast.ui.explorer.question import check_state, model_of, normal_text, read_address, read_state
 from traincast.ui.explorer.snippets import copy_texts
 
 CONFIG = Path(__file__).parents[2] / "data" / "hf" / "gemma-3-27b.json"
@@ -85,6 +86,18 @@ def test_a_study_takes_it(tmp_path, seeing):
     file.write_text(json.dumps(keys | {"images": "many", "lengths": "x"}), encoding="utf-8")
     with pytest.raises(tc.InputError, match="images"):
         load_study(file)
+
+
+def test_what_is_assumed_of_a_fine_tuning_is_known_after_caching():
+    """The server fills in defaults, of which the answer says that they were assumed."""
+    asked = read_state(
+        json.loads(normal_text(json.dumps({"model": "llama-3-8b", "gpus": 8, "train": "dpo+lora"})))
+    )
+    info = model_info(model_of(asked))
+    assert info["taken"].startswith("assumed for fine-tuning: 64 sequences a step, 1,024 tokens")
+    assert info["has_pairs"]
+    stated = read_state({"model": "llama-3-8b", "train": "lora", "global_batch": 32, "seq": 512})
+    assert (model_info(model_of(stated))["taken"], model_info(model_of(stated))["has_pairs"]) == (None, False)
 
 
 def test_the_page_asks_for_all_of_it():

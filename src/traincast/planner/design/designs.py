@@ -51,6 +51,9 @@ MEANINGS: Final = {  # unit and meaning of columns of the table that COLUMNS lac
     "on_front": ("", "whether no other is as good in time, cost and energy"),
     "plan": ("", "fastest plan of the model named"),
 }
+PRICE_REACH: Final = (
+    10  # times a price, or that part of it, beyond which nobody pays: no break-even is sought
+)
 ROBUST_ROWS: Final = 300  # of least cost, whose regret is computed besides that of the front
 MAP_VALUES: Final = 4  # of each axis of the map of what binds
 
@@ -116,8 +119,8 @@ class BreakEven:
     """Range of a price in which the cheapest machine stays so, the other prices unchanged."""
 
     price: Price
-    low: float  # 0 where no lower price changes it
-    high: float  # infinite where no higher price does
+    low: float  # 0 where no lower price changes it, down to a tenth
+    high: float  # infinite where no higher price does, up to ten times as much
     below: int | None  # row that is cheapest below; None where none is
     above: int | None
 
@@ -451,7 +454,10 @@ class Designs:
 
     @cached_property
     def break_even(self) -> list[BreakEven]:
-        """Ranges of each price in which the cheapest machine stays so among those designed."""
+        """Ranges of each price in which the cheapest machine stays so among those designed.
+
+        An end beyond `PRICE_REACH` times the price, or below that part of it, counts as none.
+        """
         row = self.cheapest
         others = np.flatnonzero(self.feasible & (self.designed == self.designed[row]))
         slopes = self.rates[:, others] * self.hours[others] - (self.rates[:, row] * self.hours[row])[:, None]
@@ -465,9 +471,10 @@ class Designs:
             down = np.where(slope > 0, price.value + change, -np.inf)
             up = np.where(slope < 0, price.value + change, np.inf)
             low, high = float(down.max(initial=-np.inf)), float(up.min(initial=np.inf))
-            below = int(others[down.argmax()]) if low > 0 else None
-            above = int(others[up.argmin()]) if np.isfinite(high) else None
-            found.append(BreakEven(price, max(low, 0.0), high, below, above))
+            below = int(others[down.argmax()]) if low > price.value / PRICE_REACH else None
+            above = int(others[up.argmin()]) if high < price.value * PRICE_REACH else None
+            ends = (0.0 if below is None else low, np.inf if above is None else high)
+            found.append(BreakEven(price, *ends, below, above))
         return found
 
     def behind(self, row: int) -> tuple[float | None, float | None]:
@@ -518,7 +525,8 @@ class Designs:
             ends += [f"below {of.price.text(of.high)}"] if of.above is not None else []
             (ranges if ends else kept).append(" ".join([of.price.title, " and ".join(ends)]).strip())
         said += [f"Prices at which it stays the cheapest to build: {'; '.join(ranges)}."] if ranges else []
-        said += [f"At any price of {', '.join(kept)} alone, it stays so."] if kept else []
+        far = "a tenth of the price, or ten times as much,"
+        said += [f"With {far} of {', '.join(kept)} alone, it stays so."] if kept else []
         said += [self._of_today(row) for row in self.today]
         return [*said, *self.searched()]
 

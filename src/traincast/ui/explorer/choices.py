@@ -1,11 +1,15 @@
 """The choices that the page offers: models, systems and their figures, frameworks, knobs."""
 
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
+from traincast.catalog.documents import Folder, values_of_key
 from traincast.catalog.load import model_names, system_names
 from traincast.catalog.schema.fields import Count, Entry, Factor, Share
 from traincast.catalog.software_stacks import stack_names
+from traincast.core.adapters import GROUPS, TARGETS, Adapters
 from traincast.core.assumptions import CALIBRATED, PRESETS
 from traincast.core.knobs import ALLOWED, CHOICES, JOINED, STRATEGIES
 from traincast.core.model import Model
@@ -23,6 +27,9 @@ from traincast.ui.explorer.question import LOCKS, PASTED, State, catalogue_syste
 SLIDER_REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 MAX_DOMAIN: Final = 1024
 MIN_SHARE: Final = 0.05
+DOMAIN: Final = re.compile(r"-nvs\d+$")  # of a machine whose fast domain is chosen by its name
+OTHERS: Final = "Others"
+PAPER_MACHINES: Final = "Machines of arXiv 2410.00273"
 
 
 def catalog() -> dict[str, Any]:
@@ -33,6 +40,12 @@ def catalog() -> dict[str, Any]:
         "default": asdict(State()),
         "models": model_names(aliases=False),
         "systems": system_names(),
+        "groups": {"model": _models(), "system": _systems(), "framework": _frameworks()},
+        "adapters": {
+            "rank": Adapters().rank,
+            "targets": "+".join(Adapters().targets),
+            "layers": (*GROUPS, *TARGETS),
+        },
         "frameworks": [
             {name: getattr(framework, name) for name in framework_fields} for framework in FRAMEWORKS.values()
         ],
@@ -44,6 +57,80 @@ def catalog() -> dict[str, Any]:
         "conventions": tuple(CONVENTIONS),
         "limits": {"top": MOST_PLANS, "seconds": SECONDS, "request_bytes": REQUEST_BYTES},
     }
+
+
+def _models() -> list[dict[str, Any]]:
+    """Return the models in groups of a family, as titles spell it: ``"Llama"`` of llama-3-8b."""
+    titles = _titles("models")
+
+    def family(name: str) -> str:
+        match = re.match(r"[a-z]+", name)
+        word = match[0] if match else name
+        spelled = re.search(word, titles[name], re.IGNORECASE)
+        return spelled[0] if spelled else word
+
+    also = values_of_key("models", "aliases")
+    names = model_names(aliases=False)
+    return _grouped([_option(name, titles[name], also[name]) for name in names], family)
+
+
+def _systems() -> list[dict[str, Any]]:
+    """Return the systems in groups of an accelerator or its series: ``"H100"``, ``"TPU"``."""
+    titles, accelerators = _titles("systems"), values_of_key("systems", "accelerator")
+    called, usual = (values_of_key("systems", key) for key in ("also_called", "usual_for"))
+    chips = values_of_key("accelerators", "name")
+
+    def chip(name: str) -> str:
+        if name not in titles:
+            return PAPER_MACHINES
+        titles_of_chip = [title for accelerator in accelerators[name] for title in chips[accelerator]]
+        if not titles_of_chip:
+            return OTHERS
+        series = re.match(
+            r"[A-Za-z]{2,}", titles_of_chip[0]
+        )  # of one letter, such as H100, the number says more
+        return series[0] if series else re.split(r"[ ,]", titles_of_chip[0])[0]
+
+    options = []
+    for name in system_names():
+        file = DOMAIN.sub("", name)
+        options.append(_option(name, titles[file], (*called[file], *usual[file])))
+    return _grouped(options, chip)
+
+
+def _frameworks() -> list[dict[str, Any]]:
+    """Return the frameworks with the programs that run their plans, as one group."""
+    rows = FRAMEWORKS.values()
+    options = [_option(row.name, row.about, row.also_called) for row in rows]
+    return [{"label": "Frameworks", "options": options}]
+
+
+def _titles(folder: Folder) -> dict[str, str]:
+    return {name: "".join(title) for name, title in values_of_key(folder, "title").items()}
+
+
+def _option(name: str, title: str, also: Iterable[str]) -> dict[str, Any]:
+    """Return what a name is found by: itself, its title and its other names."""
+    return {"name": name, "title": title, "also": list(also)}
+
+
+def _grouped(options: Iterable[dict[str, Any]], group_of: Callable[[str], str]) -> list[dict[str, Any]]:
+    """Return options in groups, by label; those that are alone in one come after them, then the paper's."""
+    labels: dict[str, str] = {}  # in small letters -> as it is spelled first
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for option in options:
+        label = group_of(option["name"])
+        labels.setdefault(label.casefold(), label)
+        groups.setdefault(label.casefold(), []).append(option)
+    alone = groups.pop(OTHERS.casefold(), [])
+    alone += [option for members in groups.values() if len(members) == 1 for option in members]
+    several = [
+        {"label": labels[key], "options": members}
+        for key, members in sorted(groups.items())
+        if len(members) > 1
+    ]
+    several += [{"label": OTHERS, "options": alone}] if alone else []
+    return sorted(several, key=lambda group: group["label"] == PAPER_MACHINES)
 
 
 def _components(kind: str) -> list[dict[str, str]]:
@@ -67,6 +154,8 @@ def model_info(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "left_out": model.left_out or None,
+        "taken": model.taken or None,
+        "has_pairs": model.reference,
         "images": None if model.tower is None else model.tower.title,
         "pasted": model.name == PASTED,
         "parameters": model.parameters,

@@ -152,9 +152,13 @@ def normal_text(text: str) -> str:
         is_pasted = not isinstance(state.model, str)
         if is_pasted:
             return canonical_text(asdict(state) | beside)
+        case = check_state(state)
         # software that is not stated stays so: its interval is another one
-        unsaid = {name: None for name in ("framework", "assumptions") if getattr(state, name) is None}
-        return canonical_text(check_state(state).normal | unsaid | beside)
+        kept = ["framework", "assumptions"]
+        if case.model.taken:  # and what is assumed of the job, which the answer says
+            kept += ["global_batch", "seq"]
+        unsaid = {name: None for name in kept if getattr(state, name) is None}
+        return canonical_text(case.normal | unsaid | beside)
     except MemoryError:
         raise
     except Exception:

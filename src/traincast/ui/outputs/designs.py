@@ -53,8 +53,12 @@ class PriceRange(Result):
 
     price: Annotated[str, Doc("name of the price")]
     value: Annotated[float, Doc("price now", "$")]
-    low: Annotated[float, Doc("price below which another machine is cheaper", "$")]
-    high: Annotated[float | None, Doc("price above which another is; `null` where none is", "$")]
+    low: Annotated[
+        float, Doc("price, down to a tenth, below which another machine is cheaper; 0 where none is", "$")
+    ]
+    high: Annotated[
+        float | None, Doc("price, up to ten times, above which another is; `null` where none is", "$")
+    ]
     below: Annotated[str | None, Doc("that machine below; `null` where none is")]
     above: Annotated[str | None, Doc("that machine above; `null` where none is")]
 

@@ -7,23 +7,27 @@ import { meaning } from "./terms.js";
 /** The headline of an answer. */
 export function headline(answer) {
   const [recommended] = answer.plans;
-  const asked = h("p.says", question(answer));
-  if (!recommended) return [asked, nothing(answer)];
+  const asked = [h("p.says", question(answer)), ...assumed(answer.model)];
+  if (!recommended) return [...asked, nothing(answer)];
   const [words, reason] = answer.recommendation;
   const label = h("p.label.mono", recommended.label);
   const why = reason ? h("p.notes", reason) : "";
-  return [asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), lockPrice(), why, notes(recommended, answer)];
+  return [...asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), lockPrice(), why, notes(recommended, answer)];
 }
 
 /** The question in words. */
 function question({ model, state, system }) {
-  const batch = `${whole(state.global_batch)} sequences of ${whole(state.seq)} tokens a step`;
+  const pairs = `, ${whole(state.global_batch / 2)} pairs of a chosen and a rejected answer,`;
+  const batch = `${whole(state.global_batch)} sequences${model.has_pairs ? pairs : ""} of ${whole(state.seq)} tokens a step`;
   const held = Object.entries(state.locks).map(([name, value]) => `${name}=${value}`).join(" ");
   const changed = Object.keys(state.figures).length;
   const figures = changed && `${changed} ${changed === 1 ? "figure" : "figures"} of the machine changed`;
   const asked = [`${model.name} on ${whole(state.gpus)} GPUs of ${system.name}`, batch, held && `with ${held}`, figures];
   return `${asked.filter(Boolean).join(", ")}:`;
 }
+
+/** What was taken where the question says nothing, such as the batch of a fine-tuning. */
+const assumed = ({ taken }) => (taken ? [h("p.notes", `${taken[0].toUpperCase()}${taken.slice(1)}.`)] : []);
 
 /** The answer in a sentence, for screen readers. */
 export function sentence({ plans: [recommended], candidates, feasible }) {
@@ -90,10 +94,10 @@ function notes({ outside_measured: all = [], uncertain_of: parts = [] }, { candi
 /** Which of the plans listed are equal; nothing where errors are not known. */
 export const certainty = ({ confidence }) => (confidence ? ` ${confidence}` : "");
 
-function nothing({ candidates, reasons, system }) {
+function nothing({ candidates, reasons, system, state }) {
   const why = candidates
     ? `None of ${whole(candidates)} candidates fits in ${gib(system.capacity_bytes)} of memory.`
-    : `No plan meets the rules${reasons.length ? `: ${reasons.join("; ")}` : ""}.`;
+    : impossible(state, reasons);
   return h("div.miss", h("h3", "Nothing fits"), h("p", why), lockPrice(), h("div", { id: "miss" }));
 }
 
@@ -106,6 +110,13 @@ export function showLockPrice(node, { lock_price: sentence }) {
   node.hidden = !sentence;
 }
 
+/** Why no plan is possible, as the command line says it. */
+function impossible({ gpus, locks }, reasons) {
+  const held = Object.entries(locks).map(([name, value]) => `${name} = ${value}`).join(", ");
+  const why = reasons.length ? `: ${reasons.join("; ")}` : "";
+  return `No plan uses exactly ${whole(gpus)} GPUs${held && ` with ${held}`}${why}.`;
+}
+
 /** What is nearest to fitting, and what would make it fit; `apply(patch)` changes the question so. */
 export function nearest(explanation, answer, apply) {
   const { nearest_miss: miss, fits_from: from, possible_gpus: possible } = explanation;
@@ -115,7 +126,11 @@ export function nearest(explanation, answer, apply) {
     const buttons = possible.flatMap((gpus, i) => [i ? ", " : "", choice(gpus)]);
     return [h("p", "The nearest numbers of GPUs that have plans: ", buttons, ".")];
   }
-  return [h("ul", explanation.text.slice(1, 6).map((line) => h("li", line.trim())))];
+  const said = ["Rejected:", ...answer.reasons]; // above, or in the list of what was rejected
+  const isPrice = (line) => line.startsWith("Without ") && !line.includes(" alone "); // said above, too
+  const isNew = (line) => !said.includes(line) && !isPrice(line);
+  const lines = explanation.text.slice(1).map((line) => line.trim()).filter(isNew);
+  return lines.length ? [h("ul", lines.slice(0, 5).map((line) => h("li", line)))] : [];
 }
 
 function missLines(miss, from, { capacity_bytes: capacity, driver_bytes: kept }, apply) {

@@ -171,7 +171,11 @@ function drawRest() {
     later.plans.fold(plansBox());
     byId("terms").querySelector("dl").replaceChildren(...terms);
   }
-  for (const name of ["scaling", "sensitivity", "timeline"]) figures[name].outdated();
+  // Where nothing fits, nothing takes the place of figures of an earlier question.
+  const hasPlan = answer.plans.length > 0;
+  for (const name of ["scaling", "sensitivity", "timeline"])
+    if (hasPlan) figures[name].outdated();
+    else figures[name].show(null);
   later.design.renew(question(state));
   drawPins();
   byId("csv").href = `/api/plans.csv${address()}`;
@@ -214,27 +218,29 @@ async function drawSlower() {
   const body = question(state);
   const stopWaiting = later.waiting.begin(body, "Design space, reasons and scaling");
   const fits = (row) => row.step_seconds !== null;
+  const hide = (name) => () => figures[name].show(null);
+  const showScaling = (scaling) => figures.scaling.show(scaling.rows.some(fits) ? scaling : null);
+  const showSpace = (points) => {
+    now.space = { ...points, answer: now.answer };
+    drawSpace();
+  };
   await Promise.all([
-    askFor("/api/space", body, (points) => {
-      now.space = { ...points, answer: now.answer };
-      drawSpace();
-    }),
-    askFor("/api/explain", body, drawExplanation),
+    askFor("/api/space", body, showSpace, hide("space")),
+    askFor("/api/explain", body, drawExplanation, hide("sensitivity")),
     estimatePins(state, body),
-    askFor("/api/scaling", body, (scaling) => figures.scaling.show(scaling.rows.some(fits) ? scaling : null)),
+    askFor("/api/scaling", body, showScaling, hide("scaling")),
   ]);
   stopWaiting();
   if (state !== now.state || turn !== now.turn) return;
   const plan = shownPlan();
   later.take.renew(state, takeChoices());
   const show = (trace) => figures.timeline.show({ trace, redraw: () => figures.timeline.redraw() });
-  const hide = () => figures.timeline.show(null);
   if (plan) {
     const ofPlan = { ...body, plan: plan.knobs };
     const stopTimeline = later.waiting.begin(ofPlan, "Timeline");
-    await askFor("/api/timeline", ofPlan, show, hide);
+    await askFor("/api/timeline", ofPlan, show, hide("timeline"));
     stopTimeline();
-  } else hide();
+  } else figures.timeline.show(null);
   performance.mark("complete");
 }
 

@@ -3,7 +3,7 @@
 import { button, byId, h } from "./dom.js";
 
 const WITHOUT_INPUT = ["tokens", "top", "price", "restart"]; // fields of the address alone
-const OTHER_WORDS = { gbs: "global_batch", "global batch": "global_batch" };
+const OTHER_WORDS = { gbs: "global_batch", "global batch": "global_batch", "r =": "rank", "unknown training": "train" };
 
 /** A sentence with its full stop. */
 const stopped = (line) => line.replace(/(?<![.?])$/, ".");

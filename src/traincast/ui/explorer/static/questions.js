@@ -1,33 +1,34 @@
 // The form: model, job, search and locks. Sliders of the machine are in machine.js.
 
 import { withValue } from "./address.js";
+import { Combobox } from "./combobox.js";
 import { byId, h, option } from "./dom.js";
 import { gib, large, whole } from "./format.js";
+import * as training from "./training.js";
 
 const NUMBERS = ["gpus", "global_batch", "seq", "images", "image_size"];
-const TEXTS = ["train", "lengths", "given"];
+const TEXTS = ["lengths", "given"];
 const FLAGS = ["frozen_tower"]; // lists of two values, whose second is true
-const CHOICES = ["model", "system", "framework", "assumptions", "strategy", "objective"];
+const SEARCHED = ["model", "system", "framework"]; // found by typing
+const CHOICES = ["assumptions", "strategy", "objective"];
+const ADAPTERS = ["rank", "targets"]; // settings of what is trained
 const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null, images: null, image_size: null, frozen_tower: null } }; // reset with it
-const PAPER = "Machines of arXiv 2410.00273";
+const comboboxes = {};
 const MAIN_LOCKS = ["tp", "cp", "pp", "dp", "ep", "vp", "mbs", "zero", "recompute", "schedule", "precision"];
 
 /** Fill the choices of every field; `change(patch)` is called when the reader changes one. */
 export function prepare(catalog, change) {
-  const isPaper = (name) => /-nvs\d*$/.test(name);
-  const groups = Map.groupBy(catalog.systems, (name) => (isPaper(name) ? PAPER : "Clusters"));
-  const group = ([label, names]) => h("optgroup", { label }, names.map((name) => option(name)));
-  byId("system").replaceChildren(...[...groups].map(group));
-  options("model", catalog.models);
-  options("framework", catalog.frameworks.map(({ name }) => name), "default");
+  const set = (id, value) => {
+    byId(`${id}-facts`)?.replaceChildren("…"); // those shown are of another one
+    change({ [id]: value || null, ...DEPENDENT[id] });
+  };
+  for (const id of SEARCHED)
+    comboboxes[id] = new Combobox(byId(id), catalog.groups[id], (name) => set(id, name));
   options("assumptions", catalog.assumptions, "default");
   options("strategy", catalog.strategies, "all it has");
   options("objective", catalog.objectives);
-  for (const id of CHOICES)
-    byId(id).addEventListener("change", ({ target }) => {
-      byId(`${id}-facts`)?.replaceChildren("…"); // those shown are of another one
-      change({ [id]: target.value || null, ...DEPENDENT[id] });
-    });
+  for (const id of CHOICES) byId(id).addEventListener("change", ({ target }) => set(id, target.value));
+  prepareTraining(catalog.adapters, change);
   const numberOf = ({ value }) => (value === "" ? null : Number(value));
   for (const id of NUMBERS) {
     byId(id).addEventListener("input", ({ target }) => change({ [id]: numberOf(target) }, false));
@@ -44,6 +45,29 @@ export function prepare(catalog, change) {
     });
   byId("locks").replaceChildren(...locks(catalog, change));
   byId("question").addEventListener("submit", (event) => event.preventDefault());
+}
+
+/** Fill the controls of what is trained; a change of one keeps the others. */
+function prepareTraining({ rank, targets, layers }, change) {
+  const group = ([label, methods]) => h("optgroup", { label }, methods.map(([value, words]) => option(value, words)));
+  byId("train").replaceChildren(...training.METHODS.map(group));
+  byId("rank").placeholder = rank;
+  byId("targets").placeholder = targets;
+  byId("targets-list").replaceChildren(...layers.map((name) => option(name)));
+  const set = (patch) =>
+    change((state) => ({ train: training.write({ ...training.read(state.train), ...patch }) }));
+  byId("train").addEventListener("change", ({ target }) => set({ method: target.value, more: [] }));
+  for (const id of ADAPTERS)
+    byId(id).addEventListener("change", ({ target }) => set({ [id]: target.value.trim() }));
+}
+
+/** Show what is trained; settings without a control are named. */
+function renderTraining({ train }) {
+  const { method, more, ...settings } = training.read(train);
+  set("train", method);
+  for (const id of ADAPTERS) set(id, settings[id]);
+  byId("adapters").hidden = !training.hasAdapters(method);
+  byId("adapters-more").textContent = more.length ? `And ${more.join(", ")}` : "";
 }
 
 function options(id, names, usual = null) {
@@ -85,7 +109,9 @@ function lockInput({ name, kind, joined, values }, id, set) {
 /** Show a question in the form; defaults that the server filled in are placeholders. */
 export function render(state, filled, catalog) {
   const shown = typeof state.model === "object" ? { ...state, model: pastedName(state.model) } : state;
+  for (const id of SEARCHED) comboboxes[id].show(shown[id] ?? "");
   for (const id of [...CHOICES, ...NUMBERS, ...TEXTS]) set(id, shown[id] ?? "");
+  renderTraining(state);
   for (const id of FLAGS) set(id, shown[id] ? "true" : "");
   for (const { name } of catalog.locks) {
     const value = state.locks[name];
@@ -96,8 +122,9 @@ export function render(state, filled, catalog) {
   byId("locks-count").textContent = count ? `${count} locked` : "";
   if (!filled) return;
   for (const id of ["global_batch", "seq"]) byId(id).placeholder = whole(filled[id]);
-  for (const id of ["framework", "assumptions"])
-    byId(id).options[0].textContent = byId(id).value ? "default" : `default: ${filled[id]}`;
+  byId("framework").placeholder = `default: ${filled.framework}`;
+  byId("assumptions").options[0].textContent =
+    byId("assumptions").value ? "default" : `default: ${filled.assumptions}`;
 }
 
 function set(id, value) {

@@ -11,7 +11,9 @@ const ZOOMS = [1, 4, 16];
 const [LEFT, RIGHT, BOTTOM] = [58, 8, 26];
 const LABEL_ROOM = 14; // pixels that the name of a stage needs
 const NARROW = 4; // pixels; below it the passes of a column this wide are drawn as shares of its time
+const paper = matchMedia("print"); // which has no room for more than the whole step
 let zoom = 1;
+const shownZoom = () => (paper.matches ? 1 : zoom);
 
 /** Duration of a pass by chunk and kind [s]. */
 function durations({ chunks, kinds }) {
@@ -31,6 +33,7 @@ export function says({ trace }) {
 
 export function draw(data, width) {
   const { trace } = data;
+  const zoom = shownZoom();
   const rowHeight = Math.max(6, Math.min(26, 340 / trace.devices.length));
   const height = trace.devices.length * rowHeight + BOTTOM;
   const inner = (width - LEFT - RIGHT) * zoom;
@@ -46,6 +49,7 @@ export function draw(data, width) {
   });
   const bars = s("g", { transform: `translate(${LEFT},0)` }, passes(shape));
   const drawing = s("svg", { width: inner + LEFT + RIGHT, height }, ticks, stageNames(shape), bars);
+  paper.onchange = data.redraw;
   const frame = scroller("Pipeline timeline, scrolls sideways", drawing);
   explainUnderPointer(frame, drawing, shape);
   const hint = "Passes are too narrow to be seen here: the height of a colour is its share of the time. Zoom in to see them.";
