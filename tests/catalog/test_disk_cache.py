@@ -1,5 +1,8 @@
 """What is cached on disk equals what the files of the package say."""
 
+import os
+import pickle
+import stat
 import subprocess
 import sys
 from functools import cache
@@ -103,6 +106,38 @@ def test_a_damaged_file_is_made_anew(folder, content):
     file.write_bytes(content)
     assert tc.load_system("polaris") == system
     assert file.read_bytes() != content
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners and modes on this system")
+@pytest.mark.parametrize("writable", ["file", "folder"])
+def test_what_others_can_write_is_not_read(folder, writable):
+    """A pickle runs code when it is read; this one only says that it was."""
+    system = tc.load_system("polaris")
+    (file,) = files(folder)
+    stored_key, _ = pickle.loads(file.read_bytes())
+    file.write_bytes(pickle.dumps((stored_key, "put there")))
+    assert tc.load_system("polaris") == "put there", "else this test could not fail"
+    (file if writable == "file" else file.parent).chmod(0o777)
+    assert tc.load_system("polaris") == system
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners and modes on this system")
+def test_what_another_user_owns_is_not_read(folder, monkeypatch):
+    system = tc.load_system("polaris")
+    (file,) = files(folder)
+    stored_key, _ = pickle.loads(file.read_bytes())
+    file.write_bytes(pickle.dumps((stored_key, "put there")))
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    assert tc.load_system("polaris") == system
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners and modes on this system")
+def test_the_folders_of_the_cache_are_the_users_alone(folder):
+    tc.load_system("polaris")
+    (file,) = files(folder)
+    made = [file.parents[2], file.parents[1], file.parent]
+    assert made[0].name == "traincast"
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
 
 
 @pytest.mark.parametrize("where", ["off", "/dev/null/no-folder"])

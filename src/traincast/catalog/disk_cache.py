@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
@@ -32,7 +33,7 @@ def cached_on_disk(function: Callable[Arguments, Result]) -> Callable[Arguments,
         call_key = repr((function.__module__, function.__qualname__, args, sorted(kwargs.items())))
         file = folder / f"{_digest([call_key])}.pickle"
         try:
-            stored_key, result = pickle.loads(file.read_bytes())
+            stored_key, result = pickle.loads(_own_bytes(file))
             if stored_key == call_key:
                 return result  # type: ignore[no-any-return]
         except Exception:
@@ -55,6 +56,31 @@ def _folder() -> Path | None:
     except RuntimeError:  # no home
         return None
     return root / "traincast" / _digest([str(Path(__file__).parent)]) / _fingerprint()
+
+
+def _own_bytes(file: Path) -> bytes:
+    """Return the content of a file that nobody but its user can have written.
+
+    A pickle runs code when it is read, so one that another user may have put into a shared folder is not.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or another user owns or may write it or its folder.
+    """
+    with file.open("rb") as opened:
+        for about in (os.stat(file.parent), os.fstat(opened.fileno())):
+            if not _is_private(about):
+                raise PermissionError(f"{file}: others can write it")
+        return opened.read()
+
+
+def _is_private(about: os.stat_result) -> bool:
+    """Return whether only the user of this process can write a file or folder."""
+    if not hasattr(os, "geteuid"):  # Windows: the folder lies in the user's own profile
+        return True
+    others_write = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return about.st_uid == os.geteuid() and not others_write
 
 
 def _digest(lines: Sequence[str]) -> str:
@@ -82,7 +108,10 @@ def _write(file: Path, content: bytes) -> None:
     try:
         if not file.parent.exists():
             _remove_others(file.parent)
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (file.parents[2], file.parents[1], file.parent):  # parents=True ignores the mode
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_private(file.parent.stat()):
+            return
         handle, name = mkstemp(dir=file.parent)
         with os.fdopen(handle, "wb") as partial:
             partial.write(content)

@@ -74,7 +74,7 @@ def test_it_becomes_the_table_of_a_study(file, tmp_path, capsys):
     assert "--shard" in (said := capsys.readouterr().err), said
 
 
-def test_a_file_cannot_run_code(tmp_path):
+def test_an_untrusted_file_cannot_run_code(tmp_path):
     class Evil:
         def __reduce__(self):
             return print, ("run",)
@@ -94,3 +94,62 @@ def test_other_files_are_refused(tmp_path, content):
     other.write_bytes(content)
     with pytest.raises(tc.InputError, match="the name must be"):
         paper_outputs.read(other)
+
+
+def first_of(array):
+    """Save an array in place of the numbers of GPUs."""
+    return [[4, [], [], array, [[]]]]
+
+
+def plan_with(**changes):
+    per_second, memory, degrees, stats = BEST
+    return [[4, [], [], [4], [[(per_second, memory, degrees, stats | changes)]]]]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (first_of(np.zeros(1, dtype=[("a", "i8")])), "neither numbers nor objects"),
+        (first_of(np.array(["4"])), "neither numbers nor objects"),
+        (first_of(np.zeros((1, 1, 1))), "no array of shape"),
+        (first_of(np.asfortranarray(np.ones((2, 2)))), "row by row"),
+        (first_of([np.datetime64("2024-01-01")]), "neither numbers nor objects"),
+        (first_of([4, 8]), "1 lists of plans for 2 numbers of GPUs"),
+        (first_of([float("nan")]), "finite"),
+        (first_of([0]), "greater than 0"),
+        (first_of(["four"]), "valid integer"),
+        (first_of(None), "valid list"),
+        ([[1, 2, 3, [8], [[None]]]], "valid tuple"),
+        ([[1, 2, 3, [8], {}]], "valid list"),
+        ([[1, 2, 3]], "Field required"),
+        (plan_with(t=float("inf")), "finite"),
+        (plan_with(t_comp="a while"), "valid number"),
+        ([[4, [], [], [4], [[(1.0, 1.0, {}, {})]]]], "without dp, pp, mbs, tp"),
+        ([[4, [], [], [4], [[(1.0, 1.0, BEST[2], {"t": 1.0})]]]], "without nv_dp"),
+    ],
+)
+def test_the_content_of_an_untrusted_file_is_checked(tmp_path, content, reason):
+    """Harmless files with what the code never writes: each is refused with the place and the reason."""
+    array = np.empty(len(content), dtype=object)
+    array[:] = content
+    path = tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy"
+    np.save(path, array, allow_pickle=True)
+    with pytest.raises(tc.InputError, match="cannot be read as results of the code") as error:
+        paper_outputs.read(path)
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize("content", [7, None, {}, {"t": 1}, "text", [[]], 1.5])
+def test_an_untrusted_file_without_rows_is_refused(tmp_path, content):
+    header = b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little")
+    described = b"{'descr': '|O', 'fortran_order': False, 'shape': (), }".ljust(117) + b"\n"
+    path = tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy"
+    path.write_bytes(header + described + pickle.dumps(content))
+    with pytest.raises(tc.InputError, match="cannot be read as results of the code"):
+        paper_outputs.read(path)
+
+
+def test_an_untrusted_file_is_bounded(tmp_path, monkeypatch, file):
+    monkeypatch.setattr(paper_outputs, "MAX_BYTES", 100)
+    with pytest.raises(tc.InputError, match="larger than 100 bytes"):
+        paper_outputs.read(file)

@@ -1,30 +1,31 @@
 """Results of the reference code of arXiv 2410.00273 (``exec_<strategy>_<model>_<system>.npy``) as a table.
 
-The files are pickled. Only what arrays of numbers, lists and dicts are made of is unpickled; anything else
-is refused, so that a file cannot run code.
+The files are pickled and come from others: `pickled_arrays` reads them as plain values, and what they hold is
+checked against the shape that the code writes before anything looks at it.
 """
 
-import io
-import pickle
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import numpy as np
 import polars as pl
 
+from traincast.catalog import documents
 from traincast.catalog.load import load_model
 from traincast.core.assumptions import PRESETS
 from traincast.core.errors import InputError
 from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
+from traincast.planner.study.pickled_arrays import pickled_rows
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 NAME: Final = re.compile(r"exec_(?P<strategy>1d|2d-seqp|2d)_(?P<model>.+)_(?P<system>[^_]+)\.npy")
-ALLOWED: Final = {  # what arrays of objects are pickled with
-    (f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")
-} | {("numpy", "ndarray"), ("numpy", "dtype")}
+MAX_BYTES: Final = 1 << 25  # many times the largest that the code published
 TIMES: Final = {  # component of the step time → key of the code
     "compute": "t_comp", "exposed_memory": "t_mem", "tp_comm": "t_tp_comm", "dp_comm": "t_dp_comm",
     "pp_comm": "t_pp_comm", "bubble": "t_bubble",
@@ -34,15 +35,6 @@ MEMORY: Final = {  # component of memory → key of the code, in GB
     "activations": "acts_mem",
 }  # fmt: skip
 GB: Final = 1e9
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Unpickles arrays and numbers, and nothing that runs code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} is none of arrays and numbers")
-        return super().find_class(module, name)
 
 
 def is_results(path: Path) -> bool:
@@ -81,25 +73,69 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         seq, sequences = known.seq, known.training_sequences
     except InputError:  # a model of the user, of which the file says neither
         seq, sequences = None, None
-    for _, _, _, sizes, plans_by_size in _content(path):
+    for _, _, _, sizes, plans_by_size in _content(path, strategy):
         for gpus, plans in zip(sizes, plans_by_size, strict=True):
             for rank, plan in enumerate(plans or [None], 1):
                 row = described | {"gpus": int(gpus), "rank": rank}
                 yield row | _figures(strategy, int(gpus), plan, seq, sequences)
 
 
-def _content(path: Path) -> Any:
-    """Return the array of a file; whatever else it holds is refused."""
+def _content(path: Path, strategy: str) -> list[tuple[Any, Any, Any, list[int], list[list[Any] | None]]]:
+    """Return the rows of a file, each of whose fourth and fifth entries are GPUs and plans for each of them."""
+    from pydantic import ValidationError
+
     try:
-        file = io.BytesIO(path.read_bytes())
-        version = np.lib.format.read_magic(file)
-        header = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        header(file)
-        return _ArraysOnly(file).load()
-    except (ValueError, EOFError, AttributeError, ImportError, pickle.UnpicklingError) as error:
-        raise InputError(str(path), [f"cannot be read as results of the code ({error})"]) from None
+        content = pickled_rows(documents.raw(path, MAX_BYTES))
+        return _rows_as_written(strategy).validate_python(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = "".join(f"[{part!r}]" for part in first["loc"])
+        reason = f"content{place}: {first['msg']}"
+    except ValueError as error:
+        reason = str(error)
+    raise InputError(str(path), [f"cannot be read as results of the code ({reason})"]) from None
+
+
+@cache
+def _rows_as_written(strategy: str) -> "TypeAdapter[list[tuple[Any, Any, Any, list[int], list[list[Any] | None]]]]":
+    """Return what checks the rows of a file, as ``run_configs.py`` of the code writes them."""
+    from pydantic import AfterValidator, Field, TypeAdapter
+
+    count = Annotated[int, Field(gt=0, lt=1 << 53)]
+    positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    quantity = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+    def named(*names: str) -> Any:
+        def check(figures: dict[str, float]) -> dict[str, float]:
+            missing = [name for name in names if name not in figures]
+            if missing:
+                raise ValueError(f"without {', '.join(missing)}")
+            return figures
+
+        return AfterValidator(check)
+
+    keys = _keys(strategy)
+    placed = [f"nv_{key}" for knob, key in keys.items() if knob != "mbs"]
+    degrees = Annotated[dict[str, count], named(*keys.values())]
+    figures = Annotated[dict[str, quantity], named("t", *placed, *TIMES.values(), *MEMORY.values())]
+    plan = tuple[positive, positive, degrees, figures]  # sequences a second, GB, degrees, figures
+    row = tuple[Any, Any, Any, list[count], list[list[plan] | None]]
+
+    def one_list_for_each_size(value: Any) -> Any:
+        if len(value[3]) != len(value[4]):
+            raise ValueError(f"{len(value[4])} lists of plans for {len(value[3])} numbers of GPUs")
+        return value
+
+    return TypeAdapter(list[Annotated[row, AfterValidator(one_list_for_each_size)]])
+
+
+def _keys(strategy: str) -> dict[str, str]:
+    """Return the code's name of each knob."""
+    second = STRATEGIES[strategy].second
+    keys = {"dp": "dp", "pp": "pp", "mbs": "mbs"}
+    if second is None:
+        return keys | {"tp": "tp"}
+    return keys | {"tp": "tp1", second: "tp2"}
 
 
 def _figures(
@@ -110,12 +146,10 @@ def _figures(
     if plan is None:
         return dict.fromkeys((*names, "dp", "tp", "pp", "mbs")) | {"gbs": None}
     per_second, memory, degrees, stats = plan
-    second = STRATEGIES[strategy].second
     figures: dict[str, Any] = dict.fromkeys(names, 0.0)
     figures |= {name: float(stats[key]) for name, key in TIMES.items()}
     figures |= {name: float(stats[key]) * GB for name, key in MEMORY.items()}
-    knobs = {"dp": "dp", "pp": "pp", "mbs": "mbs", "tp": "tp1" if second else "tp"}
-    knobs |= {second: "tp2"} if second else {}
+    knobs = _keys(strategy)
     fast = {f"fast_{knob}": f"nv_{key}" for knob, key in knobs.items() if knob != "mbs"}
     figures |= {knob: int(degrees[key]) for knob, key in knobs.items()}
     figures |= {knob: int(stats[key]) for knob, key in fast.items()}
