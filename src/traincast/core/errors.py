@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from operator import index
 from pathlib import Path
 from reprlib import repr as shortened
@@ -10,6 +11,9 @@ from typing import Any, Final, ParamSpec, TypeVar
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
 MAX_LISTED_COLUMNS: Final = 140  # of the names that a message lists: two lines of a terminal
+MAX_PROBLEMS: Final = 20  # that one message lists
+MAX_LINE: Final = 1000  # characters of one problem; longer ones are cut in the middle
+MAX_NAME: Final = 100  # characters of a name that others are compared with: difflib takes the square of it
 CATALOGUE: Final = "traincast catalog"  # lists what IN_CATALOGUE names
 IN_CATALOGUE: Final = ("model", "system", "accelerator", "stack", "assumptions")
 WHOLE: Final = "must be a whole number of at least 1"
@@ -40,22 +44,50 @@ class InputError(TraincastError, ValueError):
     subject : str
         What was being read, for instance a file path or ``"plan"``.
     problems : iterable of str
-        One line for each mistake.
+        One line for each mistake; of more than `MAX_PROBLEMS` the first are kept, and their number.
     """
 
     def __init__(self, subject: str, problems: Iterable[str]):
-        self.subject = subject
-        self.problems = tuple(problems)
-        lines = self.problems
-        text = (
-            f"{subject}: {lines[0]}"
-            if len(lines) == 1
-            else "\n  ".join((f"{subject}: {len(lines)} problems", *lines))
-        )
-        super().__init__(text)
+        self.subject = _cut(subject)
+        self.problems = tuple(_cut(line) for line in first_problems(list(problems)))
+        if len(self.problems) == 1:
+            super().__init__(f"{self.subject}: {self.problems[0]}")
+            return
+        is_whole = not (self.problems and self.problems[-1].startswith("and "))
+        number = f"{len(self.problems)} problems" if is_whole else "these problems"
+        super().__init__("\n  ".join((f"{self.subject}: {number}", *self.problems)))
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, tuple[str, ...]]]:
         return type(self), (self.subject, self.problems)  # errors of other processes arrive whole
+
+
+def _cut(line: str) -> str:
+    """Return a line without its middle where it is too long to be read."""
+    if len(line) <= MAX_LINE:
+        return line
+    half = MAX_LINE // 2
+    return f"{line[:half]} … {line[-half:]}"
+
+
+def first_problems(wrong: Collection[Any], line: Callable[[Any], str] = str) -> list[str]:
+    """Return a line for each of the first mistakes, `MAX_PROBLEMS` at most; the last says how many more.
+
+    Parameters
+    ----------
+    wrong
+        What is wrong, for instance unknown keys.
+    line
+        Describes one of them; it is called for those alone that are shown.
+
+    Examples
+    --------
+    >>> first_problems(["a", "b"], "{}: unknown".format)
+    ['a: unknown', 'b: unknown']
+    """
+    if len(wrong) <= MAX_PROBLEMS:
+        return [line(each) for each in wrong]
+    shown = MAX_PROBLEMS - 1
+    return [*(line(each) for each in islice(wrong, shown)), f"and {len(wrong) - shown:,} more"]
 
 
 def raise_problems(subject: str, problems: Collection[str]) -> None:
@@ -190,6 +222,8 @@ def unknown_name_error(kind: str, name: Any, known: Iterable[str], hint: str = "
 def close_to(name: Any, known: Iterable[str], where: str = "") -> str:
     """Return a hint with the names of `known` that are close to a misspelt one, or else `some_of` them."""
     names = sorted(known)
+    if len(str(name)) > MAX_NAME:
+        return f"known: {some_of(names, where)}"
     close = get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {some_of(names, where)}"
 

@@ -9,7 +9,7 @@ from traincast.accuracy.logs.text import whole_number
 from traincast.accuracy.runs.cells import is_file
 from traincast.catalog.facts import FACTS
 from traincast.catalog.load import load_model
-from traincast.core.errors import InputError, close_to
+from traincast.core.errors import InputError, close_to, first_problems
 
 TRAINING: Final = (  # columns of a table of runs that a log may fill, and two on how the time was measured
     "id", "source", "stack", "system", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab",
@@ -97,8 +97,10 @@ def check_columns(given: Mapping[str, Any]) -> None:
     """Raise `InputError` for given names that are no column of a run."""
     unknown = [name for name in given if name not in TRAINING]
     if unknown:
-        problems = [f"{name}: no column of a run; {close_to(name, TRAINING)}" for name in unknown]
-        raise InputError("what is given", problems)
+        raise InputError(
+            "what is given",
+            first_problems(unknown, lambda name: f"{name}: no column of a run; {close_to(name, TRAINING)}"),
+        )
 
 
 def of_model(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from traincast.catalog.schema.fields import Entry, File, Misplaced, Part
 from traincast.catalog.schema.system import MAX_TIERS
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, first_problems
 
 TIERS = f"a network has two to {MAX_TIERS} tiers: the fast domain first, and last what joins everything"
 AnyFile = TypeVar("AnyFile", bound=File)
@@ -22,9 +22,9 @@ def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> A
     try:
         return schema.model_validate(document)
     except ValidationError as error:
-        raise InputError(
-            subject, [_error_line(schema, document, detail) for detail in error.errors()]
-        ) from None
+        details = error.errors(include_url=False)
+        lines = first_problems(details, lambda detail: _error_line(schema, document, detail))
+        raise InputError(subject, lines) from None
 
 
 def _error_line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails) -> str:

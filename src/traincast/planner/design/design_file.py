@@ -11,7 +11,7 @@ from traincast.catalog.documents import read
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, InputError, close_to, require_path
+from traincast.core.errors import ErrorCollector, InputError, close_to, first_problems, require_path
 from traincast.core.knobs import CHOICES
 from traincast.core.model import Model
 from traincast.core.system import System
@@ -124,7 +124,7 @@ def load_question(path: str | Path) -> Question:
 def _unknown_keys(kind: str, raw: Mapping[str, Any], place: str) -> list[str]:
     """Return what is wrong with the keys of a mapping."""
     unknown = [str(key) for key in raw if key not in KEYS[kind]]
-    return [f"{place}{key}: unknown key; {close_to(key, KEYS[kind])}" for key in unknown]
+    return first_problems(unknown, lambda key: f"{place}{key}: unknown key; {close_to(key, KEYS[kind])}")
 
 
 def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[Any]:
@@ -198,7 +198,9 @@ def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems
         problems.append(f"{place}.vary: must be a mapping of figures to values")
         vary = {}
     unknown = [str(path) for path in vary if path not in FIGURES]
-    problems += [f"{place}.vary.{path}: has no price; {close_to(path, FIGURES)}" for path in unknown]
+    problems += first_problems(
+        unknown, lambda path: f"{place}.vary.{path}: has no price; {close_to(path, FIGURES)}"
+    )
     axes = {
         str(path): axis_values(f"{place}.vary.{path}", values, problems, str(path))
         for path, values in vary.items()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import polars as pl
 
@@ -35,6 +35,7 @@ MEMORY: Final = {  # component of memory → key of the code, in GB
     "activations": "acts_mem",
 }  # fmt: skip
 GB: Final = 1e9
+Row: TypeAlias = tuple[Any, Any, Any, list[int], list[list[Any] | None]]
 
 
 def is_results(path: Path) -> bool:
@@ -80,8 +81,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row | _figures(strategy, int(gpus), plan, seq, sequences)
 
 
-def _content(path: Path, strategy: str) -> list[tuple[Any, Any, Any, list[int], list[list[Any] | None]]]:
-    """Return the rows of a file, each of whose fourth and fifth entries are GPUs and plans for each of them."""
+def _content(path: Path, strategy: str) -> list[Row]:
+    """Return the rows of a file: fourth in each are numbers of GPUs, fifth the plans on each of them."""
     from pydantic import ValidationError
 
     try:
@@ -97,7 +98,7 @@ def _content(path: Path, strategy: str) -> list[tuple[Any, Any, Any, list[int], 
 
 
 @cache
-def _rows_as_written(strategy: str) -> "TypeAdapter[list[tuple[Any, Any, Any, list[int], list[list[Any] | None]]]]":
+def _rows_as_written(strategy: str) -> "TypeAdapter[list[Row]]":
     """Return what checks the rows of a file, as ``run_configs.py`` of the code writes them."""
     from pydantic import AfterValidator, Field, TypeAdapter
 

@@ -89,7 +89,9 @@ class _Type:
 
     def __init__(self, name: str, *_: Any) -> None:
         if not isinstance(name, str) or name not in NUMBERS | OBJECTS:
-            raise pickle.UnpicklingError(f"elements of type {str(name)[:40]!r} are neither numbers nor objects")
+            raise pickle.UnpicklingError(
+                f"elements of type {str(name)[:40]!r} are neither numbers nor objects"
+            )
         self.name = name
         self.byte_order = "="
 

@@ -8,7 +8,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 from traincast.analysis.trace import trace
-from traincast.core.errors import InputError, close_to, is_whole, raise_problems, type_problems
+from traincast.core.errors import (
+    InputError,
+    close_to,
+    first_problems,
+    is_whole,
+    raise_problems,
+    type_problems,
+)
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.planner.compare import LABELS, MOST, Comparison, compared
@@ -191,7 +198,9 @@ def _of_plan(state: State, knobs: Any) -> tuple[ExplorerCase, Plan]:
     problems = type_problems("plan", knobs, "an object of knobs and choices", Mapping)
     if not problems:
         unknown = [name for name in knobs if name not in DEFAULTS]
-        problems = [f"{name}: no knob or choice of a plan; {close_to(name, DEFAULTS)}" for name in unknown]
+        problems = first_problems(
+            unknown, lambda name: f"{name}: no knob or choice of a plan; {close_to(name, DEFAULTS)}"
+        )
         problems += nested_values(knobs)
     raise_problems("plan", problems)
     planned = Plan(**knobs)

@@ -13,7 +13,15 @@ from traincast.catalog.load import known_model, known_name, known_system, read_m
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.catalog.training import Training, read_training
-from traincast.core.errors import WHOLE, ErrorCollector, InputError, close_to, is_whole, type_problems
+from traincast.core.errors import (
+    WHOLE,
+    ErrorCollector,
+    InputError,
+    close_to,
+    first_problems,
+    is_whole,
+    type_problems,
+)
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
@@ -66,14 +74,21 @@ class State:
 
 
 FIELDS: Final = tuple(entry.name for entry in fields(State))
+MAX_KEYS: Final = 200  # of the figures and the locks of a question; there are fewer of either
 
 
 def read_state(content: Mapping[str, Any]) -> State:
     """Return a state from JSON; fields left out or null have their default, and 1e3 is 1000."""
     unknown = [name for name in content if name not in FIELDS]
     if unknown:
-        problems = [f"{name}: no field of a state; {close_to(name, FIELDS)}" for name in unknown]
-        raise InputError("state", problems)
+        raise InputError(
+            "state",
+            first_problems(unknown, lambda name: f"{name}: no field of a state; {close_to(name, FIELDS)}"),
+        )
+    for name in ("figures", "locks"):
+        given = content.get(name)
+        if isinstance(given, Mapping) and len(given) > MAX_KEYS:
+            raise InputError("state", [f"{name}: {len(given):,} keys; at most {MAX_KEYS} are read"])
     return State(**{name: _plain(value) for name, value in content.items() if value is not None})
 
 
@@ -279,10 +294,13 @@ def system_of(state: State) -> System:
     if wrong := type_problems("figures", state.figures, "an object of paths and values", Mapping):
         raise InputError("search", wrong)
     known = entries(system)
-    problems, values = [], {}
+    unknown = [path for path in state.figures if path not in known]
+    problems = first_problems(
+        unknown, lambda path: f"{path}: no figure of {system.name}; {close_to(path, known)}"
+    )
+    values = {}
     for path, raw in state.figures.items():
         if path not in known:
-            problems.append(f"{path}: no figure of {system.name}; {close_to(path, known)}")
             continue
         try:
             values[path] = known[path].model_validate({"value": _with_unit(raw, known[path])}).value
