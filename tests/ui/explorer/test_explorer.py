@@ -363,8 +363,8 @@ def first(client, address):
     return json.loads(re.search(r'id="first">(.*?)</script>', response.text)[1])
 
 
-def test_page_holds_its_first_answer(client):
-    asked(client, "search", **asdict(State()))  # made, so that the page need not wait
+def test_page_holds_its_first_answer(client, monkeypatch):
+    monkeypatch.setattr("traincast.ui.explorer.app.FIRST_ANSWER_SECONDS", 60)  # a busy machine is late
     answer = first(client, "/")
     assert answer["refusal"] is None
     assert answer["answer"]["plans"]
