@@ -24,7 +24,7 @@ from traincast.accuracy.verdicts import Judged, VerdictReport, verdict_report
 from traincast.catalog.facts import FACTS
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, require_type
+from traincast.core.errors import InputError, first_problems, require_type
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats, Ints
@@ -268,7 +268,7 @@ def validate(
     Raises
     ------
     InputError
-        If the file cannot be read, or two runs have one id.
+        If the file cannot be read, two runs have one id, or no run can be predicted.
 
     Examples
     --------
@@ -292,6 +292,10 @@ def validate(
     usable = [run for _, run in table if isinstance(run, Run)]
     predictions |= {prediction.id: prediction for prediction in _predictions(usable, assumptions, parts)}
     ordered = tuple(predictions[name] for name, _ in table)
+    if all(row.skipped is not None for row in ordered):  # else a check of an unreadable table passes
+        subject = str(runs) if isinstance(runs, str | Path) else "runs"
+        unusable = first_problems(ordered, lambda row: f"{row.id}: {row.skipped}")
+        raise InputError(subject, unusable or ["holds no run"])
     subjects = {run.id: _subject(run, assumptions == CALIBRATED) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
     stated = {fact: sum(fact in run.facts for run in usable) / max(len(usable), 1) for fact in FACTS}

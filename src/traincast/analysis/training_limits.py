@@ -251,6 +251,12 @@ def _sharded(device: MovementDevice, degrees: tuple[float, float, float], **laye
     return ShardedLayer(*degrees, *parts, *whole)
 
 
+MOST: Final = 1e15  # tokens of a batch, ranks of an axis: far beyond any machine
+LEAST_DAYS: Final = 1e-3  # a minute and a half
+MOST_DAYS: Final = 36_525  # a century
+MOST_WIDTH: Final = 16  # bytes of the widest number that a machine computes with, complex128
+
+
 def _problems(
     layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, growth: float, sharding: Any,
     width: float,
@@ -261,11 +267,21 @@ def _problems(
     named += [("tokens", tokens), ("micro_batches", micro_batches), *(("gpus", number) for number in gpus)]
     problems += [problem for name, value in named for problem in whole_number_problems(name, value)]
     problems += [] if len(gpus) else ["gpus: none are given"]
-    problems += [] if 0 < days < np.inf else [f"days = {days!r}: must be above 0"]
+    if not problems and tokens > MOST:
+        problems.append(f"tokens = {tokens:.3g}: must be at most {MOST:g}")
+    if not problems and micro_batches > tokens:
+        problems.append(
+            f"micro_batches = {micro_batches:,}: must be at most the {tokens:,} tokens of a batch"
+        )
+    if not LEAST_DAYS <= days <= MOST_DAYS:
+        problems.append(f"days = {days!r}: must be from {LEAST_DAYS:g} to {MOST_DAYS:,}")
     problems += [] if 0 <= growth <= 1 else [f"batch_growth = {growth!r}: must be from 0 to 1"]
-    problems += [] if 0 < width < np.inf else [f"width = {width!r}: must be above 0 bytes"]
+    if not 0 < width <= MOST_WIDTH:
+        problems.append(f"width = {width!r}: must be above 0 and at most {MOST_WIDTH} bytes")
     degrees = zip(("tp_in", "tp_out", "dp"), sharding or (), strict=False)
-    return problems + [f"{name} = {n!r}: must be at least 1" for name, n in degrees if not 1 <= n < np.inf]
+    return problems + [
+        f"{name} = {n!r}: must be from 1 to {MOST:g}" for name, n in degrees if not 1 <= n <= MOST
+    ]
 
 
 def device_of(

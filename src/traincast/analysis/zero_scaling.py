@@ -407,6 +407,9 @@ def _list_problems(
     problems += [f"zero = {stage!r}: must be one of 1, 2, 3" for stage in zero if stage not in ZERO]
     empty = [name for name, values in (("gpus", gpus), ("zero", zero)) if not values]
     problems += [f"{name}: give at least one" for name in empty]
+    for name, values in (("gpus", gpus), ("zero", zero)):
+        twice = sorted({value for value in values if list(values).count(value) > 1})
+        problems += [f"{name}: {value} is given twice" for value in twice]
     if efficiency is None or problems:
         return problems
     wrong = {n: value for n, value in efficiency.items() if not 0 < value <= 1}

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from math import fsum, isfinite
+from math import fsum, isclose, isfinite
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,8 @@ HOW: Final = (
     "write lengths in tokens with their shares, such as 512:0.7,2048:0.3, or a file, one length a line"
 )
 MAX_LENGTHS: Final = 1_000_000
+MOST_DIGITS: Final = 9  # of a length [tokens]
+SUM_OF_SHARES_WITHIN: Final = 0.01  # shares are often given with two digits
 
 
 @dataclass(frozen=True)
@@ -80,15 +82,34 @@ def parse_lengths(text: str, files: bool = True) -> Documents:
     >>> parse_lengths("padded:512,1024").padding(1024)
     0.25
     """
-    packed, rest = not text.startswith(PADDED), text.removeprefix(PADDED).strip()
+    packed = not text.startswith(PADDED)
+    rest = text.removeprefix(PADDED).strip()
+    if not rest:
+        raise InputError("--lengths", [f"{text!r}: names no length; {HOW}"])
     path = Path(rest)
-    if not rest[:1].isdecimal() or (files and path.is_file()):
+    if not rest[:1].isdecimal() or (files and _is_file(path)):
         if not files:
             raise InputError("lengths", [f"{rest[:40]!r}: {HOW.partition(', or a file')[0]}"])
         words = _lines(path)
         return Documents(tuple(sorted(Counter(_length(word) for word in words).items())), packed)
     pairs = [word.partition(":") for word in rest.split(",")]
-    return Documents(tuple((_length(tokens), _share(share)) for tokens, _, share in pairs), packed)
+    lengths = tuple((_length(tokens), _share(share)) for tokens, _, share in pairs)
+    shares = [share for _, share in lengths]
+    total = fsum(shares)
+    if any(not share.is_integer() for share in shares if isfinite(share)) and not isclose(
+        total, 1, rel_tol=SUM_OF_SHARES_WITHIN
+    ):
+        wrong = f"{rest[:80]!r}: the shares sum to {total:g}; must be 1, or whole numbers of documents"
+        raise InputError("--lengths", [wrong])
+    return Documents(lengths, packed)
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a path is that of a file; a text too long for a path is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _lines(path: Path) -> list[str]:
@@ -105,9 +126,10 @@ def _lines(path: Path) -> list[str]:
 
 def _length(word: str) -> int:
     """Return a length [tokens]."""
-    if not word.strip().isdecimal() or int(word) < 1:
-        raise InputError("--lengths", [f"{word.strip()[:40]!r}: {WHOLE}; {HOW}"])
-    return int(word)
+    digits = word.strip()
+    if not digits.isdecimal() or len(digits) > MOST_DIGITS or int(digits) < 1:
+        raise InputError("--lengths", [f"{digits[:40]!r}: {WHOLE}, below 10^{MOST_DIGITS}; {HOW}"])
+    return int(digits)
 
 
 def _share(word: str) -> float:

@@ -145,6 +145,13 @@ def part_problems(model: ModelFigures) -> Iterator[str]:
     yield from _encoder_problems(model)
     yield from _expert_problems(model)
     yield from _diffusion_problems(model)
+    yield from _adapter_problems(model)
+
+
+def _adapter_problems(model: ModelFigures) -> Iterator[str]:
+    """Yield a line where adapters have more weights than what they adapt."""
+    if model.adapters is not None and model.adapters.rank > model.hidden:
+        yield f"adapters.rank = {model.adapters.rank}: must be at most hidden = {model.hidden}"
 
 
 def _attention_problems(model: ModelFigures) -> Iterator[str]:

@@ -104,6 +104,8 @@ def _content(path: Path) -> Any:
         raise InputError(str(path), [WRITTEN_BY])
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise InputError(str(path), ["is nested too deeply"]) from None
     except (OSError, ValueError) as error:
         raise InputError(str(path), [f"{WRITTEN_BY}: {error}"]) from None
 

@@ -247,10 +247,20 @@ def metrics(
     )
 
 
+MOST_OF_ANY: Final = 1e24  # in the figure's own unit; what is larger is a slip of units or digits
+MOST_GIVEN: Final = {
+    "price": 1e6,  # $/h of an accelerator
+    "restart_seconds": 3e7,  # a year
+    "step_seconds": 1e7,  # four months
+}
+LEAST_GIVEN: Final = {"step_seconds": 1e-6}  # s; one kernel takes longer
+
+
 def check_given(**given: Any) -> None:
     """Refuse figures given to `metrics` that are impossible; None is not given.
 
-    Raises `InputError` if one is no finite number above 0 (a price or restart may be 0); all of them at once.
+    Raises `InputError` if one is no number above 0 (a price or restart may be 0), or beyond what is possible;
+    all of them at once.
     """
     problems = [
         wrong for name, value in given.items() if value is not None for wrong in _not_a_figure(name, value)
@@ -266,9 +276,13 @@ def _not_a_figure(name: str, value: Any) -> list[str]:
     ):
         return [f"{name} = {value!r}: must be a number, or an array of them"]
     may_be_zero = name in ("price", "restart_seconds")
-    if np.all(np.isfinite(value)) and np.all(value >= 0 if may_be_zero else value > 0):
+    if not (np.all(np.isfinite(value)) and np.all(value >= 0 if may_be_zero else value > 0)):
+        return [f"{name} = {value!r}: must be a finite number {'of at least' if may_be_zero else 'above'} 0"]
+    most = MOST_GIVEN.get(name, MOST_OF_ANY)
+    least = LEAST_GIVEN.get(name, 0.0)
+    if np.all(value <= most) and np.all(value >= least):
         return []
-    return [f"{name} = {value!r}: must be a finite number {'of at least' if may_be_zero else 'above'} 0"]
+    return [f"{name} = {value!r}: must be from {least:g} to {most:g}"]
 
 
 def mean_power(est: Estimate | Estimates) -> Column | None:

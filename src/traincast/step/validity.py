@@ -232,6 +232,11 @@ RULES: Final = (
         ("ep", "etp", "tp", "cp", "dp"),
         _of_experts(lambda experts, p: p.tp * p.cp * p.dp % (p.ep * p.etp) == 0),
     ),
+    Rule(
+        "etp is above 1 without experts",
+        ("etp",),
+        lambda m, p, gbs: (m.experts is not None) | (p.etp == 1),
+    ),
     Rule("etp is above tp", ("etp", "tp"), lambda m, p, gbs: p.etp <= p.tp),
     Rule(
         "experts with tp > 1 need sequence parallelism",

@@ -49,7 +49,7 @@ from traincast.catalog.software_stacks import (
     with_facts,
 )
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import InputError, TraincastError, raise_problems
+from traincast.core.errors import InputError, TraincastError, first_problems, raise_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import Plan
@@ -344,6 +344,9 @@ def rows(path: str | Path, given: Iterable[str] = ()) -> list[dict[str, str]]:
         for name in missing_columns({*header, *given})
     ]
     raise_problems(str(path), repeated(header) or (missing if table else ["holds no run"]))
+    long = [number for number, row in enumerate(table, start=2) if None in row]
+    has_more = "has more cells than the header; put a text with commas in quotes"
+    raise_problems(str(path), first_problems(long, lambda number: f"line {number}: {has_more}"))
     return [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table, start=2)]
 
 

@@ -52,7 +52,7 @@ def advise(
     *,
     question: PlanArguments,
     measured: MeasuredArguments = NOTHING_MEASURED,
-    network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
+    network_share: Annotated[str, option(_NETWORK_SHARE, metavar="SHARE")] = "5%",
     json: Json = False,
 ) -> None:
     """Advise on a plan: where its time and memory go, and what to change in methods, sizes and network.
@@ -66,8 +66,9 @@ def advise(
 
     errors = ErrorCollector("advise")
     given = errors.catch(measured.read) or {}
+    share = errors.catch(parse_share, network_share, "--network-share") or 0.0
     est = question.estimate(model, errors=errors, real_machine=True)
-    advice = advise(est, network_share=network_share, framework=question.framework, **given)
+    advice = advise(est, network_share=share, framework=question.framework, **given)
     if json:
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
     else:
@@ -369,9 +370,13 @@ def scaling(
 def _efficiency_curve(text: str) -> dict[int, float]:
     """Read an efficiency curve such as 64=0.9,512=0.8."""
     try:
-        return {int(n): float(share) for n, share in (word.split("=") for word in text.split(","))}
+        points = [(int(n), float(share)) for n, share in (word.split("=") for word in text.split(","))]
     except ValueError:
         raise InputError("--efficiency", [f"{text!r}: write for instance 64=0.9,512=0.8"]) from None
+    curve = dict(points)
+    if len(curve) < len(points):
+        raise InputError("--efficiency", [f"{text!r}: gives one number of GPUs twice"])
+    return curve
 
 
 @command("Companion models", "errata", "gallery")

@@ -1,5 +1,6 @@
 """The app, and the kinds of options that its commands share."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,14 @@ from traincast.ui.cli.completion import names_of_choices
 
 
 def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
-    """Convert arguments as cyclopts does, but refuse to round 4.5 GPUs to 4."""
-    if any("." in token.value for token in tokens) and int in (kind, *get_args(kind)):
+    """Convert arguments as cyclopts does, but read whole numbers from decimal digits alone.
+
+    Else 4.5 GPUs are 4, and 0x10, 1_000 or digits of another script are numbers here and words elsewhere.
+    """
+    is_whole = int in (kind, *get_args(kind)) and str not in get_args(kind)
+    if is_whole and not all(
+        re.fullmatch(r"[+-]?\d+([eE]\+?\d\d?)?", token.value, re.ASCII) for token in tokens
+    ):
         raise ValueError("must be a whole number")
     return convert(kind, tokens)
 

@@ -63,10 +63,10 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
 
 
 def _with_values(words: Iterable[str]) -> list[str]:
-    """Join a value such as ``-3h`` to its option, which judges it: as a word it is read as options."""
+    """Join a value such as ``-3h`` or ``-1 GB/s`` to its option, which judges it; alone it is an option."""
     joined: list[str] = []
     for word in words:
-        if re.match(r"-[\d.]+[a-zA-Z]", word) and joined and re.fullmatch(r"--[a-z][a-z\d-]*", joined[-1]):
+        if re.match(r"-\.?\d", word) and joined and re.fullmatch(r"--[a-z][a-z\d-]*", joined[-1]):
             joined[-1] += f"={word}"
         else:
             joined.append(word)

@@ -86,8 +86,8 @@ def read_length(_: Any, tokens: "Sequence[Token]") -> int:
     """Read a sequence length, of which k counts 1,024."""
     try:
         return parse_count(tokens[0].value, "--seq", 1024)
-    except InputError:
-        raise ValueError(f"--seq = {tokens[0].value!r}: must be a whole number, such as 8192 or 8k") from None
+    except InputError as error:
+        raise ValueError(error.problems[0].partition(": ")[2]) from None
 
 
 @dataclass(frozen=True, kw_only=True)

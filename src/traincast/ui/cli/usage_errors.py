@@ -157,5 +157,8 @@ def _allowed_values(error: CoercionError) -> str:
     if choices:
         return f"must be one of {some_of(choices)}"
     kinds = {error.target_type, *get_args(error.target_type)}
+    stated = str(error.msg or "").strip()
+    if stated.startswith("must be "):  # a converter of ours says what is allowed
+        return stated
     allowed = [words for kind, words in ALLOWED.items() if kind in kinds]
     return allowed[0] if allowed else str(error.msg or error).strip()

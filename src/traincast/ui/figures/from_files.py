@@ -1,6 +1,5 @@
 """Figures from files: tables of studies, and plans as `traincast plan --json` prints them."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -8,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 from matplotlib.figure import Figure
 
-from traincast.catalog.documents import MAX_JSON_BYTES, raw
+from traincast.catalog.documents import MAX_JSON_BYTES, parsed, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
 from traincast.planner.search import search
@@ -32,7 +31,12 @@ def draw_plan(path: Path, kind: str) -> Figure:
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
     try:
-        document: dict[str, Any] = json.loads(text)
+        document = parsed(text.decode("utf-8-sig"), "json")
+    except InputError as error:
+        raise InputError(str(path), error.problems) from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), ["is no search as traincast plan --json prints it"]) from None
+    try:
         model = load_model(document["model"], seq=document.get("seq"))
         system = load_system(document["system"])
         arguments = {name: document[name] for name in ("gpus", "objective")}

@@ -1,0 +1,92 @@
+"""Nonsense is refused with its field named, and no answer is given for it."""
+
+import csv
+
+import pytest
+
+from traincast.ui.cli.main import main
+
+PLAN = ("plan", "llama-3-8b", "--system", "dgx-h100", "--gpus", "8")
+LIMITS = ("limits", "--accelerator", "h100-sxm-80")
+SCALING = ("scaling", "--model", "gpt-13b", "--system", "polaris")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*PLAN, "--price", "1e308"), "price = 1e+308: must be from 0 to 1e+06"),
+        ((*PLAN, "--train", "lora:r=99999999999999999999"), "adapters.rank = 99999999999999999999"),
+        ((*PLAN, "--train", "lora:r=4097"), "adapters.rank = 4097: must be at most hidden = 4096"),
+        ((*PLAN, "--lengths", "512:0.7,2048:0.6"), "the shares sum to 1.3"),
+        ((*PLAN, "--lengths", "512:0.7"), "the shares sum to 0.7"),
+        ((*PLAN, "--lengths", "padded:"), "names no length"),
+        ((*PLAN, "--lengths", "5" * 400), "must be a whole number"),
+        ((*PLAN, "--recompute", "mlp+mlp"), "names one of them twice; write mlp"),
+        ((*PLAN, "--seq", "0"), "--seq = '0': must be a whole number from 1"),
+        ((*PLAN[:-1], "0x10"), "--gpus = '0x10': must be a whole number"),
+        ((*PLAN[:-1], "1_000"), "--gpus = '1_000': must be a whole number"),
+        ((*PLAN[:-1], "٨"), "must be a whole number"),
+        ((*PLAN, "--etp", "2"), "etp"),
+        (("estimate", *PLAN[1:4], "--dp", "8", "--etp", "2", "--tp", "2"), "etp is above 1 without experts"),
+        (
+            ("advise", *PLAN[1:4], "--dp", "8", "--step-seconds", "1e-300"),
+            "step_seconds = 1e-300: must be from",
+        ),
+        ((*LIMITS, "--days", "1e300"), "days = 1e+300: must be from"),
+        ((*LIMITS, "--days", "1e-300"), "days = 1e-300: must be from"),
+        ((*LIMITS, "--width", "1000"), "width = 1000.0: must be above 0 and at most 16 bytes"),
+        ((*LIMITS, "--dp", "1e300"), "dp = 1e+300: must be from 1"),
+        ((*LIMITS, "--micro-batches", "1000000000000"), "micro_batches = 1,000,000,000,000: must be at most"),
+        ((*LIMITS, "--network", "-1 GB/s"), "network = '-1 GB/s': must be above 0"),
+        ((*LIMITS, "--sustained", "-80%"), "sustained = -0.8"),
+        ((*SCALING, "--gpus", "8,8"), "gpus: 8 is given twice"),
+        ((*SCALING, "--gpus", "8,64", "--zero", "1,1"), "zero: 1 is given twice"),
+        ((*SCALING, "--gpus", "8,64", "--efficiency", "64=0.9,64=0.8"), "gives one number of GPUs twice"),
+    ],
+)
+def test_it_is_refused_by_name(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert ended.value.code == 2
+    assert said in " ".join(printed.err.split())
+
+
+def test_a_share_is_written_either_way(capsys):
+    for share in ("5%", "0.05"):
+        with pytest.raises(SystemExit, match="1"):  # the plan does not fit
+            main(["advise", *PLAN[1:4], "--dp", "8", "--network-share", share])
+    assert "Plan: DP 8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["pareto"])
+def test_a_file_of_many_brackets_is_refused(kind, tmp_path, capsys):
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(SystemExit, match="2"):
+        main(["plot", str(file), "--kind", kind, "--output", str(tmp_path / "x.svg")])
+    assert "is nested too deeply" in " ".join(capsys.readouterr().err.split())
+
+
+COLUMNS = "model,system,gpus,seq,precision,tp,pp,gbs,step_seconds"
+ROW = "llama-3-8b,dgx-h100,8,8192,bf16,1,1,64"
+
+
+@pytest.mark.parametrize("seconds", ["-3.1", "nan", "inf", "0"])
+def test_a_table_without_a_usable_run_is_refused(seconds, tmp_path, capsys):
+    """A script that looks at the exit code must not pass with nothing validated."""
+    table = tmp_path / "runs.csv"
+    table.write_text(f"{COLUMNS}\n{ROW},{seconds}\n")
+    with pytest.raises(SystemExit, match="2"):
+        main(["validate", "--runs", str(table)])
+    assert "runs.csv" in capsys.readouterr().err
+
+
+def test_a_row_with_more_cells_than_the_header_is_refused(tmp_path, capsys):
+    table = tmp_path / "runs.csv"
+    table.write_text(f"{COLUMNS}\n{ROW},3.1,more\n")
+    assert len(next(csv.reader([f"{ROW},3.1,more"]))) == len(COLUMNS.split(",")) + 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["validate", "--runs", str(table)])
+    assert "line 2: has more cells than the header" in " ".join(capsys.readouterr().err.split())
