@@ -175,7 +175,7 @@ def choice_problems(choice: str, value: Any) -> list[str]:
         return _layout_problems(value)
     allowed, alone = ALLOWED[choice], JOINED.get(choice)
     parts = str(value).split("+") if alone else [value]
-    if len(set(parts)) < len(parts) and all(part in allowed for part in parts):
+    if alone and len(set(parts)) < len(parts) and all(part in allowed for part in parts):
         once = "+".join(dict.fromkeys(parts))
         return [f"{choice} = {value!r}: names one of them twice; write {once}"]
     all_allowed = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
