@@ -33,6 +33,34 @@ def test_the_step_over_lists_is_that_of_the_optimizer_named(line, expected, tmp_
     assert memory_of(TRL + line, tmp_path).foreach_step == expected
 
 
+@pytest.mark.parametrize(("line", "is_open"), [("", True), ("optim: adamw_torch\n", False)])
+def test_the_release_of_pytorch_decides_a_step_that_no_file_names(line, is_open, tmp_path):
+    """The default of optim is the fused one from PyTorch 2.8 on (transformers 5.23.0, training_args.py)."""
+    path = tmp_path / "run.yaml"
+    config = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}
+    (tmp_path / "ds.json").write_text(json.dumps(config), encoding="utf-8")
+    path.write_text(TRL + "deepspeed: ds.json\n" + line, encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    parts = checked.est.memory_alternatives
+    assert [part.weight for part in parts] == ([0.5, 0.5] if is_open else [1.0])
+    assert any("PyTorch 2.8 or later" in text for text in checked.reading.assumed) == is_open
+    if is_open:  # DeepSpeed's gradients and the roots in fp32, in place of gradients flattened and in fp32
+        most = 2 * 1e9 * (1 + checked.est.assumptions.memory.allocator_share)
+        assert parts[0].nbytes == pytest.approx(checked.est.memory_bytes)
+        assert parts[0].nbytes < parts[1].nbytes <= parts[0].nbytes + most
+
+
+def test_synchronised_batches_are_reduced_one_by_one(tmp_path):
+    accumulated = TRL.replace("gradient_accumulation_steps: 1", "gradient_accumulation_steps: 4")
+    each = "accelerator_config: {gradient_accumulation_kwargs: {sync_each_batch: true}}\n"
+    lines = "fsdp: full_shard\nfsdp_config: {version: 2}\n"
+    whole, reduced = (
+        memory_of(accumulated + lines + line, tmp_path).accumulates_whole for line in ("", each)
+    )
+    assert whole
+    assert not reduced
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

@@ -122,6 +122,44 @@ def test_deepspeed_casts_gradients_of_a_sub_group(zero, parameters):
     assert est.memory_phases["optimizer step"]["copies"] == pytest.approx(6 * stepped, rel=1e-3)
 
 
+@pytest.mark.parametrize(("zero", "each"), [(3, 8), (2, 6), (1, 6)])
+def test_deepspeed_holds_roots_beside_gradients_in_fp32(zero, each):
+    """With AdamW over lists: 4 bytes each; with ZeRO-1 and 2 without the 16-bit gradients that were cast.
+
+    Seen with DeepSpeed 0.19.8 and PyTorch 2.13 on 2 CPUs at torch._foreach_sqrt: tensors of 24 bytes for each
+    parameter of a rank with ZeRO-3, and of 20 beside whole 16-bit weights with ZeRO-2.
+    """
+    stack = load_stack("huggingface-deepspeed").with_values({"memory.foreach_step": True})
+    plan = tc.Plan(dp=8, zero=zero, recompute="full", grad_dtype="16-bit")
+    est = tc.estimate(MISTRAL, "dgx-a100", plan, gbs=8, assumptions=stack)
+    copies = est.memory_phases["optimizer step"]["copies"]
+    assert copies == pytest.approx(each * est.model.parameters / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize(("gbs", "whole"), [(8, False), (16, True)])
+def test_fsdp_adds_up_whole_gradients_of_several_microbatches(gbs, whole):
+    """Without synchronisation (no_sync): 2 bytes of every parameter on every rank until the last is reduced.
+
+    FastChat's issue 407: Vicuna-7B takes about 30 GB of each of 8 A100 with micro-batches of 1, accumulated 16
+    times; shards of 16 bytes for a parameter are 13.5 of these, whole gradients as much again.
+    """
+    plan = tc.Plan(dp=8, zero=3, recompute="full", **MIXED)
+    est = tc.estimate(MISTRAL, "dgx-a100", plan, gbs=gbs, assumptions="huggingface-eager")
+    phases = est.memory_phases
+    sharded = est.model.parameters * 4 / 8
+    assert phases["optimizer step"]["gradients"] == pytest.approx(sharded, rel=1e-3)
+    expected = 2 * est.model.parameters if whole else 0
+    assert phases["loss"]["gradients"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_vicuna_on_8_gpus_takes_what_was_seen():
+    """About 30 GB of each A100 (FastChat's issue 407), whose 16 micro-batches have a sequence of 2,048."""
+    model = replace(tc.load_model("llama-2-7b"), seq=2048)
+    plan = tc.Plan(dp=8, zero=3, recompute="full", **MIXED)
+    est = tc.estimate(model, "dgx-a100-40", plan, gbs=128, assumptions="huggingface-eager")
+    assert est.memory_bytes / 1e9 == pytest.approx(30, rel=0.05)
+
+
 def test_deepspeed_reduces_gradients_from_a_bucket():
     """reduce_bucket_size = 5e8 elements of 2 bytes."""
     plan = tc.Plan(dp=8, zero=3, recompute="full", grad_dtype="16-bit")

@@ -282,6 +282,11 @@ class MemoryUse:
     )
     gathered_layers: float = _is(2, "layers whose weights ZeRO-3 gathers at once; the head stays gathered")
     joins_ends: bool = _is(True, "embedding and head are one unit of ZeRO-3, gathered and reduced at once")
+    accumulates_whole: bool = _is(
+        False,
+        "gradients of micro-batches before the last are added up whole on every rank, in the precision of "
+        "computation, and reduced with those of the last (no_sync of PyTorch's FSDP)",
+    )
     reduces_apart: bool = _is(
         False,
         "sharded gradients are reduced from memory that the allocator keeps for their own stream (FSDP2)",
@@ -324,6 +329,10 @@ class MemoryUse:
         False,
         "the optimizer steps lists of tensors (foreach in PyTorch), which takes the roots of all second "
         "moments at once; fused kernels take none",
+    )
+    foreach_open: bool = _is(
+        False,
+        "it is left open whether it does: the probability of fitting counts both, each as likely",
     )
     library_bytes: float = _is(0, "what the framework's allocator holds beside all that is counted", "byte")
     counts_workspaces: bool = _is(

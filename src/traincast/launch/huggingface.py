@@ -69,6 +69,8 @@ FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuratio
 }
 # Steps of PyTorch over lists of tensors: AdamW that is not fused (torch/optim/adamw.py, foreach).
 FOREACH: Final = ("adamw_torch", "adamw_hf")
+# Whether gradients of every micro-batch are reduced (transformers 5.23, trainer_pt_utils.py, AcceleratorConfig).
+SYNC_EACH_BATCH: Final = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 # Reentrant checkpoints, of transformers and of LLaMA-Factory; transformers has none by default since 5.0.
 REENTRANT: Final = (*(f"{name}{KWARGS}use_reentrant" for name in CHECKPOINTING), "use_reentrant_gc")
 # TRL 1.16, trl/kernels/chunked_logprob.py: logits of 4,096 tokens and 32,768 words in 16 bits, and the
@@ -579,6 +581,12 @@ class Program:
                 "weights are loaded in the precision of the checkpoint, bf16 of most"
                 " (transformers 5, from_pretrained; older releases load fp32)"
             )
+        own_optimizer = accelerate.native_deepspeed(self.derived(settings)).is_on("optimizer.type")
+        if self._leaves_step_open(settings) and not own_optimizer and not self._has_adapters(settings):
+            notes.append(
+                "PyTorch 2.8 or later, whose AdamW is fused; before, its step takes one more fp32 copy of the"
+                " weights it steps (optim adamw_torch), as likely in the probability of fitting"
+            )
         if str(settings.get("optim", "")).startswith("paged_"):
             notes.append("states of the paged optimizer stay on the device")
         return tuple(notes)
@@ -598,6 +606,14 @@ class Program:
         name = "huggingface-fused-loss" if fused else "huggingface-eager"
         return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
 
+    def _leaves_step_open(self, settings: Settings) -> bool:
+        """Return whether the release of PyTorch decides which AdamW steps.
+
+        It is the fused one from PyTorch 2.8 on (transformers 5.23, training_args.py; older releases of
+        transformers have the other); axolotl 0.19 has the fused one with any (utils/schemas/training.py).
+        """
+        return self.name != "axolotl" and not settings.any_on("optim", "use_muon")
+
     def _has_trl_loss(self, settings: Settings) -> bool:
         """Return whether the loss is TRL's own, which makes logits tile by tile (1.16, SFTTrainer)."""
         return self.name == "trl" and self.objective(settings) == "sft"
@@ -612,6 +628,10 @@ class Program:
         engine = accelerate.distributed_type(derived)
         optim = str(settings.get("optim") or "adamw_torch_fused")
         figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
+        if self._leaves_step_open(settings):
+            figures["memory.foreach_open"] = True
+        if settings.is_on(SYNC_EACH_BATCH):
+            figures["memory.accumulates_whole"] = False
         usual = self.usual.get("use_reentrant_gc", False)
         stated = [settings.is_on(name) for name in REENTRANT if settings.get(name) is not None]
         first_version = str(derived.get(accelerate.VERSION, 1)) == "1"
@@ -622,7 +642,8 @@ class Program:
         if engine == "DEEPSPEED":
             native = accelerate.native_deepspeed(derived)
             figures |= deepspeed.figures(native)
-            figures["memory.foreach_step"] = optim in FOREACH and not native.is_on("optimizer.type")
+            if native.is_on("optimizer.type"):  # FusedAdam
+                figures |= {"memory.foreach_step": False, "memory.foreach_open": False}
         if self.name in GROWING_SEGMENTS:
             figures["memory.allocator_share"] = 0.0
         return figures
