@@ -261,6 +261,12 @@ class MemoryUse:
         True,
         "operands and weights are saved in low precision (Transformer Engine), not cast again (torchao)",
     )
+    kept_beside: Literal["inputs", "projection", "nothing"] = _is(
+        "inputs",
+        "what selective recomputation keeps beside the operands of fused attention and the layer's input: the "
+        "inputs of all that is not recomputed; the result of attention's projection; or, with attention, norms "
+        "and MLP recomputed, nothing (tensors that a policy of JAX names)",
+    )
     recomputes_last: bool = _is(True, "recomputing a layer includes its last product, not needed backward")
     stores_16bit_weights: bool = _is(
         True,

@@ -59,9 +59,9 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
         (*PRODUCTS, "context"),
     ),
     "save_dot_with_context_except_mlp": (*PROJECTIONS, "context"),
+    "save_qkv_proj": QUERIES_KEYS_VALUES,
     "save_dot_except_mlp": PROJECTIONS,
     "save_dot_except_mlpwi": (*PROJECTIONS, "mlpwo"),
-    "save_qkv_proj": QUERIES_KEYS_VALUES,
     "save_out_proj": ("out_proj",),
 }
 # the same of those that keep them in the host's memory, and the layer's input on the device
@@ -438,3 +438,11 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         where = "in the host's memory" if kept.offload else "on the device"
         found.append(f"{', '.join(kept.elsewhere)}: counted {where}, as what else is kept")
     return tuple(found)
+
+
+def figures(settings: Settings) -> Values:
+    """Return figures of memory that settings state: whether the result of attention's projection is kept."""
+    kept = kept_tensors(settings)
+    if kept is None or "out_proj" not in kept.on_device | kept.on_host:
+        return {}
+    return {"memory.kept_beside": "projection"}
