@@ -140,8 +140,8 @@ def test_deepspeed_holds_roots_beside_gradients_in_fp32(zero, each):
 def test_fsdp_adds_up_whole_gradients_of_several_microbatches(gbs, whole):
     """Without synchronisation (no_sync): 2 bytes of every parameter on every rank until the last is reduced.
 
-    FastChat's issue 407: Vicuna-7B takes about 30 GB of each of 8 A100 with micro-batches of 1, accumulated 16
-    times; shards of 16 bytes for a parameter are 13.5 of these, whole gradients as much again.
+    FastChat's issue 407: Vicuna-7B takes about 30 GB of each of 8 A100 with micro-batches of 1, accumulated
+    16 times; shards of 16 bytes for a parameter are 13.5 of these, whole gradients as much again.
     """
     plan = tc.Plan(dp=8, zero=3, recompute="full", **MIXED)
     est = tc.estimate(MISTRAL, "dgx-a100", plan, gbs=gbs, assumptions="huggingface-eager")

@@ -263,9 +263,9 @@ class MemoryUse:
     )
     kept_beside: Literal["inputs", "projection", "nothing"] = _is(
         "inputs",
-        "what selective recomputation keeps beside the operands of fused attention and the layer's input: the "
-        "inputs of all that is not recomputed; the result of attention's projection; or, with attention, norms "
-        "and MLP recomputed, nothing (tensors that a policy of JAX names)",
+        "what selective recomputation keeps beside the operands of fused attention and the layer's input: "
+        "the inputs of all that is not recomputed; the result of attention's projection; or, with attention, "
+        "norms and MLP recomputed, nothing (tensors that a policy of JAX names)",
     )
     recomputes_last: bool = _is(True, "recomputing a layer includes its last product, not needed backward")
     stores_16bit_weights: bool = _is(
@@ -349,6 +349,13 @@ class MemoryUse:
     )
     context_bytes: float = _is(0, "device context and libraries", "byte")
     allocator_share: float = _is(0, "share of the allocated memory lost to fragmentation")
+    pool_share: float = _is(
+        1,
+        "share of an accelerator's memory that the framework may allocate (XLA on GPUs, where it is stated)",
+    )
+    communication_bytes: float = _is(
+        0, "library of collectives on a rank that belongs to a group, beside the buffers of each", "byte"
+    )
     buffer_bytes: float = _is(0, "buffers of one communicator; a rank has one for each group", "byte")
 
 

@@ -69,7 +69,7 @@ FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuratio
 }
 # Steps of PyTorch over lists of tensors: AdamW that is not fused (torch/optim/adamw.py, foreach).
 FOREACH: Final = ("adamw_torch", "adamw_hf")
-# Whether gradients of every micro-batch are reduced (transformers 5.23, trainer_pt_utils.py, AcceleratorConfig).
+# Whether every micro-batch is reduced (transformers 5.23, trainer_pt_utils.py, AcceleratorConfig).
 SYNC_EACH_BATCH: Final = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 # Reentrant checkpoints, of transformers and of LLaMA-Factory; transformers has none by default since 5.0.
 REENTRANT: Final = (*(f"{name}{KWARGS}use_reentrant" for name in CHECKPOINTING), "use_reentrant_gc")

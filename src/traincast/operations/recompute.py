@@ -45,7 +45,7 @@ def _between_named_tensors(op: Operation, sharding: Sharding) -> Operation:
         return op
     if op.role == "output projection":
         op = _not_saved(op)
-    if kept == "nothing" and RESTORE_RESIDUAL <= sharding.plan.recomputed:
+    if kept == "nothing" and sharding.plan.recomputed >= RESTORE_RESIDUAL:
         if op.role == "output projection":
             return replace(op, recompute=1.0)
         if op.module == "norms" and not op.saves_layer_input:

@@ -288,9 +288,14 @@ def keeps_frozen_layers(footprints: Mapping[str, Footprint], plan: Plans, assume
 
 def _buffers(plan: Plans, assumed: Assumptions) -> Column:
     """Return the memory of the framework's context and of communicators [byte]."""
-    groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
+    alone = assumed.memory.context_bytes
     each = assumed.memory.buffer_bytes
-    return assumed.memory.context_bytes + (each * total(is_group(n) for n in groups) if each else 0.0)
+    together = assumed.memory.communication_bytes
+    if not each and not together:
+        return alone
+    groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
+    ranks = plan.tp * plan.tp2 * plan.cp * plan.dp * plan.pp
+    return alone + together * is_group(ranks) + each * total(is_group(n) for n in groups)
 
 
 def _phases(
