@@ -160,8 +160,41 @@ def test_vicuna_on_8_gpus_takes_what_was_seen():
     assert est.memory_bytes / 1e9 == pytest.approx(30, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [  # weights: 218.1 M of each of 32 layers, and 131.1 M of embedding or head
+        ({}, 218.1e6 + 131.1e6 + (1e9 - 2 * 131.1e6) / 2 + 5e7),
+        ({"memory.reuse_distance": 0.0}, 218.1e6 + 131.1e6 + 5e7),
+        ({"memory.reuse_distance": 0.0, "memory.live_parameters": 0.0}, 218.1e6 + 131.1e6),
+        ({"memory.prefetched_parameters": 0.0}, 218.1e6 + 131.1e6 + (1e9 - 2 * 131.1e6) / 2),
+    ],
+)
+def test_deepspeed_keeps_gathered_what_is_used_again_soon(figures, expected):
+    """The layer at work, the head, and of the last layers what the distance of reuse has room for.
+
+    Between two uses of a weight of the last layers lie the head's two, and those of the layers after.
+    """
+    stack = load_stack("huggingface-deepspeed").with_values(figures)
+    plan = tc.Plan(dp=8, zero=3, recompute="full", grad_dtype="16-bit")
+    est = tc.estimate(MISTRAL, "dgx-a100", plan, gbs=8, assumptions=stack)
+    assert est.memory_phases["loss"]["gathered"] == pytest.approx(2 * expected, rel=1e-3)
+
+
+def test_a_gradient_larger_than_the_bucket_is_whole():
+    """That of the head, 32,000 x 4,096 of 2 bytes and a norm, where the bucket is smaller."""
+    stack = load_stack("huggingface-deepspeed").with_values({"memory.reduce_bucket": 0.0})
+    plan = tc.Plan(dp=8, zero=3, recompute="full", grad_dtype="16-bit")
+    kept, freed = (
+        tc.estimate(MISTRAL, "dgx-a100", plan, gbs=8, assumptions=assumed).memory_phases["forward"]
+        for assumed in (stack, stack.with_values({"memory.stepped_parameters": 0.0}))
+    )
+    assert kept["workspace"] - freed["workspace"] == pytest.approx(
+        32000 * 4096 * 2, rel=1e-4
+    )  # and the norm before it
+
+
 def test_deepspeed_reduces_gradients_from_a_bucket():
-    """reduce_bucket_size = 5e8 elements of 2 bytes."""
+    """reduce_bucket_size = 5e8 elements of 2 bytes, 1.31e8 of which the head's gradient takes anyway."""
     plan = tc.Plan(dp=8, zero=3, recompute="full", grad_dtype="16-bit")
     one, other = (
         tc.estimate(
@@ -173,7 +206,7 @@ def test_deepspeed_reduces_gradients_from_a_bucket():
         ).memory["workspace"]
         for bucket in (0.0, 5e8)
     )
-    assert other - one == pytest.approx(1e9)
+    assert other - one == pytest.approx(1e9 - 2 * 32000 * 4096, rel=1e-4)
 
 
 def test_the_phases_of_a_step_are_its_timeline():

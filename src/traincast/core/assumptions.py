@@ -287,6 +287,20 @@ class MemoryUse:
         "FSDP); Megatron-Core's stay on the device",
     )
     gathered_layers: float = _is(2, "layers whose weights ZeRO-3 gathers at once; the head stays gathered")
+    gathers_by_trace: bool = _is(
+        False, "ZeRO-3 gathers weights when a module needs them, and keeps those of near reuse (DeepSpeed)"
+    )
+    reuse_distance: float = _is(
+        0,
+        "with such a trace: parameters within which a gathered weight that is used again stays gathered "
+        "(stage3_max_reuse_distance): of the last layers, from forward to backward",
+    )
+    prefetched_parameters: float = _is(
+        0, "the same: parameters gathered ahead of the layer at work (stage3_prefetch_bucket_size)"
+    )
+    live_parameters: float = _is(
+        0, "the same: gathered parameters up to which it gathers ahead (stage3_max_live_parameters)"
+    )
     joins_ends: bool = _is(True, "embedding and head are one unit of ZeRO-3, gathered and reduced at once")
     accumulates_whole: bool = _is(
         False,
@@ -304,7 +318,7 @@ class MemoryUse:
     reduce_bucket: float = _is(
         0,
         "parameters whose sharded gradients are reduced from a buffer of their own (DeepSpeed, "
-        "reduce_bucket_size)",
+        "reduce_bucket_size); a larger gradient is whole until it is",
     )
     stepped_parameters: float = _is(
         0,

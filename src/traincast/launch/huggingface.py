@@ -581,7 +581,10 @@ class Program:
                 "weights are loaded in the precision of the checkpoint, bf16 of most"
                 " (transformers 5, from_pretrained; older releases load fp32)"
             )
-        own_optimizer = accelerate.native_deepspeed(self.derived(settings)).is_on("optimizer.type")
+        native = accelerate.native_deepspeed(self.derived(settings))
+        own_optimizer = native.is_on("optimizer.type")
+        if self.engine(settings) == "DEEPSPEED":
+            notes += deepspeed.idle_offloads(native)
         if self._leaves_step_open(settings) and not own_optimizer and not self._has_adapters(settings):
             notes.append(
                 "PyTorch 2.8 or later, whose AdamW is fused; before, its step takes one more fp32 copy of the"

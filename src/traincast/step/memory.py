@@ -181,8 +181,12 @@ def held(
     parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
     if not plan.zero and assumed.memory.buckets_copy_gradients:
         parts["workspace"] = parts["gradients"] * is_group(plan.dp * plan.cp)
-    if plan.zero >= 2 and assumed.memory.reduce_bucket:
+    if plan.zero >= 2 and (assumed.memory.reduce_bucket or assumed.memory.stepped_parameters):
         bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
+        # a gradient larger than the bucket is reduced from where it is (DeepSpeed 0.19.8, stage3.py,
+        # __add_grad_to_ipg_bucket)
+        ends = {part: n for part, n in stored.parts.items() if part in VOCABULARY}
+        bucket = maximum(bucket, _largest(footprints, present_parts(ends), "weights"))
         reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["workspace"] = reduced * is_group(plan.dp * plan.cp)
     if plan.zero >= 2 and assumed.memory.accumulates_whole and assumed.memory.gradients_last == "backward":
@@ -551,8 +555,36 @@ def _gathered(
     layer, ends = _units(footprints, counts, assumed, "weights", "expert_weights")
     frozen, frozen_ends = _units(footprints, counts, assumed, "frozen", "expert_frozen")
     layers, width = _layers_of(counts), plan.recipe.width * assumed.memory.element_bytes
+    if assumed.memory.gathers_by_trace:
+        others = maximum(total(layers.values()) - 1, 0.0)
+        return _live(width * layer + frozen, width * ends + frozen_ends, others, width, assumed)
     layers_at_once = minimum(assumed.memory.gathered_layers, maximum(total(layers.values()), 1))
     return width * (layers_at_once * layer + ends) + layers_at_once * frozen + frozen_ends
+
+
+def _live(at_work: Column, end: Column, others: Column, width: float, assumed: Assumptions) -> Column:
+    """Return the memory of weights that DeepSpeed's trace has gathered around the turn to backward [byte].
+
+    A weight stays gathered if it is used again within a distance of parameters used (0.19.8,
+    runtime/zero/partitioned_param_coordinator.py, __params_to_release): the head, which backward begins with,
+    and of the last layers those between whose two uses, the head's and those of the layers after, no more
+    lie. What comes next is gathered ahead, up to a limit of all that is.
+
+    Parameters
+    ----------
+    at_work, end : float or array
+        Weights of the layer at work, and of embedding or head [byte].
+    others : float or array
+        Layers beside it on the device.
+    width : float
+        Size of a weight [byte].
+    """
+    distance = assumed.memory.reuse_distance * width
+    kept = minimum(maximum(distance - 2 * end, 0.0) / 2, others * at_work)
+    live = at_work + end + kept
+    room = maximum(assumed.memory.live_parameters * width - live, 0.0)
+    ahead = minimum(assumed.memory.prefetched_parameters * width, room)
+    return live + minimum(ahead, others * at_work - kept)
 
 
 def _units(
