@@ -51,6 +51,16 @@ def test_the_release_of_pytorch_decides_a_step_that_no_file_names(line, is_open,
         assert parts[0].nbytes < parts[1].nbytes <= parts[0].nbytes + most
 
 
+def test_an_argument_that_is_gone_dates_the_step(tmp_path):
+    """evaluation_strategy is gone since April 2025, and PyTorch 2.8, with which AdamW is fused, of August."""
+    path = tmp_path / "run.yaml"
+    path.write_text(TRL + "fsdp: full_shard\nevaluation_strategy: 'no'\n", encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    memory = checked.est.assumptions.memory
+    assert (memory.foreach_step, memory.foreach_open) == (True, False)
+    assert any("optim adamw_torch:" in text for text in checked.reading.assumed)
+
+
 def test_synchronised_batches_are_reduced_one_by_one(tmp_path):
     accumulated = TRL.replace("gradient_accumulation_steps: 1", "gradient_accumulation_steps: 4")
     each = "accelerator_config: {gradient_accumulation_kwargs: {sync_each_batch: true}}\n"
@@ -130,3 +140,17 @@ def llama3_8b() -> Trainer.Config:
 def test_the_loss_of_torchtitan_in_chunks(loss, least, most, tmp_path):
     text = TITAN.replace("{loss}", loss)
     assert least <= memory_of(text, tmp_path, "config.py", framework="torchtitan").logit_bytes <= most
+
+
+@pytest.mark.parametrize(("argument", "precision"), [("eval", "bf16-pure"), ("evaluation", "bf16")])
+def test_releases_before_transformers_5_load_weights_in_fp32(argument, precision, tmp_path):
+    """Those with evaluation_strategy: 4 bytes of weights that are trained under autocast, not 2."""
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "torchrun --nproc_per_node 1 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True"
+        f" --per_device_train_batch_size 1 --model_max_length 512 --{argument}_strategy no\n",
+        encoding="utf-8",
+    )
+    checked = tc.check(path, "dgx-h100", gpus=1)
+    assert checked.est.plan.precision == precision
+    assert any("loaded in fp32" in text for text in checked.reading.assumed) == (precision == "bf16")

@@ -69,6 +69,9 @@ FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuratio
 }
 # Steps of PyTorch over lists of tensors: AdamW that is not fused (torch/optim/adamw.py, foreach).
 FOREACH: Final = ("adamw_torch", "adamw_hf")
+# An argument of releases of transformers before PyTorch 2.8: deprecated since 4.41 (May 2024), gone in April
+# 2025 (huggingface/transformers, issue 7974; PyTorch 2.8 is of August).
+REMOVED_ARGUMENT: Final = "evaluation_strategy"
 # Whether every micro-batch is reduced (transformers 5.23, trainer_pt_utils.py, AcceleratorConfig).
 SYNC_EACH_BATCH: Final = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 # Reentrant checkpoints, of transformers and of LLaMA-Factory; transformers has none by default since 5.0.
@@ -478,6 +481,8 @@ class Program:
         if not self.weights:
             return self._mixed(settings) or "fp32"
         usual = self.frozen if self._has_adapters(settings) else self.loaded
+        if self._loads_fp32(settings):
+            usual = "fp32"
         names = self.weights.split()
         for name in (*(f"{LOADING}{name}" for name in names), *names):
             if settings.is_on(name) or settings.get(name) == "auto":
@@ -487,11 +492,15 @@ class Program:
                 return DTYPES[word]
         return usual
 
+    def _loads_fp32(self, settings: Settings) -> bool:
+        """Return whether a program on the Trainer alone is of a release that loads weights in fp32."""
+        return bool(self.lengths) and REMOVED_ARGUMENT in settings and not self._has_adapters(settings)
+
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
         mixed, loaded = self._mixed(settings), self._loaded(settings)
         written = accelerate.native_deepspeed(settings).get("optimizer.type")
-        optim = str(settings.get("optim") or "adamw_torch_fused")
+        optim = str(settings.get("optim") or _usual_optim(settings))
         kind = KNOWN_OPTIMIZERS.get(optim, "adam")
         if written is not None and not is_off(written):
             kind = {"lion": "lion", "muon": "muon"}.get(str(written).lower(), "adam")
@@ -540,7 +549,7 @@ class Program:
             texts["precision"] = f"bf16 {'on' if self.usual['bf16'] else 'off'}"
             texts |= {"grad_dtype": texts["precision"]} if self.lengths else {}
         if not settings.any_on("optim", "use_muon", "optimizer.type") and not written.is_on("optimizer.type"):
-            texts["optimizer_kind"] = "optim adamw_torch_fused"
+            texts["optimizer_kind"] = f"optim {_usual_optim(settings)}"
         of_adapters = [name for name in ("lora_r", "lora_dropout") if settings.get(name) is None]
         if of_adapters and self._has_adapters(settings):
             texts["adapters"] = ", ".join(f"{self.spelled(name)} {self.usual[name]}" for name in of_adapters)
@@ -576,7 +585,11 @@ class Program:
         if idle and not self._has_adapters(settings):
             (switch,) = map(self.spelled, self.adapted)
             notes.append(f"all weights are trained: {self.spelled(idle[0])} has no effect without {switch}")
-        if self.lengths and not stated:
+        if self._loads_fp32(settings) and not stated:
+            notes.append(
+                f"weights are loaded in fp32, as by the releases of transformers with {REMOVED_ARGUMENT}"
+            )
+        elif self.lengths and not stated:
             notes.append(
                 "weights are loaded in the precision of the checkpoint, bf16 of most"
                 " (transformers 5, from_pretrained; older releases load fp32)"
@@ -615,7 +628,8 @@ class Program:
         It is the fused one from PyTorch 2.8 on (transformers 5.23, training_args.py; older releases of
         transformers have the other); axolotl 0.19 has the fused one with any (utils/schemas/training.py).
         """
-        return self.name != "axolotl" and not settings.any_on("optim", "use_muon")
+        is_open = self.name != "axolotl" and REMOVED_ARGUMENT not in settings
+        return is_open and not settings.any_on("optim", "use_muon")
 
     def _has_trl_loss(self, settings: Settings) -> bool:
         """Return whether the loss is TRL's own, which makes logits tile by tile (1.16, SFTTrainer)."""
@@ -629,7 +643,7 @@ class Program:
         """
         derived = self.derived(settings)
         engine = accelerate.distributed_type(derived)
-        optim = str(settings.get("optim") or "adamw_torch_fused")
+        optim = str(settings.get("optim") or _usual_optim(settings))
         figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
         if self._leaves_step_open(settings):
             figures["memory.foreach_open"] = True
@@ -650,6 +664,11 @@ class Program:
         if self.name in GROWING_SEGMENTS:
             figures["memory.allocator_share"] = 0.0
         return figures
+
+
+def _usual_optim(settings: Settings) -> str:
+    """Return the default of `optim`, which is that of the release of transformers and PyTorch."""
+    return "adamw_torch" if REMOVED_ARGUMENT in settings else "adamw_torch_fused"
 
 
 def _with_parts(settings: Settings) -> Settings:
