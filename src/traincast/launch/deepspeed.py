@@ -109,10 +109,10 @@ def read_offload(settings: Settings) -> Facts:
     for device, *_ in OFFLOAD.values():
         if settings.is_on(device):
             settings.choice(device, DEVICES)
-    stage = settings.count(f"{ZERO}stage")
-    offloaded = [
-        part for part, names in OFFLOAD.items() if settings.any_on(*names) and stage >= OFFLOADED_FROM[part]
-    ]
+    offloaded = [part for part, names in OFFLOAD.items() if settings.any_on(*names)]
+    if f"{ZERO}stage" in settings:  # else a flag of the program states it
+        stage = settings.count(f"{ZERO}stage")
+        offloaded = [part for part in offloaded if stage >= OFFLOADED_FROM[part]]
     return {"offload": "+".join(offloaded) or "none"}
 
 
