@@ -152,6 +152,22 @@ def test_fsdp_adds_up_whole_gradients_of_several_microbatches(gbs, whole):
     assert phases["loss"]["gradients"] == pytest.approx(expected, rel=1e-3)
 
 
+def test_whole_gradients_are_reduced_once_in_a_step():
+    """Of 4 micro-batches: weights are gathered 8 times, gradients are reduced once and not 4 times."""
+
+    def exposed(gbs, whole):
+        figures = {"overlap.dp_window": 0.0, "memory.accumulates_whole": whole}
+        stack = load_stack("huggingface-eager").with_values(figures)
+        plan = tc.Plan(dp=8, zero=3, recompute="full", **MIXED)
+        return tc.estimate(MISTRAL, "dgx-a100", plan, gbs=gbs, assumptions=stack).breakdown["dp_comm"]
+
+    once, whole, each = exposed(8, True), exposed(32, True), exposed(32, False)
+    reduction = (each - whole) / 3
+    assert reduction > 0
+    assert each == pytest.approx(4 * once)
+    assert whole - reduction == pytest.approx(4 * (once - reduction))
+
+
 def test_vicuna_on_8_gpus_takes_what_was_seen():
     """About 30 GB of each A100 (FastChat's issue 407), whose 16 micro-batches have a sequence of 2,048."""
     model = replace(tc.load_model("llama-2-7b"), seq=2048)
