@@ -152,6 +152,14 @@ def test_fsdp_adds_up_whole_gradients_of_several_microbatches(gbs, whole):
     assert phases["loss"]["gradients"] == pytest.approx(expected, rel=1e-3)
 
 
+def test_autocast_keeps_no_gradients_in_16_bits():
+    """Weights in fp32 under torch.autocast have gradients in fp32 alone, of 4 bytes, where nothing shards."""
+    plan = tc.Plan(dp=1, recompute="full", **MIXED)
+    est = tc.estimate(MISTRAL, "dgx-h100", plan, gbs=1, assumptions="huggingface-eager")
+    gradients = est.memory_phases["optimizer step"]["gradients"]
+    assert gradients == pytest.approx(4 * est.model.parameters, rel=1e-3)
+
+
 def test_whole_gradients_are_reduced_once_in_a_step():
     """Of 4 micro-batches: weights are gathered 8 times, gradients are reduced once and not 4 times."""
 
