@@ -18,6 +18,7 @@ from published import assumed_over_fitted
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
+from traincast.step.fit_probability import student_point
 from traincast.step.rankings import (
     NEAR_BEST_SLOWDOWN,
     draw_near_best,
@@ -419,7 +420,7 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
     """Return the fitted constants with memory errors and evidence; quantiles are placeholders."""
     numbers = dict(zip((*PARTS, *DISTANCES), map(float, variances**0.5), strict=True))
     left_out = set(data.groups[~mask & (data.weights > 0)].tolist())
-    memory, memory_stacks = memory_errors(data, ~np.isin(data.groups, list(left_out)))
+    memory = memory_errors(data, ~np.isin(data.groups, list(left_out)))
     return Errors(
         **{name: numbers[name] for name in PARTS},
         drifts={name: numbers[name] for name in DISTANCES},
@@ -434,17 +435,37 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
         ranking_most=1.0,
         evidence=evidence(data, data.fitted & mask),
         software=NO_SOFTWARE,
-        memory=memory,
-        memory_stacks=memory_stacks,
+        memory=memory.ninety,
+        memory_stacks=memory.stacks,
+        memory_shift=memory.shift,
+        memory_shifts=memory.shifts,
         memory_new_stack=MEMORY_NEW_STACK,
     )
 
 
-def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]]:
-    """Return the 90 % bound of memory errors: of software without measured memory, and of each other stack.
+class MemoryErrors(NamedTuple):
+    """Errors of predicted memory: of all software together, and by stack.
 
-    That of a stack is the quantile of its own errors, shrunk towards the median of all with the weight of
-    `PRIOR_GROUPS`.
+    Parameters
+    ----------
+    shift, ninety : float
+        Median of the logarithm of measured over predicted memory, and what 90 % of the errors around it are
+        within: of software without measured memory.
+    shifts, stacks : mapping of str to float
+        The same of each stack.
+    """
+
+    shift: float
+    ninety: float
+    shifts: dict[str, float]
+    stacks: dict[str, float]
+
+
+def memory_errors(data: Residuals, mask: Bools) -> MemoryErrors:
+    """Return the errors of memory.
+
+    Those of a stack are the median and the quantile of its own errors, shrunk towards the median of all
+    stacks with the weight of `PRIOR_GROUPS`.
 
     Parameters
     ----------
@@ -456,18 +477,27 @@ def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]
     used = mask & ~np.isnan(data.memory)
     size = np.bincount(data.groups[used], minlength=int(data.groups.max()) + 1)
     weights = np.asarray(size[data.groups[used]] ** -0.5, np.float64)
-    sizes, stacks, groups = np.abs(data.memory[used]), data.stacks[used], data.groups[used]
+    above, stacks, groups = -data.memory[used], data.stacks[used], data.groups[used]
+    names = [str(name) for name in dict.fromkeys(stacks.tolist())]
+    n = {name: len(set(groups[stacks == name].tolist())) for name in names}
+    medians = {name: weighted_quantile(above[stacks == name], weights[stacks == name], 0.5) for name in names}
+    shift = float(np.median(list(medians.values())))
+    shifts = {
+        name: float((n[name] * medians[name] + PRIOR_GROUPS * shift) / (n[name] + PRIOR_GROUPS))
+        for name in names
+    }
     own = {
-        str(name): weighted_quantile(sizes[stacks == name], weights[stacks == name], NOMINAL)
-        for name in dict.fromkeys(stacks.tolist())
+        name: weighted_quantile(
+            np.abs(above[stacks == name] - shifts[name]), weights[stacks == name], NOMINAL
+        )
+        for name in names
     }
     usual = float(np.median(list(own.values())))
-    n = {name: len(set(groups[stacks == name].tolist())) for name in own}
     shrunk = {
         name: float(((n[name] * own[name] ** 2 + PRIOR_GROUPS * usual**2) / (n[name] + PRIOR_GROUPS)) ** 0.5)
-        for name in own
+        for name in names
     }
-    return usual, shrunk
+    return MemoryErrors(shift, usual, shifts, shrunk)
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
@@ -706,11 +736,13 @@ def memory_chances(data: Residuals, tests: bool = False) -> Chances:
     fits = []
     groups = []
     for group in sorted(set(data.groups[known].tolist())):
-        others, stacks = memory_errors(data, data.groups != group)
+        known_errors = memory_errors(data, data.groups != group)
         for i in known[data.groups[known] == group].tolist():
-            ninety = stacks.get(data.cases[i].stack, float(np.hypot(others, MEMORY_NEW_STACK)))
+            new = float(np.hypot(known_errors.ninety, MEMORY_NEW_STACK))
+            ninety = known_errors.stacks.get(data.cases[i].stack, new)
+            shift = known_errors.shifts.get(data.cases[i].stack, known_errors.shift)
             for chance in CHANCES:
-                room = ninety / np.log(19) * np.log(chance / (1 - chance))  # as `fits_probability`
+                room = shift + ninety * student_point(chance) / student_point(0.95)  # as `fits_probability`
                 stated.append(chance)
                 fits.append(float(-data.memory[i] <= room))
                 groups.append(group)

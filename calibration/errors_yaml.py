@@ -65,6 +65,8 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
                 known.memory, source=f"{int(with_memory.sum())} published runs with memory, {day}"
             ),
             "new_stack": _entry(known.memory_new_stack, "assumed", "docs/uncertainty.md"),
+            "shift": _entry(known.memory_shift),
+            "shifts": {name: _entry(known.memory_shifts[name]) for name in sorted(known.memory_shifts)},
             "stacks": {
                 name: _entry(
                     known.memory_stacks[name],

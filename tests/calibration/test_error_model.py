@@ -14,6 +14,7 @@ from error_model import (
     estimate_errors,
     held,
     levels_reliability,
+    memory_chances,
     memory_errors,
     odds_left_out,
     rankings,
@@ -240,9 +241,29 @@ def test_coverage_of_memory(data):
     known = np.flatnonzero(~np.isnan(data.memory))
     inside = []
     for group in set(data.groups[known].tolist()):
-        others, stacks = memory_errors(data, data.groups != group)
-        rows = [i for i in known.tolist() if data.groups[i] == group]
-        ninety = [stacks.get(data.cases[i].stack, math.hypot(others, KNOWN.memory_new_stack)) for i in rows]
-        inside += [abs(data.memory[i]) <= limit for i, limit in zip(rows, ninety, strict=True)]
+        found = memory_errors(data, data.groups != group)
+        new = math.hypot(found.ninety, KNOWN.memory_new_stack)
+        for i in known[data.groups[known] == group].tolist():
+            stack = data.cases[i].stack
+            above = -data.memory[i] - found.shifts.get(stack, found.shift)
+            inside.append(abs(above) <= found.stacks.get(stack, new))
     assert len(inside) > 90
     assert 0.85 <= np.mean(inside) <= 0.97
+
+
+def test_memory_is_measured_somewhat_above_what_is_predicted(data):
+    """The middle of what was measured is the shift: half of the runs of a stack of many groups lie above."""
+    found = memory_errors(data, np.ones(len(data.groups), bool))
+    rows = ~np.isnan(data.memory) & (data.stacks == "megatron-core-unfused")
+    above = -data.memory[rows]
+    assert 0 < found.shifts["megatron-core-unfused"] < 0.03
+    assert 0.4 <= np.mean(above > found.shifts["megatron-core-unfused"]) <= 0.7
+    assert np.mean(above > 0) > 0.7
+
+
+def test_probabilities_of_fitting_hold_between_a_fifth_and_four_fifths(data):
+    """Of Megatron-LM's tests, each left out, half fit where one half is stated, within a sixth; 18 % did."""
+    chances = memory_chances(data, tests=True)
+    for stated in (0.25, 0.5, 0.75):
+        rows = chances.stated == stated
+        assert chances.happened[rows].mean() == pytest.approx(stated, abs=1 / 6)

@@ -27,7 +27,7 @@ def test_errors_of_the_tests():
     dense = np.abs(megatron_tests.errors(moe=False))
     assert len(dense) > 100
     assert np.median(dense) < 0.025
-    assert megatron_tests.mean_error() < 0.037
+    assert megatron_tests.mean_error() < 0.035  # each test once, as the scoreboard judges
     assert megatron_tests.mean_error(moe=False) < 0.03
     small = np.abs(megatron_tests.errors(large=False))
     assert len(small) > 20

@@ -33,6 +33,45 @@ def test_the_step_over_lists_is_that_of_the_optimizer_named(line, expected, tmp_
     assert memory_of(TRL + line, tmp_path).foreach_step == expected
 
 
+@pytest.mark.parametrize(("line", "is_open"), [("", True), ("optim: adamw_torch\n", False)])
+def test_the_release_of_pytorch_decides_a_step_that_no_file_names(line, is_open, tmp_path):
+    """The default of optim is the fused one from PyTorch 2.8 on (transformers 5.23.0, training_args.py)."""
+    path = tmp_path / "run.yaml"
+    config = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}
+    (tmp_path / "ds.json").write_text(json.dumps(config), encoding="utf-8")
+    short = TRL.replace("4096", "64") + "gradient_checkpointing: true\nlogging_steps: 1\n"
+    path.write_text(short + "deepspeed: ds.json\n" + line, encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    parts = checked.est.memory_alternatives
+    assert [part.weight for part in parts] == ([0.5, 0.5] if is_open else [1.0])
+    assert any("PyTorch 2.8 or later" in text for text in checked.reading.assumed) == is_open
+    if is_open:  # DeepSpeed's gradients and the roots in fp32, in place of gradients flattened and in fp32
+        most = 2 * 1e9 * (1 + checked.est.assumptions.memory.allocator_share)
+        assert parts[0].nbytes == pytest.approx(checked.est.memory_bytes)
+        assert parts[0].nbytes < parts[1].nbytes <= parts[0].nbytes + most
+
+
+def test_an_argument_that_is_gone_dates_the_step(tmp_path):
+    """evaluation_strategy is gone since April 2025, and PyTorch 2.8, with which AdamW is fused, of August."""
+    path = tmp_path / "run.yaml"
+    path.write_text(TRL + "fsdp: full_shard\nevaluation_strategy: 'no'\n", encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    memory = checked.est.assumptions.memory
+    assert (memory.foreach_step, memory.foreach_open) == (True, False)
+    assert any("optim adamw_torch:" in text for text in checked.reading.assumed)
+
+
+def test_synchronised_batches_are_reduced_one_by_one(tmp_path):
+    accumulated = TRL.replace("gradient_accumulation_steps: 1", "gradient_accumulation_steps: 4")
+    each = "accelerator_config: {gradient_accumulation_kwargs: {sync_each_batch: true}}\n"
+    lines = "fsdp: full_shard\nfsdp_config: {version: 2}\n"
+    whole, reduced = (
+        memory_of(accumulated + lines + line, tmp_path).accumulates_whole for line in ("", each)
+    )
+    assert whole
+    assert not reduced
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
@@ -101,3 +140,17 @@ def llama3_8b() -> Trainer.Config:
 def test_the_loss_of_torchtitan_in_chunks(loss, least, most, tmp_path):
     text = TITAN.replace("{loss}", loss)
     assert least <= memory_of(text, tmp_path, "config.py", framework="torchtitan").logit_bytes <= most
+
+
+@pytest.mark.parametrize(("argument", "precision"), [("eval", "bf16-pure"), ("evaluation", "bf16")])
+def test_releases_before_transformers_5_load_weights_in_fp32(argument, precision, tmp_path):
+    """Those with evaluation_strategy: 4 bytes of weights that are trained under autocast, not 2."""
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "torchrun --nproc_per_node 1 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True"
+        f" --per_device_train_batch_size 1 --model_max_length 512 --{argument}_strategy no\n",
+        encoding="utf-8",
+    )
+    checked = tc.check(path, "dgx-h100", gpus=1)
+    assert checked.est.plan.precision == precision
+    assert any("loaded in fp32" in text for text in checked.reading.assumed) == (precision == "bf16")

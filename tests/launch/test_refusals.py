@@ -267,6 +267,24 @@ def test_deepspeed_offloads_weights_with_zero_3_alone(tmp_path):
     assert not [plan for plan in tried if "weights" in plan.offload and plan.zero < 3]
 
 
+@pytest.mark.parametrize(
+    ("stage", "offload", "idle"),
+    [
+        (2, "optimizer", "offload_param.device has no effect below ZeRO-3"),
+        (0, "none", "offload_optimizer.device has no effect below ZeRO-1"),
+        (3, "optimizer+weights", ""),
+    ],
+)
+def test_what_deepspeed_does_not_offload_at_a_stage(stage, offload, idle, tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text(OFFLOADED.format(stage=stage), encoding="utf-8")
+    (tmp_path / "run.sh").write_text(LAUNCH, encoding="utf-8")
+    checked = tc.check(tmp_path / "run.sh", "dgx-h100", gpus=8)
+    assert checked.est.plan.offload == offload
+    assert any(idle in note for note in checked.reading.assumed)
+    assert any("has no effect below" in note for note in checked.reading.assumed) == bool(idle)
+
+
 def test_what_deepspeed_steps_at_once_is_read(tmp_path):
     """A smaller `sub_group_size` needs less memory at the optimizer step, so it is part of the prediction."""
     path = tmp_path / "run.sh"

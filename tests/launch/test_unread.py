@@ -360,7 +360,7 @@ def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path, monkeypatch):
 
 def test_a_heading_before_long_names_is_one_line(capsys, tmp_path):
     """LLaMA-Factory reads DeepSpeed's configuration; names of its keys are longer than half a line."""
-    zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True, "contiguous_gradients": True}
+    zero = {"stage": 3, "stage3_param_persistence_threshold": 0, "contiguous_gradients": True}
     (tmp_path / "zero.json").write_text(json.dumps({"zero_optimization": zero, "bf16": {"enabled": True}}))
     lines = ["model_name_or_path: meta-llama/Meta-Llama-3-8B", "stage: sft", "finetuning_type: full"]
     lines += ["deepspeed: zero.json", "cutoff_len: 1024", "per_device_train_batch_size: 1", "bf16: true"]

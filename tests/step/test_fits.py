@@ -73,9 +73,12 @@ def test_what_the_allocator_loses_is_part_of_the_probability():
 
 
 def test_small_models_are_known_to_a_fixed_error():
-    """Some 0.06 GiB are held or not, whatever the model: much of half a GiB, nothing of 50."""
+    """Some 0.06 GiB are held or not, whatever the model: much of half a GiB, nothing of 50.
+
+    Room for errors of 5 % beyond the 1 % that is usual, of which 90 % are within 4.5.
+    """
     odds = [
-        fits_probability(size, 1.05 * size, "megatron-core-unfused") for size in (0.5 * 2**30, 50 * 2**30)
+        fits_probability(size, 1.06 * size, "megatron-core-unfused") for size in (0.5 * 2**30, 50 * 2**30)
     ]
     assert 0.5 < odds[0] < 0.85
     assert odds[1] > 0.95

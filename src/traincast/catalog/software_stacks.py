@@ -437,6 +437,11 @@ def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
     memory = assumed.memory
     if chip.context_bytes is not None and memory.context_bytes:
         fitted["memory.context_bytes"] = chip.context_bytes
+        if not chip.context_bytes:
+            fitted["memory.communication_bytes"] = 0.0  # where the driver keeps both
+    outside = (1 - memory.pool_share) * chip.visible_bytes
+    if memory.pool_share < 1 and outside > memory.context_bytes + memory.communication_bytes:
+        fitted |= {"memory.context_bytes": outside, "memory.communication_bytes": 0.0}
     if chip.workspace_bytes is not None and memory.counts_workspaces:
         fitted["memory.workspace_bytes"] = chip.workspace_bytes
     for stack in (*([PLAIN_LOOP] if system.is_cpu else []), fitted_stack(assumed.name)):

@@ -261,6 +261,12 @@ class MemoryUse:
         True,
         "operands and weights are saved in low precision (Transformer Engine), not cast again (torchao)",
     )
+    kept_beside: Literal["inputs", "projection", "nothing"] = _is(
+        "inputs",
+        "what selective recomputation keeps beside the operands of fused attention and the layer's input: "
+        "the inputs of all that is not recomputed; the result of attention's projection; or, with attention, "
+        "norms and MLP recomputed, nothing (tensors that a policy of JAX names)",
+    )
     recomputes_last: bool = _is(True, "recomputing a layer includes its last product, not needed backward")
     stores_16bit_weights: bool = _is(
         True,
@@ -281,7 +287,26 @@ class MemoryUse:
         "FSDP); Megatron-Core's stay on the device",
     )
     gathered_layers: float = _is(2, "layers whose weights ZeRO-3 gathers at once; the head stays gathered")
+    gathers_by_trace: bool = _is(
+        False, "ZeRO-3 gathers weights when a module needs them, and keeps those of near reuse (DeepSpeed)"
+    )
+    reuse_distance: float = _is(
+        0,
+        "with such a trace: parameters within which a gathered weight that is used again stays gathered "
+        "(stage3_max_reuse_distance): of the last layers, from forward to backward",
+    )
+    prefetched_parameters: float = _is(
+        0, "the same: parameters gathered ahead of the layer at work (stage3_prefetch_bucket_size)"
+    )
+    live_parameters: float = _is(
+        0, "the same: gathered parameters up to which it gathers ahead (stage3_max_live_parameters)"
+    )
     joins_ends: bool = _is(True, "embedding and head are one unit of ZeRO-3, gathered and reduced at once")
+    accumulates_whole: bool = _is(
+        False,
+        "gradients of micro-batches before the last are added up whole on every rank, in the precision of "
+        "computation, and reduced with those of the last (no_sync of PyTorch's FSDP)",
+    )
     reduces_apart: bool = _is(
         False,
         "sharded gradients are reduced from memory that the allocator keeps for their own stream (FSDP2)",
@@ -293,7 +318,7 @@ class MemoryUse:
     reduce_bucket: float = _is(
         0,
         "parameters whose sharded gradients are reduced from a buffer of their own (DeepSpeed, "
-        "reduce_bucket_size)",
+        "reduce_bucket_size); a larger gradient is whole until it is",
     )
     stepped_parameters: float = _is(
         0,
@@ -325,6 +350,10 @@ class MemoryUse:
         "the optimizer steps lists of tensors (foreach in PyTorch), which takes the roots of all second "
         "moments at once; fused kernels take none",
     )
+    foreach_open: bool = _is(
+        False,
+        "it is left open whether it does: the probability of fitting counts both, each as likely",
+    )
     library_bytes: float = _is(0, "what the framework's allocator holds beside all that is counted", "byte")
     counts_workspaces: bool = _is(
         False, "workspaces of matrix products, as large as the accelerator's, are counted"
@@ -334,6 +363,13 @@ class MemoryUse:
     )
     context_bytes: float = _is(0, "device context and libraries", "byte")
     allocator_share: float = _is(0, "share of the allocated memory lost to fragmentation")
+    pool_share: float = _is(
+        1,
+        "share of an accelerator's memory that the framework may allocate (XLA on GPUs, where it is stated)",
+    )
+    communication_bytes: float = _is(
+        0, "library of collectives on a rank that belongs to a group, beside the buffers of each", "byte"
+    )
     buffer_bytes: float = _is(0, "buffers of one communicator; a rank has one for each group", "byte")
 
 

@@ -20,6 +20,15 @@ OFFLOAD: Final = {  # part -> its device, and switches of old versions
     "weights": (f"{ZERO}offload_param.device", f"{ZERO}cpu_offload_param", f"{ZERO}cpu_offload_params"),
 }
 
+FIGURES: Final = {  # of memory -> setting
+    "reduce_bucket": f"{ZERO}reduce_bucket_size",
+    "stepped_parameters": f"{ZERO}sub_group_size",
+    "prefetched_parameters": f"{ZERO}stage3_prefetch_bucket_size",
+    "live_parameters": f"{ZERO}stage3_max_live_parameters",
+    "reuse_distance": f"{ZERO}stage3_max_reuse_distance",
+}
+OFFLOADED_FROM: Final = {"optimizer": 1, "weights": 3}  # part -> stage of ZeRO
+
 
 def required(writing: Writing) -> Values:
     """Return PyTorch's AdamW on CPUs: DeepSpeed would compile its own for minutes at the first start."""
@@ -92,11 +101,18 @@ def write_offload(facts: Facts) -> Values:
 
 
 def read_offload(settings: Settings) -> Facts:
-    """Read what is offloaded to the host; refuse a device that DeepSpeed does not have."""
+    """Read what is offloaded to the host; refuse a device that DeepSpeed does not have.
+
+    Below the stage that a part needs the setting has no effect (0.19.8, runtime/zero/config.py, "valid only
+    with stage 3" and "for ZeRO stage 1, 2, 3"; engine.py, _configure_zero_optimizer).
+    """
     for device, *_ in OFFLOAD.values():
         if settings.is_on(device):
             settings.choice(device, DEVICES)
     offloaded = [part for part, names in OFFLOAD.items() if settings.any_on(*names)]
+    if f"{ZERO}stage" in settings:  # else a flag of the program states it
+        stage = settings.count(f"{ZERO}stage")
+        offloaded = [part for part in offloaded if stage >= OFFLOADED_FROM[part]]
     return {"offload": "+".join(offloaded) or "none"}
 
 
@@ -113,14 +129,13 @@ def read_overlap(settings: Settings) -> Facts:
 
 
 def figures(settings: Settings) -> Values:
-    """Return figures of memory that settings state: buckets, and what the optimizer steps at once.
+    """Return figures of memory that settings state: buckets, what is gathered, what is stepped at once.
 
     The defaults are those of DeepSpeed 0.19.8, runtime/zero/config.py. What another program fills in
     (``"auto"``) is the square of the width: negligible.
     """
-    stated = {"reduce_bucket": f"{ZERO}reduce_bucket_size", "stepped_parameters": f"{ZERO}sub_group_size"}
     figures: dict[str, float] = {}
-    for figure, name in stated.items():
+    for figure, name in FIGURES.items():
         if settings.get(name) == "auto":
             figures[f"memory.{figure}"] = 0.0
         elif settings.get(name) is not None:
@@ -128,9 +143,24 @@ def figures(settings: Settings) -> Values:
     return figures
 
 
+def idle_offloads(settings: Settings) -> tuple[str, ...]:
+    """Return what is said of offloading that has no effect at the stage of ZeRO."""
+    offloaded = read_offload(settings)["offload"].split("+")
+    stated = [part for part, names in OFFLOAD.items() if settings.any_on(*names)]
+    return tuple(
+        f"{OFFLOAD[part][0].removeprefix(ZERO)} has no effect below ZeRO-{OFFLOADED_FROM[part]}"
+        for part in stated
+        if part not in offloaded
+    )
+
+
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed of a precision that another program fills in (``"auto"``)."""
+    notes = idle_offloads(settings)
     automatic = [name for name in ("bf16.enabled", "fp16.enabled") if settings.get(name) == "auto"]
     if not automatic:
-        return ()
-    return (f"{automatic[0]} = true: another program fills in {' and '.join(automatic)}",)
+        return notes
+    return (
+        *notes,
+        f"{automatic[0]} = true: another program fills in {' and '.join(automatic)}",
+    )

@@ -69,6 +69,11 @@ FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuratio
 }
 # Steps of PyTorch over lists of tensors: AdamW that is not fused (torch/optim/adamw.py, foreach).
 FOREACH: Final = ("adamw_torch", "adamw_hf")
+# An argument of releases of transformers before PyTorch 2.8: deprecated since 4.41 (May 2024), gone in April
+# 2025 (huggingface/transformers, issue 7974; PyTorch 2.8 is of August).
+REMOVED_ARGUMENT: Final = "evaluation_strategy"
+# Whether every micro-batch is reduced (transformers 5.23, trainer_pt_utils.py, AcceleratorConfig).
+SYNC_EACH_BATCH: Final = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 # Reentrant checkpoints, of transformers and of LLaMA-Factory; transformers has none by default since 5.0.
 REENTRANT: Final = (*(f"{name}{KWARGS}use_reentrant" for name in CHECKPOINTING), "use_reentrant_gc")
 # TRL 1.16, trl/kernels/chunked_logprob.py: logits of 4,096 tokens and 32,768 words in 16 bits, and the
@@ -476,6 +481,8 @@ class Program:
         if not self.weights:
             return self._mixed(settings) or "fp32"
         usual = self.frozen if self._has_adapters(settings) else self.loaded
+        if self._loads_fp32(settings):
+            usual = "fp32"
         names = self.weights.split()
         for name in (*(f"{LOADING}{name}" for name in names), *names):
             if settings.is_on(name) or settings.get(name) == "auto":
@@ -485,11 +492,15 @@ class Program:
                 return DTYPES[word]
         return usual
 
+    def _loads_fp32(self, settings: Settings) -> bool:
+        """Return whether a program on the Trainer alone is of a release that loads weights in fp32."""
+        return bool(self.lengths) and REMOVED_ARGUMENT in settings and not self._has_adapters(settings)
+
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
         mixed, loaded = self._mixed(settings), self._loaded(settings)
         written = accelerate.native_deepspeed(settings).get("optimizer.type")
-        optim = str(settings.get("optim") or "adamw_torch_fused")
+        optim = str(settings.get("optim") or _usual_optim(settings))
         kind = KNOWN_OPTIMIZERS.get(optim, "adam")
         if written is not None and not is_off(written):
             kind = {"lion": "lion", "muon": "muon"}.get(str(written).lower(), "adam")
@@ -538,7 +549,7 @@ class Program:
             texts["precision"] = f"bf16 {'on' if self.usual['bf16'] else 'off'}"
             texts |= {"grad_dtype": texts["precision"]} if self.lengths else {}
         if not settings.any_on("optim", "use_muon", "optimizer.type") and not written.is_on("optimizer.type"):
-            texts["optimizer_kind"] = "optim adamw_torch_fused"
+            texts["optimizer_kind"] = f"optim {_usual_optim(settings)}"
         of_adapters = [name for name in ("lora_r", "lora_dropout") if settings.get(name) is None]
         if of_adapters and self._has_adapters(settings):
             texts["adapters"] = ", ".join(f"{self.spelled(name)} {self.usual[name]}" for name in of_adapters)
@@ -574,10 +585,23 @@ class Program:
         if idle and not self._has_adapters(settings):
             (switch,) = map(self.spelled, self.adapted)
             notes.append(f"all weights are trained: {self.spelled(idle[0])} has no effect without {switch}")
-        if self.lengths and not stated:
+        if self._loads_fp32(settings) and not stated:
+            notes.append(
+                f"weights are loaded in fp32, as by the releases of transformers with {REMOVED_ARGUMENT}"
+            )
+        elif self.lengths and not stated:
             notes.append(
                 "weights are loaded in the precision of the checkpoint, bf16 of most"
                 " (transformers 5, from_pretrained; older releases load fp32)"
+            )
+        native = accelerate.native_deepspeed(self.derived(settings))
+        own_optimizer = native.is_on("optimizer.type")
+        if self.engine(settings) == "DEEPSPEED":
+            notes += deepspeed.idle_offloads(native)
+        if self._leaves_step_open(settings) and not own_optimizer and not self._has_adapters(settings):
+            notes.append(
+                "PyTorch 2.8 or later, whose AdamW is fused; before, its step takes one more fp32 copy of the"
+                " weights it steps (optim adamw_torch), as likely in the probability of fitting"
             )
         if str(settings.get("optim", "")).startswith("paged_"):
             notes.append("states of the paged optimizer stay on the device")
@@ -598,6 +622,15 @@ class Program:
         name = "huggingface-fused-loss" if fused else "huggingface-eager"
         return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
 
+    def _leaves_step_open(self, settings: Settings) -> bool:
+        """Return whether the release of PyTorch decides which AdamW steps.
+
+        It is the fused one from PyTorch 2.8 on (transformers 5.23, training_args.py; older releases of
+        transformers have the other); axolotl 0.19 has the fused one with any (utils/schemas/training.py).
+        """
+        is_open = self.name != "axolotl" and REMOVED_ARGUMENT not in settings
+        return is_open and not settings.any_on("optim", "use_muon")
+
     def _has_trl_loss(self, settings: Settings) -> bool:
         """Return whether the loss is TRL's own, which makes logits tile by tile (1.16, SFTTrainer)."""
         return self.name == "trl" and self.objective(settings) == "sft"
@@ -610,8 +643,12 @@ class Program:
         """
         derived = self.derived(settings)
         engine = accelerate.distributed_type(derived)
-        optim = str(settings.get("optim") or "adamw_torch_fused")
+        optim = str(settings.get("optim") or _usual_optim(settings))
         figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
+        if self._leaves_step_open(settings):
+            figures["memory.foreach_open"] = True
+        if settings.is_on(SYNC_EACH_BATCH):
+            figures["memory.accumulates_whole"] = False
         usual = self.usual.get("use_reentrant_gc", False)
         stated = [settings.is_on(name) for name in REENTRANT if settings.get(name) is not None]
         first_version = str(derived.get(accelerate.VERSION, 1)) == "1"
@@ -622,10 +659,16 @@ class Program:
         if engine == "DEEPSPEED":
             native = accelerate.native_deepspeed(derived)
             figures |= deepspeed.figures(native)
-            figures["memory.foreach_step"] = optim in FOREACH and not native.is_on("optimizer.type")
+            if native.is_on("optimizer.type"):  # FusedAdam
+                figures |= {"memory.foreach_step": False, "memory.foreach_open": False}
         if self.name in GROWING_SEGMENTS:
             figures["memory.allocator_share"] = 0.0
         return figures
+
+
+def _usual_optim(settings: Settings) -> str:
+    """Return the default of `optim`, which is that of the release of transformers and PyTorch."""
+    return "adamw_torch" if REMOVED_ARGUMENT in settings else "adamw_torch_fused"
 
 
 def _with_parts(settings: Settings) -> Settings:

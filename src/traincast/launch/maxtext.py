@@ -59,9 +59,9 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
         (*PRODUCTS, "context"),
     ),
     "save_dot_with_context_except_mlp": (*PROJECTIONS, "context"),
+    "save_qkv_proj": QUERIES_KEYS_VALUES,
     "save_dot_except_mlp": PROJECTIONS,
     "save_dot_except_mlpwi": (*PROJECTIONS, "mlpwo"),
-    "save_qkv_proj": QUERIES_KEYS_VALUES,
     "save_out_proj": ("out_proj",),
 }
 # the same of those that keep them in the host's memory, and the layer's input on the device
@@ -82,6 +82,10 @@ SIZES: Final = {  # setting -> value of base.yml
     "base_num_decoder_layers": 16, "base_emb_dim": 2048, "base_num_query_heads": 16,
     "base_num_kv_heads": 16, "base_mlp_dim": 7168, "head_dim": 128, "vocab_size": 32_000,
 }  # fmt: skip
+# Share of a GPU's memory that XLA may allocate; without it the pool of 75 % grows as needed, up to all of it
+# (jax-ml/jax, docs/gpu_memory_allocation.rst, looked at on 2026-11-28; it did not before 2026).
+XLA_SHARE: Final = "XLA_CLIENT_MEM_FRACTION"
+MEMORY_SHARE: Final = re.compile(r"\bXLA_(?:PYTHON_)?CLIENT_MEM_FRACTION=[\"']?([\w.]+)")
 DECODERS: Final = ("llama2", "mistral", "default")  # whose layers the sizes describe
 
 
@@ -100,6 +104,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     files = [word for word in words[start + 1 :] if word.endswith((".yml", ".yaml")) and "=" not in word]
     pairs = (word.partition("=") for word in words[start + 1 :])
     own = Settings({name: _plain(value) for name, sign, value in pairs if sign})
+    if shares := MEMORY_SHARE.findall(text):
+        own[XLA_SHARE] = shares[-1]
     for name in files[:1]:
         file = Path(name)
         found = next((path for path in _places(file, given.folder) if path.is_file()), None)
@@ -438,3 +444,25 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         where = "in the host's memory" if kept.offload else "on the device"
         found.append(f"{', '.join(kept.elsewhere)}: counted {where}, as what else is kept")
     return tuple(found)
+
+
+def figures(settings: Settings) -> Values:
+    """Return figures of memory that settings state: what a policy keeps, and the share of a GPU for XLA."""
+    figures: dict[str, Any] = {}
+    kept = kept_tensors(settings)
+    if kept is not None and "out_proj" in kept.on_device | kept.on_host:
+        figures["memory.kept_beside"] = "projection"
+    if settings.is_on(XLA_SHARE) and _on_gpus(settings):
+        figures["memory.pool_share"] = _memory_share(str(settings[XLA_SHARE]))
+    return figures
+
+
+def _memory_share(text: str) -> float:
+    """Return the share of a GPU's memory that XLA may allocate; above 1 it is memory of the host as well."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not share > 0:
+        raise InputError(XLA_SHARE, [f"{XLA_SHARE} = {text!r}: must be a number above 0, such as 0.85"])
+    return min(share, 1.0)

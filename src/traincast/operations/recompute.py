@@ -10,6 +10,9 @@ from traincast.operations.sharding import Sharding
 
 NORMS_OF_PRE_NORM_LAYER: Final = 2  # a layer with more of them has norms after its blocks as well
 
+# Modules after attention whose recomputation needs the sum of the layer's input and attention's result.
+RESTORE_RESIDUAL: Final = frozenset({"attention", "norms", "mlp"})
+
 
 def apply_recompute(op: Operation, sharding: Sharding, kind: Kind) -> Operation:
     """Return the operation as the plan recomputes it."""
@@ -19,7 +22,34 @@ def apply_recompute(op: Operation, sharding: Sharding, kind: Kind) -> Operation:
     if op.module in modules or "full" in modules:
         op = replace(op, recompute=1.0, output_unused=_is_output_unused(op, sharding))
     if op.recomputed_with in modules:  # another module's recomputation restores its activations
-        op = replace(op, saved_bytes=0 * op.saved_bytes, recomputed_bytes=op.saved_bytes)
+        return _not_saved(op)
+    if "attention" in modules and "full" not in modules:
+        return _between_named_tensors(op, sharding)
+    return op
+
+
+def _not_saved(op: Operation) -> Operation:
+    """Return an operation whose activations are recomputed."""
+    return replace(op, saved_bytes=0 * op.saved_bytes, recomputed_bytes=op.saved_bytes)
+
+
+def _between_named_tensors(op: Operation, sharding: Sharding) -> Operation:
+    """Return an operation where JAX keeps the tensors that a policy names, and recomputes all between them.
+
+    With queries, keys and values (MaxText, layers/decoders.py, get_remat_policy: save_qkv_proj) attention is
+    run again, then its projection and what reads the sum of it and the layer's input. Where the projection's
+    result is kept as well (save_dot_except_mlp) that sum is restored from it, and counts in its place.
+    """
+    kept = sharding.assumptions.memory.kept_beside
+    if kept == "inputs":
+        return op
+    if op.role == "output projection":
+        op = _not_saved(op)
+    if kept == "nothing" and sharding.plan.recomputed >= RESTORE_RESIDUAL:
+        if op.role == "output projection":
+            return replace(op, recompute=1.0)
+        if op.module == "norms" and not op.saves_layer_input:
+            return _not_saved(op)
     return op
 
 

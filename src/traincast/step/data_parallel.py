@@ -63,9 +63,9 @@ class LeastTraffic(NamedTuple):
 
     def contended(self, plan: Plans, nm: Column, assumed: Assumptions) -> Column:
         """Return what the traffic of a step costs even where all of it is hidden [s]."""
-        gathers, reductions = (2 * nm, nm) if plan.zero == 3 else (1.0, 1.0)
+        gathers, reductions = (2 * nm, _reductions(nm, assumed)) if plan.zero == 3 else (1.0, 1.0)
         if plan.zero == 2:
-            reductions = nm / (1 + _others_of_chunk(plan, nm))
+            reductions = _reductions(nm, assumed) / (1 + _others_of_chunk(plan, nm))
         devices = zip(self.gathered, self.reduced, strict=True)
         traffic, _ = largest([gathers * gather + reductions * reduce for gather, reduce in devices])
         return minimum(assumed.overlap.dp_contention, 1) * traffic
@@ -79,7 +79,8 @@ class DataParallelTraffic:
     micro-batch. Where the schedule is interleaved, a chunk of layers works through pp micro-batches before
     the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch, or after those pp of a
     chunk, whose gradients are summed before (arXiv 2407.21783, section 3.3.2); ZeRO-3 also gathers, once for
-    forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's shard is
+    forward and once for backward (arXiv 1910.02054, section 7). Software that adds up whole gradients reduces
+    them once in a step (`memory.accumulates_whole`). With replicas (HSDP) each rank's shard is
     all-reduced over them, once in a step. All of it hides behind what copies to and from the host leave of
     the passes, which are longer by the factor `stretch` of each device where it waits for the host.
     """
@@ -153,6 +154,7 @@ class DataParallelTraffic:
     ) -> tuple[Column, Column]:
         """Return the gathers and reductions of a device in a step [s]."""
         plan, nm = self.plan, self.nm
+        reductions = _reductions(nm, self.assumed)
         replicated: Column = (
             time_of(self.between, "backward", stored, stretch)
             if self.between and plan.zero >= 2 and nonzero(plan.replicas != 1)
@@ -161,14 +163,22 @@ class DataParallelTraffic:
         if plan.zero == 3:
             both = {part: self.gather[part].then(self.scatter[part]) for part in self.costs}
             gathered = nm * time_of(self.gather, "forward", executed, stretch)
-            return gathered, nm * time_of(both, "backward", executed, stretch) + replicated
+            reduced = reductions * time_of(both, "backward", executed, stretch)
+            if self.assumed.memory.accumulates_whole:
+                reduced = reduced + (nm - reductions) * time_of(self.gather, "backward", executed, stretch)
+            return gathered, reduced + replicated
         others = _others_of_chunk(plan, nm)
         passes = stretch * (1 + self.assumed.overlap.interleaved_window * others)
         if plan.zero == 2:
-            scattered = nm / (1 + others) * time_of(self.scatter, "backward", executed, passes)
+            scattered = reductions / (1 + others) * time_of(self.scatter, "backward", executed, passes)
         else:
             scattered = time_of(self.scatter, "backward", stored, passes)
         return time_of(self.gather, "forward", stored, passes), scattered + replicated
+
+
+def _reductions(nm: Column, assumed: Assumptions) -> Column:
+    """Return how often sharded gradients are reduced in a step of so many micro-batches."""
+    return 1 + 0 * nm if assumed.memory.accumulates_whole else nm
 
 
 def _others_of_chunk(plan: Plans, nm: Column) -> Column:

@@ -248,14 +248,14 @@ class StepEstimate(Generic[Figure]):
     def memory_alternatives(self) -> tuple[OpenMemory, ...]:
         """Software that the question leaves open, the likeliest as in rankings, with its memory.
 
-        It is this estimate's alone where it is stated. Where no software that the question allows has
-        measured runs, each counts as much.
+        It is this estimate's alone where it is stated, but for a step of the optimizer that is left open.
+        Where no software that the question allows has measured runs, each counts as much.
         """
         assumed = self.assumptions
         share = assumed.memory.allocator_share
         own = OpenMemory(1.0, assumed.name, total(self.components.values()), share)
         if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
-            return (own,)
+            return self._of_either_step(own)
         allowed = () if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
         found = list[OpenMemory]()
         of_use = dict[Any, Column | None]()
@@ -267,6 +267,17 @@ class StepEstimate(Generic[Figure]):
             if (nbytes := of_use[use]) is not None:
                 found.append(OpenMemory(weight, other.name, nbytes, use.allocator_share))
         return tuple(found) or (own,)
+
+    def _of_either_step(self, own: OpenMemory) -> tuple[OpenMemory, ...]:
+        """Return this memory, and that with the optimizer's other step where it is open which one runs."""
+        memory_use = self.assumptions.memory
+        if not memory_use.foreach_open:
+            return (own,)
+        other = self.assumptions.with_values({"memory.foreach_step": not memory_use.foreach_step})
+        nbytes = self._memory_under(other)
+        if nbytes is None:
+            return (own,)
+        return own._replace(weight=0.5), own._replace(weight=0.5, nbytes=nbytes)
 
     def _memory_under(self, assumed: Assumptions) -> Column | None:
         """Return the memory of the same step under other assumptions [byte]; None if they do not run it."""

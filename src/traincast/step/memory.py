@@ -181,10 +181,18 @@ def held(
     parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
     if not plan.zero and assumed.memory.buckets_copy_gradients:
         parts["workspace"] = parts["gradients"] * is_group(plan.dp * plan.cp)
-    if plan.zero >= 2 and assumed.memory.reduce_bucket:
+    if plan.zero >= 2 and (assumed.memory.reduce_bucket or assumed.memory.stepped_parameters):
         bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
+        # a gradient larger than the bucket is reduced from where it is (DeepSpeed 0.19.8, stage3.py,
+        # __add_grad_to_ipg_bucket)
+        ends = {part: n for part, n in stored.parts.items() if part in VOCABULARY}
+        bucket = maximum(bucket, _largest(footprints, present_parts(ends), "weights"))
         reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["workspace"] = reduced * is_group(plan.dp * plan.cp)
+    if plan.zero >= 2 and assumed.memory.accumulates_whole and assumed.memory.gradients_last == "backward":
+        each = 2 * plan.recipe.width * assumed.memory.element_bytes / 2
+        whole = each * (stored.weights + stored.expert_weights)
+        parts["unreduced"] = maximum(parts["gradients"], whole)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
         reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
@@ -284,9 +292,14 @@ def keeps_frozen_layers(footprints: Mapping[str, Footprint], plan: Plans, assume
 
 def _buffers(plan: Plans, assumed: Assumptions) -> Column:
     """Return the memory of the framework's context and of communicators [byte]."""
-    groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
+    alone = assumed.memory.context_bytes
     each = assumed.memory.buffer_bytes
-    return assumed.memory.context_bytes + (each * total(is_group(n) for n in groups) if each else 0.0)
+    together = assumed.memory.communication_bytes
+    if not each and not together:
+        return alone
+    groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
+    ranks = plan.tp * plan.tp2 * plan.cp * plan.dp * plan.pp
+    return alone + together * is_group(ranks) + each * total(is_group(n) for n in groups)
 
 
 def _phases(
@@ -295,14 +308,15 @@ def _phases(
     """Return the memory by component of a device in each phase, from what it holds and works with [byte].
 
     Gradients that are made anew in each step come as activations go: none are there at the loss of the first
-    micro-batch, all when its backward pass is at the first layer.
+    micro-batch, all when its backward pass is at the first layer. Those of several micro-batches are there
+    before they are reduced, at the latest beside the loss of the last one.
     """
     beside = working.beside
     gradients = held["gradients"]
     none = 0 * working.activations
-    early = gradients
+    early = held.get("unreduced", gradients)
     if assumed.memory.gradients_last == "backward":
-        early = where(nm > 1, gradients, 0 * gradients)
+        early = where(nm > 1, early, 0 * early)
     library = assumed.memory.library_bytes + assumed.memory.workspace_bytes
 
     def together(
@@ -348,8 +362,8 @@ class Taken(NamedTuple):
     """What a device holds of the memory that is left for it [byte]."""
 
     states: Column  # while layers are at work, gradients apart
-    gradients: Column
-    at_work: Column  # both
+    gradients: Column  # of micro-batches before
+    at_work: Column  # states, and gradients when backward ends
     step: Column | None  # in the optimizer's step; None where that can be no peak
 
 
@@ -362,7 +376,8 @@ def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
     copies = held["copies"]
     step = stored + held["gradients"] + copies if nonzero(copies) else None
     states = stored + held["gathered"]
-    return Taken(states, held["gradients"], states + held["gradients"], step)
+    before = held.get("unreduced", held["gradients"])
+    return Taken(states, before, states + held["gradients"], step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,24 +518,32 @@ def states(
 
 
 def _step_copies(plan: Plans, stored: Stored, assumed: Assumptions) -> Column:
-    """Return what the optimizer's step takes beside its states [byte].
+    """Return what the optimizer's step takes beside its states and gradients [byte].
 
     AdamW over lists of tensors (`foreach`) has the roots of all second moments at once (PyTorch 2.13,
     torch/optim/adam.py, _multi_tensor_adam); fused kernels have them in registers. DeepSpeed flattens
-    gradients in 16 bits and casts them to fp32 (0.19.8, runtime/zero/stage3.py,
-    _prepare_fp32_grad_for_sub_group; stage_1_and_2.py, step).
+    gradients and casts them to fp32 (0.19.8, runtime/zero/stage3.py, _prepare_fp32_grad_for_sub_group;
+    stage_1_and_2.py, step). With the roots, the flat ones are gone, and with ZeRO-1 and 2 those that were
+    flattened: 24 bytes for a parameter with ZeRO-3, whose allocated tensors were counted.
     """
     if "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
         return 0.0
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     stepped = stored.weights / n + stored.expert_weights / n_experts
-    copies: Column = 0.0
-    if assumed.memory.foreach_step and plan.optimizer.roots:
-        copies = plan.optimizer.roots * assumed.memory.element_bytes / 2 * stepped
-    if assumed.memory.stepped_parameters and plan.zero and plan.gradient_bytes < FP32:
-        at_once = minimum(stepped, assumed.memory.stepped_parameters) if plan.zero == 3 else stepped
-        copies = copies + (plan.gradient_bytes + FP32) * assumed.memory.element_bytes / 2 * at_once
-    return copies
+    element_scale = assumed.memory.element_bytes / 2
+    roots = plan.optimizer.roots if assumed.memory.foreach_step else 0.0
+    if not (assumed.memory.stepped_parameters and plan.zero):
+        return roots * element_scale * stepped if roots else 0.0
+    gradient = plan.gradient_bytes
+    cast = FP32 if gradient < FP32 else 0.0
+    flattened = gradient + cast
+    with_roots = FP32 + roots
+    if plan.zero == 3:
+        at_once = minimum(stepped, assumed.memory.stepped_parameters)
+    else:
+        at_once = stepped
+        with_roots = with_roots - gradient
+    return max(flattened, with_roots) * element_scale * at_once
 
 
 def _gathered(
@@ -532,8 +555,36 @@ def _gathered(
     layer, ends = _units(footprints, counts, assumed, "weights", "expert_weights")
     frozen, frozen_ends = _units(footprints, counts, assumed, "frozen", "expert_frozen")
     layers, width = _layers_of(counts), plan.recipe.width * assumed.memory.element_bytes
+    if assumed.memory.gathers_by_trace:
+        others = maximum(total(layers.values()) - 1, 0.0)
+        return _live(width * layer + frozen, width * ends + frozen_ends, others, width, assumed)
     layers_at_once = minimum(assumed.memory.gathered_layers, maximum(total(layers.values()), 1))
     return width * (layers_at_once * layer + ends) + layers_at_once * frozen + frozen_ends
+
+
+def _live(at_work: Column, end: Column, others: Column, width: float, assumed: Assumptions) -> Column:
+    """Return the memory of weights that DeepSpeed's trace has gathered around the turn to backward [byte].
+
+    A weight stays gathered if it is used again within a distance of parameters used (0.19.8,
+    runtime/zero/partitioned_param_coordinator.py, __params_to_release): the head, which backward begins with,
+    and of the last layers those between whose two uses, the head's and those of the layers after, no more
+    lie. What comes next is gathered ahead, up to a limit of all that is.
+
+    Parameters
+    ----------
+    at_work, end : float or array
+        Weights of the layer at work, and of embedding or head [byte].
+    others : float or array
+        Layers beside it on the device.
+    width : float
+        Size of a weight [byte].
+    """
+    distance = assumed.memory.reuse_distance * width
+    kept = minimum(maximum(distance - 2 * end, 0.0) / 2, others * at_work)
+    live = at_work + end + kept
+    room = maximum(assumed.memory.live_parameters * width - live, 0.0)
+    ahead = minimum(assumed.memory.prefetched_parameters * width, room)
+    return live + minimum(ahead, others * at_work - kept)
 
 
 def _units(

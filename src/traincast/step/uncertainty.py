@@ -265,6 +265,9 @@ class Errors:
     # what 90 % of the errors of memory are within, by software whose memory was measured
     memory_stacks: Mapping[str, float]
     memory: float  # the same of all measured software together
+    # the median logarithm of measured over predicted memory, around which they lie: by software, and of all
+    memory_shifts: Mapping[str, float]
+    memory_shift: float
     memory_new_stack: float  # what software without measured memory adds
 
 
@@ -289,7 +292,13 @@ def errors() -> Errors:
         dense=dense,
         moe=moe,
     )
-    memory = {"memory": "ninety", "memory_stacks": "stacks", "memory_new_stack": "new_stack"}
+    memory = {
+        "memory": "ninety",
+        "memory_stacks": "stacks",
+        "memory_new_stack": "new_stack",
+        "memory_shift": "shift",
+        "memory_shifts": "shifts",
+    }
     return Errors(
         **file["time"],
         **{name: file["memory"][key] for name, key in memory.items()},
