@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import traincast as tc
@@ -202,6 +203,31 @@ def test_overlapped_exchanges_are_exposed_no_more_than_others():
     )  # fmt: skip
     # of 128 micro-batches' passes the first and the last are not overlapped
     assert overlapped.breakdown["ep_comm"] < plain.breakdown["ep_comm"] * (1 + 1 / 128)
+
+
+def test_experts_of_one_rank_have_no_fused_dispatcher():
+    """DeepEP needs several ranks: "DeepEP dispatcher requires TPxEP > 1" (Megatron-Core 0.19.2,
+    transformer/moe/token_dispatcher.py). With all experts on every rank permutation and wait are those of the
+    dispatcher without it; HybridEP asks for none. In columns as alone."""
+    model = tc.load_model("qwen3-30b-a3b")
+    plans = Plans(
+        dp=np.array([64.0, 64.0, 32.0]),
+        tp=np.array([1.0, 1.0, 2.0]),
+        ep=np.array([1.0, 2.0, 1.0]),
+        etp=np.array([1.0, 1.0, 2.0]),
+    )
+    found = {
+        name: tc.estimate(model, DGX, plans, gbs=256, assumptions=f"megatron-core-deepep+dispatcher={name}")
+        for name in ("deepep", "alltoall", "hybridep")
+    }
+    seconds = {name: est.step_seconds for name, est in found.items()}
+    assert seconds["deepep"][0] == seconds["alltoall"][0] > seconds["hybridep"][0]
+    assert np.all(seconds["deepep"][1:] < seconds["alltoall"][1:])
+    one_plan = [
+        run(model, gbs=256, assumed=f"megatron-core-deepep+dispatcher={name}", dp=64).step_seconds
+        for name in found
+    ]
+    assert one_plan[0] == one_plan[1] > one_plan[2]
 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
