@@ -58,6 +58,7 @@ FUSED_LOSS: Final = ("use_liger_kernel", "liger_fused_linear_cross_entropy", "cu
 FUSED_LOSS_PLUGIN: Final = "CutCrossEntropyPlugin"
 ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-eager": "huggingface-deepspeed",
+    "huggingface-eager+loss=chunked": "huggingface-deepspeed+loss=chunked",
     "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
 }
 # Words of a command line that are objectives of TRL.
@@ -590,12 +591,18 @@ class Program:
     def stack(self, settings: Settings) -> str:
         """Return the software stack: eager, the loss fused into the head where kernels for it are on.
 
-        Objectives on pairs of answers need the logits, and have a loss of their own. What is held in memory
-        depends on the engine that shards it: FSDP or DeepSpeed.
+        TRL makes it chunk by chunk without them; its layers are then the eager ones. Objectives on pairs of
+        answers need the logits, and have a loss of their own. What is held in memory depends on the engine
+        that shards it: FSDP or DeepSpeed.
         """
-        fused = settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins"))
-        fused = (fused or self._has_trl_loss(settings)) and self.objective(settings) not in PAIRS
-        name = "huggingface-fused-loss" if fused else "huggingface-eager"
+        if self.objective(settings) in PAIRS:
+            name = "huggingface-eager"
+        elif settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins")):
+            name = "huggingface-fused-loss"
+        elif self._has_trl_loss(settings):
+            name = "huggingface-eager+loss=chunked"
+        else:
+            name = "huggingface-eager"
         return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
 
     def _has_trl_loss(self, settings: Settings) -> bool:

@@ -196,6 +196,7 @@ REFUSALS: Final = (
         for framework, stack in (
             ("deepspeed", {}),
             ("huggingface", {"stack": "huggingface-deepspeed"}),
+            ("huggingface", {"stack": "huggingface-deepspeed+loss=chunked"}),
             ("huggingface", {"stack": "huggingface-deepspeed-fused-loss"}),
         )
         for stage in (0, 1, 2)
