@@ -15,6 +15,7 @@ import numpy as np
 
 from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
 from published import assumed_over_fitted
+from unfitted_runs import generation_drift
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
@@ -125,7 +126,10 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     # of deviations that know neither a run nor its group, as those of the next run will not
     size = _held_deviations(data, _folds(data, known))
     ends: dict[str, Any] = _quantiles(data, size)
-    return _calibrate_rankings(data, replace(known, **ends))
+    known = replace(known, **ends)
+    new_generation = max(known.drifts["new_generation"], generation_drift(known))
+    known = replace(known, drifts={**known.drifts, "new_generation": new_generation})
+    return _calibrate_rankings(data, known)
 
 
 def _quantiles(data: Residuals, size: Floats, mask: Bools | None = None) -> dict[str, float]:

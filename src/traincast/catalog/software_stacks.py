@@ -29,9 +29,9 @@ TPU_STACK: Final = "maxtext-2025"  # on TPUs, which run JAX
 # and for models with experts: the fused dispatcher of tokens is predicted faster wherever experts are
 FUSED_DISPATCHER: Final = "megatron-core-deepep"
 CHANGED: Final = "+"  # before each fact that a name changes
-# Fused dispatchers that need several ranks of experts, `flex` being one that is not named; Megatron-Core 0.19.2,
-# megatron/core/transformer/moe/token_dispatcher.py: "DeepEP dispatcher requires TPxEP > 1"
-NEED_SEVERAL_RANKS: Final = ("deepep", "flex")
+# Fused dispatchers, `flex` being one that is not named. Megatron-Core 0.19.2, transformer/moe/token_dispatcher.py:
+# "DeepEP dispatcher requires TPxEP > 1"; of HybridEP on one rank no run is known
+FUSED: Final = ("deepep", "hybridep", "flex")
 LOCAL: Final = {  # constants of a layer with all experts on every rank → those that they have without such a dispatcher
     "traffic.local_expert_passes": "traffic.expert_passes",
     "host.local_sync_seconds": "host.sync_seconds",
@@ -93,7 +93,7 @@ def stack_file(name: str) -> "StackFile":
     own = own_file(name)
     facts = facts_of(name)
     values = _values_of(facts)
-    if facts.get("dispatcher") in NEED_SEVERAL_RANKS:
+    if facts.get("dispatcher") in FUSED:
         alone = _values_of(facts | {"dispatcher": "alltoall"})
         values |= {local: alone[path] for local, path in LOCAL.items() if alone.get(path) != values.get(path)}
     stated = {path: getattr(own, path) for path in own.changes()}
