@@ -267,6 +267,15 @@ def stack_of(framework: str, released: str = "") -> str | None:
     return next((name for name, since in reversed(known) if since <= month(released)), known[0][0])
 
 
+def with_release(name: str) -> str:
+    """Return the name of a software with the date of its release, where the name does not say the year."""
+    if not names_stack(name):
+        return name
+    released = facts_of(name)["released"]
+    is_said = released[:4] in name or f"{released[2:4]}." in name
+    return name if is_said else f"{name} (released {released})"
+
+
 @cache
 @cached_on_disk
 def same_software(name: str, experts: bool = True) -> str:
