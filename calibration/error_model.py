@@ -15,7 +15,6 @@ import numpy as np
 
 from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
 from published import assumed_over_fitted
-from unfitted_runs import generation_drift
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.recommend import layout_of
@@ -35,6 +34,7 @@ from traincast.step.uncertainty import (
     SoftwareShares,
     student_below,
 )
+from unfitted_runs import generation_drift
 
 DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
 PRIOR_GROUPS: Final = 3.0  # weight of the prior that a stack is like all others [groups]

@@ -302,6 +302,33 @@ def test_imbalance_multiplies_work_and_memory_of_experts(factor):
             assert op.weights == even[name].weights
 
 
+@pytest.mark.parametrize(("ep", "least", "most"), [(1, 1.0, 1.0), (8, 1.1, 1.2), (64, 1.52, 1.72)])
+def test_natural_routing_fills_the_fullest_rank_more_the_more_ranks_there_are(ep, least, most):
+    """arXiv 2408.15664, table 2: with a loss for balance the fullest of 64 single experts has 1.52 to 1.72 of
+    the mean over a validation set. Ranks of eight experts deviate by 1/√8 of that, and of eight normal
+    deviates the largest is 1.42 of them, of 64 2.34. A capacity caps it, and balance by force has none."""
+    model = tc.load_model("deepseek-v2-lite")  # 64 experts
+    natural = model.with_load("natural")
+    load = natural.experts.fullest(ep)
+    assert least <= load <= most
+    capped = replace(natural, experts=replace(natural.experts, capacity=1.05))
+    assert capped.experts.fullest(ep) == min(load, 1.05)
+    assert natural.with_load("forced") == model
+    assert model.experts.fullest(ep) == 1
+    with pytest.raises(tc.InputError, match=r"'even'.*forced, natural"):
+        model.with_load("even")
+
+
+def test_natural_routing_takes_time_and_memory():
+    plan = tc.Plan(dp=64, ep=8)
+    even, natural = (
+        tc.estimate(tc.load_model("qwen3-30b-a3b").with_load(load), DGX, plan, gbs=256)
+        for load in ("forced", "natural")
+    )
+    assert 1 < natural.step_seconds / even.step_seconds < 1.13  # experts and their exchange are a part
+    assert natural.memory_bytes > even.memory_bytes
+
+
 def test_measured_loads_and_capacity():
     """Tokens 8 1 1 1 1 1 1 2 over 4 ranks: the first has 9 of 16, 2.25 times the mean; a capacity of 1.25
     drops the rest."""

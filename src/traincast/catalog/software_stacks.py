@@ -29,10 +29,11 @@ TPU_STACK: Final = "maxtext-2025"  # on TPUs, which run JAX
 # and for models with experts: the fused dispatcher of tokens is predicted faster wherever experts are
 FUSED_DISPATCHER: Final = "megatron-core-deepep"
 CHANGED: Final = "+"  # before each fact that a name changes
-# Fused dispatchers, `flex` being one that is not named. Megatron-Core 0.19.2, transformer/moe/token_dispatcher.py:
-# "DeepEP dispatcher requires TPxEP > 1"; of HybridEP on one rank no run is known
+# Fused dispatchers, `flex` being one that is not named. "DeepEP dispatcher requires TPxEP > 1" (Megatron-Core
+# 0.19.2, transformer/moe/token_dispatcher.py); of HybridEP on one rank no run is known
 FUSED: Final = ("deepep", "hybridep", "flex")
-LOCAL: Final = {  # constants of a layer with all experts on every rank → those that they have without such a dispatcher
+# Constants of a layer with all experts on every rank → whose values they have, without such a dispatcher
+LOCAL: Final = {
     "traffic.local_expert_passes": "traffic.expert_passes",
     "host.local_sync_seconds": "host.sync_seconds",
 }

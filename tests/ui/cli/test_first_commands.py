@@ -22,7 +22,7 @@ ANSWERED = {  # command -> what its answer, or what is said beside it, has
     "advise llama-3-8b --system h100 --tp 4 --pp 2 --dp 8 --mfu 0.28": "(measured)",
     "plan llama-3-70b --system b200 --gpus 1024 --cost": "GPU-hours, ",
     "plan llama-3-8b --system dgx-h100 --gpus 8 --framework trl": "plans and rules of huggingface",
-    "estimate llama-3-8b --system h100 --gpus 8 --framework torchtitan --zero 3 --dp 8": "torchtitan-2025+loss=chunked",
+    "estimate llama-3-8b --system h100 --gpus 8 --framework torchtitan --zero 3 --dp 8": "torchtitan-2025",
     "plan llama-3-8b --system dgx-h100 --gpus 8 --batch-size 64": "a step: 64 sequences",
     "plan nemotron-h-56b --system dgx-h100 --gpus 64": "on 64 GPUs of dgx-h100",
     "plan qwen2.5-vl-7b --system dgx-h100 --gpus 16": "image",
