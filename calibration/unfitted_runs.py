@@ -4,6 +4,7 @@ They state too little of their plan, which is then that of their framework's def
 of generations without other runs (AMD, Gaudi). So constants were never fitted to them.
 """
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Final
@@ -16,6 +17,7 @@ from traincast.step.estimate import Estimate, estimate
 from traincast.step.uncertainty import Errors, deviation
 
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold
+DIGITS: Final = 4  # of a deviation in errors.yaml
 
 
 def unfitted_runs() -> list[Run]:
@@ -32,7 +34,8 @@ def predicted(run: Run) -> Estimate:
 def generation_drift(known: Errors) -> float:
     """Return what an accelerator of a generation without runs adds to the deviation.
 
-    With it 90 % of the unfitted runs lie within their intervals; configurations count alike.
+    With it 90 % of the unfitted runs lie within their intervals; configurations count alike. It is rounded up
+    to the digits of the file, so that the run that decides lies within.
     """
     without = replace(known, drifts={**known.drifts, "new_generation": 0.0})
     runs = unfitted_runs()
@@ -51,4 +54,4 @@ def generation_drift(known: Errors) -> float:
         missing.append(max(needed**2 - rest**2, 0.0) / distance**2)
         weights.append(1.0 / sizes[group_of(run)])
     needed_variance = np.quantile(missing, NOMINAL, weights=weights, method="inverted_cdf")
-    return float(needed_variance**0.5)
+    return math.ceil(float(needed_variance**0.5) * 10**DIGITS) / 10**DIGITS

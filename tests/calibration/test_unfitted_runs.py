@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from traincast.step.uncertainty import errors, interval
 from unfitted_runs import generation_drift, predicted, unfitted_runs
@@ -12,7 +11,7 @@ from unfitted_runs import generation_drift, predicted, unfitted_runs
 def test_accelerators_without_runs_have_the_interval_that_their_runs_need():
     """Gaudi 2 and MI325X (Intel's and AMD's pages): 90 % lie within, and with less the MI325X does not."""
     known = errors()
-    assert known.drifts["new_generation"] == pytest.approx(generation_drift(known), rel=1e-3)
+    assert known.drifts["new_generation"] == generation_drift(known)
 
     def inside(drift):
         """Return the share of the runs within their intervals."""
@@ -24,4 +23,4 @@ def test_accelerators_without_runs_have_the_interval_that_their_runs_need():
             within.append(low <= run.step_seconds <= high)
         return np.mean(within)
 
-    assert inside(1.001 * generation_drift(known)) >= 0.9 > inside(0.083)
+    assert inside(generation_drift(known)) >= 0.9 > inside(0.083)
