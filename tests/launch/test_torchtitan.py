@@ -81,6 +81,21 @@ def test_the_loss_of_an_exported_configuration_is_the_one_that_is_predicted(tmp_
     assert FORMATS["torchtitan-toml"].space.assumptions == "torchtitan-2025"
 
 
+@pytest.mark.parametrize(("debug", "said"), [("", True), ("[debug]\nmoe_force_load_balance = true\n", False)])
+def test_a_balance_that_no_setting_forces_is_said(debug, said, tmp_path):
+    """torchtitan 0.3.0, config/configs.py: debug.moe_force_load_balance is False by default."""
+    path = tmp_path / "train.toml"
+    path.write_text(
+        '[model]\nname = "deepseek_v3"\nflavor = "16B"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n'
+        f"[parallelism]\nexpert_parallel_degree = 8\n{debug}",
+        encoding="utf-8",
+    )
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    model = tc.load_model("deepseek-v2-lite").with_load("natural")
+    text = f"leaves the fullest about {model.experts.fullest(8):.2f} of the mean"
+    assert any(text in line for line in checked.reading.assumed) == said
+
+
 @pytest.mark.parametrize("case", PLANS)
 def test_torchtitan_makes_the_configuration(case, tmp_path):
     """With torchtitan 0.3.0: what its classes refuse is refused when the function of the file runs."""
