@@ -313,7 +313,7 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
 
 def fits_with_slack(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> bool:
     """Return whether a plan fits the accelerator's memory by the estimate, within its accuracy."""
-    return _memory(plan, model, system, gbs, stack) <= MEMORY_SLACK * system.accelerator.visible_bytes
+    return _memory(plan, model, system, gbs, stack) <= MEMORY_SLACK * float(system.accelerator.visible_bytes)
 
 
 def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterator[int]:

@@ -180,8 +180,10 @@ class RunOptions:
     def _load(self) -> "float | list[float] | Routing":
         """Return the load of the experts: a factor, tokens of every expert, or a word."""
         word = str(self.imbalance).strip().lower()
-        if word == "natural" or word == "forced":
-            return word
+        if word == "natural":
+            return "natural"
+        if word == "forced":
+            return "forced"
         try:
             load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
