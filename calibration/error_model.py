@@ -35,6 +35,7 @@ from traincast.step.uncertainty import (
     SoftwareShares,
     student_below,
 )
+from unfitted_runs import generation_drift
 
 DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
 PRIOR_GROUPS: Final = 3.0  # weight of the prior that a stack is like all others [groups]
@@ -126,7 +127,10 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     # of deviations that know neither a run nor its group, as those of the next run will not
     size = _held_deviations(data, _folds(data, known))
     ends: dict[str, Any] = _quantiles(data, size)
-    return _calibrate_rankings(data, replace(known, **ends))
+    known = replace(known, **ends)
+    new_generation = max(known.drifts["new_generation"], generation_drift(known))
+    known = replace(known, drifts={**known.drifts, "new_generation": new_generation})
+    return _calibrate_rankings(data, known)
 
 
 def _quantiles(data: Residuals, size: Floats, mask: Bools | None = None) -> dict[str, float]:

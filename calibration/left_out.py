@@ -39,10 +39,11 @@ WIDE_EP: Final = 32  # ranks of a group of experts that Megatron-Core and DeepSe
 
 @cache
 def later_runs() -> tuple[Run, ...]:
-    """Return the runs that were collected later and can be predicted."""
+    """Return the runs that were collected later, can be predicted and state their plan."""
     skipped = {prediction.id for prediction in validate(LATER).predictions if prediction.skipped}
     runs = (run for _, run in readable(rows(LATER)))
-    return tuple(run for run in runs if isinstance(run, Run) and run.id not in skipped)
+    known = (run for run in runs if isinstance(run, Run) and run.id not in skipped)
+    return tuple(run for run in known if run.states_its_plan)
 
 
 def _model(run: Run) -> Hashable:

@@ -173,7 +173,8 @@ def test_what_is_no_software_is_refused(name, problem):
         ("Megatron-LM", "2020-01", "megatron-lm-2021"),  # before the first
         ("Megatron-LM", "2022-05", "megatron-lm-2022"),
         ("zero-bubble", "2024-01", "megatron-lm-2023"),
-        ("Primus", "", "megatron-core-2025"),
+        ("Primus", "", "primus-2025"),
+        ("Megatron-DeepSpeed", "", "megatron-deepspeed-2022"),
         ("NeMo", "", "nemo-2024"),
         ("NeMo", "2024-10", "megatron-core-2024"),
         ("Megatron-Bridge", "2026-03", "megatron-bridge-26.02"),

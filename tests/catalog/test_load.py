@@ -27,7 +27,7 @@ ACCELERATOR = {
 }
 EXPERTS = (
     "experts, topk, ffn, width, shared_ffn, shared_gate, first_dense, every, router_bias, result_norm, "
-    "zero, groups, group_topk, capacity, imbalance, load"
+    "zero, groups, group_topk, capacity, imbalance, load, routing"
 )
 TIER = {"name": "links", "bandwidth": "400 Gb/s", "efficiency": 0.7, "latency": "2.5 us"}
 SYSTEM = {

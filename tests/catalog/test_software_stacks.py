@@ -74,6 +74,9 @@ def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_on
     of_megatron = releases("megatron-core-2025")
     assert {"nemo-2025", "megatron-bridge-2026"} < set(of_megatron)
     assert not any(name.startswith(("torch", "megatron-lm", "nanotron")) for name in of_megatron)
+    frameworks = {stack_file(name).framework for name in of_megatron}
+    assert frameworks == {"Megatron-Core", "Megatron-Bridge", "NeMo"}
+    assert "nemo-diffusion-2025" in releases("mlperf-2025"), "by its facts, whatever its name"
     assert check_assumptions(None, "paper") == resolve("paper")
     assert resolve("Torchtitan-2025").name == "torchtitan-2025"
 
@@ -107,7 +110,7 @@ def test_all_software_of_which_nothing_is_known_runs_experts_as_plain_pytorch():
 def test_code_of_experts_is_that_of_the_same_program_only():
     """Programs of Megatron-Core run its layer; nanotron, LitGPT and DeepSpeed have none of its constants."""
     same = {name for name in stack_names() if "megatron-core-2025" in same_experts(name)}
-    programs = ("megatron-core-", "megatron-bridge-", "nemo-", "mlperf-", "megascale-")
+    programs = ("megatron-core-", "megatron-bridge-", "nemo-", "mlperf-", "megascale-", "primus-")
     loops = {"megatron-core-unfused", "megatron-core-wide-loss"}  # products of one expert after the other
     assert same == {name for name in stack_names() if name.startswith(programs)} - loops
     alone = ("nanotron-2025", "litgpt-2024", "deepspeed-2025", "torchtune-2025", "automodel-2025")

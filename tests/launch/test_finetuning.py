@@ -6,6 +6,7 @@ import re
 import pytest
 
 import traincast as tc
+from traincast.catalog.software_stacks import load_stack
 from traincast.core.adapters import parse_training
 from traincast.core.documents import parse_lengths
 from traincast.launch.canonical import model_facts
@@ -330,6 +331,30 @@ def test_a_loss_fused_into_the_head_takes_less_memory(settings, fused, named, tm
         for stack in ("eager", "fused-loss")
     )
     assert sum(chunked.values()) < sum(eager.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "stack"),
+    [
+        ({}, "huggingface-eager+loss=chunked"),
+        ({"beta": 0.1}, "huggingface-eager+loss=chunked"),  # DPO
+        ({"use_liger_kernel": True}, "huggingface-fused-loss"),
+        ({"deepspeed": "zero.json"}, "huggingface-deepspeed+loss=chunked"),
+    ],
+)
+def test_trl_makes_its_own_loss_chunk_by_chunk(settings, stack, tmp_path):
+    """TRL 1.16, trainer/sft_trainer.py and dpo_trainer.py: add_fused_lm_head replaces the head alone, and
+    norms are Liger's only where it is on. The time of single operations is that of eager layers."""
+    config = {"model_name_or_path": "Qwen/Qwen3-8B", "max_length": 2048, "bf16": True} | settings
+    (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 3}}', encoding="utf-8")
+    path = tmp_path / "run.yaml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    assert checked.est.assumptions.name == stack
+    traffic, whole = checked.est.assumptions.traffic, load_stack("huggingface-eager").traffic
+    is_eager = traffic.elementwise_passes == whole.elementwise_passes
+    assert is_eager == ("chunked" in stack)
+    assert traffic.loss_bytes < whole.loss_bytes
 
 
 def test_what_deepspeed_starts_is_predicted_as_deepspeed(tmp_path):

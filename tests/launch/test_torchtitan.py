@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 import traincast as tc
+from traincast.catalog.software_stacks import load_stack
 from traincast.launch.defaults import parser_defaults
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.torchtitan import MODELS, UNTIL_2025
@@ -61,6 +62,38 @@ def test_the_last_stage_holds_the_output_projection():
     assert python[-1][-2:] == ["norm", "lm_head"]
     assert toml[-1][-2:] == ["norm", "output"]
     assert [len(part) for part in python] == [16, 19]
+
+
+def test_the_loss_of_an_exported_configuration_is_the_one_that_is_predicted(tmp_path):
+    """torchtitan 0.3.0, components/loss.py: eight chunks of the tokens, in every configuration of its
+    registries. Logits of a chunk and their gradient have 4 bytes, of all 0.5; the gradient of the last hidden
+    state in fp32 has 4 hidden / vocabulary = 0.13 of a logit. TOML files are of releases without it."""
+    model = tc.load_model("llama-3-8b")
+    path = tmp_path / "written.py"
+    found = tc.search(model, "dgx-h100", gpus=8, framework="torchtitan", gbs=8, top=1)
+    path.write_text(tc.export(found, "torchtitan").text, encoding="utf-8")
+    read_back = tc.check(path, "dgx-h100", gpus=8).est
+    assert read_back.assumptions.name == found.assumptions.name == "torchtitan-2025+loss=chunked"
+    memory = found.assumptions.memory
+    assert memory.logit_bytes == pytest.approx(4 / 8 + 4 * model.hidden / model.vocab, abs=0.03)
+    whole = load_stack("torchtitan-2025").memory
+    assert memory.logit_bytes < whole.logit_bytes == 4
+    assert FORMATS["torchtitan-toml"].space.assumptions == "torchtitan-2025"
+
+
+@pytest.mark.parametrize(("debug", "said"), [("", True), ("[debug]\nmoe_force_load_balance = true\n", False)])
+def test_a_balance_that_no_setting_forces_is_said(debug, said, tmp_path):
+    """torchtitan 0.3.0, config/configs.py: debug.moe_force_load_balance is False by default."""
+    path = tmp_path / "train.toml"
+    path.write_text(
+        '[model]\nname = "deepseek_v3"\nflavor = "16B"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n'
+        f"[parallelism]\nexpert_parallel_degree = 8\n{debug}",
+        encoding="utf-8",
+    )
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    model = tc.load_model("deepseek-v2-lite").with_load("natural")
+    text = f"leaves the fullest about {model.experts.fullest(8):.2f} of the mean"
+    assert any(text in line for line in checked.reading.assumed) == said
 
 
 @pytest.mark.parametrize("case", PLANS)

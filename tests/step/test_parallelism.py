@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import traincast as tc
@@ -204,6 +205,25 @@ def test_overlapped_exchanges_are_exposed_no_more_than_others():
     assert overlapped.breakdown["ep_comm"] < plain.breakdown["ep_comm"] * (1 + 1 / 128)
 
 
+def test_experts_of_one_rank_have_no_fused_dispatcher():
+    """DeepEP needs several ranks: "DeepEP dispatcher requires TPxEP > 1" (Megatron-Core 0.19.2,
+    transformer/moe/token_dispatcher.py). With all experts on every rank permutation and wait are those of the
+    dispatcher without it, in columns as alone."""
+    model = tc.load_model("qwen3-30b-a3b")
+    plans = Plans(
+        dp=np.array([64.0, 64.0, 32.0]),
+        tp=np.array([1.0, 1.0, 2.0]),
+        ep=np.array([1.0, 2.0, 1.0]),
+        etp=np.array([1.0, 1.0, 2.0]),
+    )
+    stacks = ["megatron-core-deepep", "megatron-core-deepep+dispatcher=alltoall"]
+    fused, plain = (tc.estimate(model, DGX, plans, gbs=256, assumptions=stack) for stack in stacks)
+    assert fused.step_seconds[0] == plain.step_seconds[0]
+    assert np.all(fused.step_seconds[1:] < plain.step_seconds[1:])
+    one_plan = [run(model, gbs=256, assumed=stack, dp=64).step_seconds for stack in stacks]
+    assert one_plan[0] == one_plan[1]
+
+
 @pytest.mark.parametrize("cp", [2, 4, 8])
 def test_context_traffic(cp):
     """Llama 3 8B, 8 heads of keys and values of 128: all-gather and ring move the same keys and values;
@@ -280,6 +300,33 @@ def test_imbalance_multiplies_work_and_memory_of_experts(factor):
                 grown * even[name].forward.flops("matrix"), rel=1e-12
             ), name
             assert op.weights == even[name].weights
+
+
+@pytest.mark.parametrize(("ep", "least", "most"), [(1, 1.0, 1.0), (8, 1.1, 1.2), (64, 1.52, 1.72)])
+def test_natural_routing_fills_the_fullest_rank_more_the_more_ranks_there_are(ep, least, most):
+    """arXiv 2408.15664, table 2: with a loss for balance the fullest of 64 single experts has 1.52 to 1.72 of
+    the mean over a validation set. Ranks of eight experts deviate by 1/√8 of that, and of eight normal
+    deviates the largest is 1.42 of them, of 64 2.34. A capacity caps it, and balance by force has none."""
+    model = tc.load_model("deepseek-v2-lite")  # 64 experts
+    natural = model.with_load("natural")
+    load = natural.experts.fullest(ep)
+    assert least <= load <= most
+    capped = replace(natural, experts=replace(natural.experts, capacity=1.05))
+    assert capped.experts.fullest(ep) == min(load, 1.05)
+    assert natural.with_load("forced") == model
+    assert model.experts.fullest(ep) == 1
+    with pytest.raises(tc.InputError, match=r"'even'.*forced, natural"):
+        model.with_load("even")
+
+
+def test_natural_routing_takes_time_and_memory():
+    plan = tc.Plan(dp=64, ep=8)
+    even, natural = (
+        tc.estimate(tc.load_model("qwen3-30b-a3b").with_load(load), DGX, plan, gbs=256)
+        for load in ("forced", "natural")
+    )
+    assert 1 < natural.step_seconds / even.step_seconds < 1.13  # experts and their exchange are a part
+    assert natural.memory_bytes > even.memory_bytes
 
 
 def test_measured_loads_and_capacity():

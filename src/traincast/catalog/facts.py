@@ -102,6 +102,12 @@ FACTS: Final = {
     "etp": Fact(
         "tensor-parallel degree of experts", pattern=r"[1-9]\d{0,5}", form="a whole number", of_plan=True
     ),
+    "routing": Fact(
+        "who decides on the experts of a token: `forced` balance, as benchmarks have it, or the router, whose"
+        " fullest rank has more tokens the more ranks there are",
+        ("forced", "natural"),
+        of_plan=True,
+    ),
     "remat": Fact(
         "policy of rematerialisation in JAX by its name; `custom` is a choice of tensors that is not stated",
         pattern=r"[a-z0-9_]+",

@@ -29,6 +29,14 @@ TPU_STACK: Final = "maxtext-2025"  # on TPUs, which run JAX
 # and for models with experts: the fused dispatcher of tokens is predicted faster wherever experts are
 FUSED_DISPATCHER: Final = "megatron-core-deepep"
 CHANGED: Final = "+"  # before each fact that a name changes
+# Fused dispatchers, `flex` being one that is not named. "DeepEP dispatcher requires TPxEP > 1" (Megatron-Core
+# 0.19.2, transformer/moe/token_dispatcher.py); of HybridEP on one rank no run is known
+FUSED: Final = ("deepep", "hybridep", "flex")
+# Constants of a layer with all experts on every rank → whose values they have, without such a dispatcher
+LOCAL: Final = {
+    "traffic.local_expert_passes": "traffic.expert_passes",
+    "host.local_sync_seconds": "host.sync_seconds",
+}
 
 
 def stack_names() -> tuple[str, ...]:
@@ -78,7 +86,6 @@ def stack_file(name: str) -> "StackFile":
 
     Its values are those of its framework, release and facts, and its own.
     """
-    from traincast.catalog.schema.fields import Entry
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.software_stack import STACK
 
@@ -86,12 +93,10 @@ def stack_file(name: str) -> "StackFile":
         name = with_facts(base_stack(name), _stated_facts(name))
     own = own_file(name)
     facts = facts_of(name)
-    values: dict[str, Any] = {}
-    for entry in constants_of(facts):
-        for path in entry.values.changes():
-            value = getattr(entry.values, path)
-            has_source = isinstance(value, Entry) and value.source is None
-            values[path] = value.model_copy(update={"source": entry.values.source}) if has_source else value
+    values = _values_of(facts)
+    if facts.get("dispatcher") in FUSED:
+        alone = _values_of(facts | {"dispatcher": "alltoall"})
+        values |= {local: alone[path] for local, path in LOCAL.items() if alone.get(path) != values.get(path)}
     stated = {path: getattr(own, path) for path in own.changes()}
     changed = [f"{fact} = {value}" for fact, value in _stated_facts(name).items()]
     title = ", ".join([own.title or own.name, *changed])
@@ -100,6 +105,19 @@ def stack_file(name: str) -> "StackFile":
     return check(STACK, own.model_dump(exclude=set(ASSUMPTIONS)) | names, name).model_copy(
         update=values | stated
     )
+
+
+def _values_of(facts: Mapping[str, str]) -> dict[str, Any]:
+    """Return what framework, release and facts set, by path, with sources."""
+    from traincast.catalog.schema.fields import Entry
+
+    values: dict[str, Any] = {}
+    for entry in constants_of(facts):
+        for path in entry.values.changes():
+            value = getattr(entry.values, path)
+            has_source = isinstance(value, Entry) and value.source is None
+            values[path] = value.model_copy(update={"source": entry.values.source}) if has_source else value
+    return values
 
 
 def own_file(name: str) -> "StackFile":
@@ -250,6 +268,15 @@ def stack_of(framework: str, released: str = "") -> str | None:
     return next((name for name, since in reversed(known) if since <= month(released)), known[0][0])
 
 
+def with_release(name: str) -> str:
+    """Return the name of a software with the date of its release, where the name does not say the year."""
+    if not names_stack(name):
+        return name
+    released = facts_of(name)["released"]
+    is_said = released[:4] in name or f"{released[2:4]}." in name
+    return name if is_said else f"{name} (released {released})"
+
+
 @cache
 @cached_on_disk
 def same_software(name: str, experts: bool = True) -> str:
@@ -354,8 +381,12 @@ def fitted_stack(name: str) -> str:
 
 
 ANY_SOFTWARE: Final = ("any",)  # `Assumptions.unsaid` where no framework is stated either
-# first words of stacks' names → those of stacks that run the same code: NeMo's models are Megatron-Core's
-SAME_SOFTWARE: Final = {"megatron": ("megatron", "nemo")}
+# Frameworks whose models are of the same code: those of NeMo and Megatron-Bridge are Megatron-Core's
+SAME_CODE: Final = (
+    ("Megatron-Core", "Megatron-Bridge", "NeMo", "Megatron-LM"),
+    ("MLPerf", "MLPerf-ROCm"),
+    ("Transformers", "Transformers-DeepSpeed"),
+)
 # A framework named without a release is of its usual stack's year, the year before, or later.
 YEARS_BACK: Final = 1
 
@@ -377,9 +408,10 @@ def releases(usual: str) -> tuple[str, ...]:
     year = stack_year(usual)
     if year is None:
         return ()
-    word = usual.partition("-")[0]
-    named = [name for name in stack_names() if name.partition("-")[0] in SAME_SOFTWARE.get(word, (word,))]
-    return tuple(name for name in named if (stack_year(name) or 0) >= year - YEARS_BACK)
+    framework = own_file(usual).framework
+    family = next((family for family in SAME_CODE if framework in family), (framework,))
+    alike = [name for name in stack_names() if own_file(name).framework in family]
+    return tuple(name for name in alike if (stack_year(name) or 0) >= year - YEARS_BACK)
 
 
 def unstated_software(usual: str) -> tuple[str, ...]:

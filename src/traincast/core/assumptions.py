@@ -108,6 +108,12 @@ class MemoryTraffic:
     accumulation_passes: float = _is(1, "over a weight gradient added to those of earlier micro-batches")
     optimizer_passes: float = _is(0, "over the data of the optimizer in a step; 0 leaves its time out")
     expert_passes: float = _is(1, "of token permutation and expert activations", of_experts=True)
+    local_expert_passes: float = _is(
+        0,
+        "the same with all experts on every rank, where a fused dispatcher has nothing to move; 0: as "
+        "expert_passes",
+        of_experts=True,
+    )
     expert_bias_passes: float = _is(
         1,
         "the same with biases of experts: added one by one, router weights in fp32, activation not fused",
@@ -387,6 +393,13 @@ class Host:
     )
     sync_seconds: float = _is(
         0, "wait of a layer with experts until the host knows its experts' tokens", "s", of_experts=True
+    )
+    local_sync_seconds: float = _is(
+        0,
+        "the same with all experts on every rank, where a fused dispatcher has nothing to move; 0: as "
+        "sync_seconds",
+        "s",
+        of_experts=True,
     )
     expert_dispatch_seconds: float = _is(
         0,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, get_args
 
 from traincast.core.adapted_layers import (
     adapter_parameters,
@@ -17,7 +17,7 @@ from traincast.core.adapters import PACKED, Adapters
 from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.core.linear_attention import LinearAttention
-from traincast.core.model_blocks import Diffusion, Experts, Kind, Projector
+from traincast.core.model_blocks import Diffusion, Experts, Kind, Projector, Routing
 from traincast.core.model_checks import count_problems, kind_problems, part_problems, word_problems
 from traincast.core.model_figures import ModelFigures
 
@@ -439,8 +439,10 @@ class Model(ModelFigures):
             return self
         return replace(self, seq=diffusion.text + diffusion.frames * (size // diffusion.pixels) ** 2)
 
-    def with_load(self, load: float | Sequence[float]) -> "Model":
+    def with_load(self, load: float | Sequence[float] | Routing) -> "Model":
         """Return the model with unevenly loaded experts: the fullest rank's load, or tokens of every expert.
+
+        In words it is that of natural routing, which grows with the ranks, or of forced balance.
 
         Raises
         ------
@@ -450,6 +452,11 @@ class Model(ModelFigures):
         """
         if self.experts is None:
             raise InputError("imbalance", [f"{self.name} has no experts"])
+        if isinstance(load, str):
+            if load not in get_args(Routing):
+                one_of = ", ".join(get_args(Routing))
+                raise InputError("imbalance", [f"{load!r}: must be a number, or one of {one_of}"])
+            return replace(self, experts=replace(self.experts, imbalance=1.0, load=(), routing=load))
         if isinstance(load, int | float):
             if not 1 <= load < float("inf"):
                 raise InputError(

@@ -119,6 +119,7 @@ def model_facts(model: Model) -> Facts:
             omitted = PATTERN_FIELDS if part in SELECTS_LAYERS else ()
             facts |= {f"{part}.{name}": value for name, value in _values(block, omitted).items()}
     facts = {name: value for name, value in facts.items() if RARE_PART_FACTS.get(name, ...) != value}
+    facts.pop("experts.routing", None)  # what a router does with its data is no setting
     if model.experts is not None:
         facts["moe_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.moe)
     if model.local is not None:

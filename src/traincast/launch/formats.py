@@ -151,6 +151,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             "torchtitan",
             torchtitan,
             read=alone(torchtitan.parse_toml),
+            own_stack=torchtitan.OF_TOML,
             lifted=(WHOLE_EXPERTS,),
         ),
         _DEEPSPEED,

@@ -58,6 +58,7 @@ FUSED_LOSS: Final = ("use_liger_kernel", "liger_fused_linear_cross_entropy", "cu
 FUSED_LOSS_PLUGIN: Final = "CutCrossEntropyPlugin"
 ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-eager": "huggingface-deepspeed",
+    "huggingface-eager+loss=chunked": "huggingface-deepspeed+loss=chunked",
     "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
 }
 # Words of a command line that are objectives of TRL.
@@ -79,6 +80,8 @@ REENTRANT: Final = (*(f"{name}{KWARGS}use_reentrant" for name in CHECKPOINTING),
 # TRL 1.16, trl/kernels/chunked_logprob.py: logits of 4,096 tokens and 32,768 words in 16 bits, and the
 # gradient of the head in fp32, cast in the end [byte]
 TRL_LOSS: Final = {"memory.library_bytes": 2.0 * 4096 * 32768, "memory.vocabulary_gradient_bytes": 6.0}
+# TRL 1.16, trainer/sft_trainer.py and dpo_trainer.py: add_fused_lm_head, of the reference model as well
+TRL_OBJECTIVES: Final = ("sft", "dpo")
 OF_RECOMPUTATION: Final = (
     *("gradient_checkpointing", "activation_checkpointing", "disable_gradient_checkpointing"),
     f"{FSDP}activation_checkpointing",
@@ -614,12 +617,18 @@ class Program:
     def stack(self, settings: Settings) -> str:
         """Return the software stack: eager, the loss fused into the head where kernels for it are on.
 
-        Objectives on pairs of answers need the logits, and have a loss of their own. What is held in memory
-        depends on the engine that shards it: FSDP or DeepSpeed.
+        TRL makes it chunk by chunk without them; its layers are then the eager ones. Other objectives on
+        pairs of answers need the logits, and have a loss of their own. What is held in memory depends on the
+        engine that shards it: FSDP or DeepSpeed.
         """
-        fused = settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins"))
-        fused = (fused or self._has_trl_loss(settings)) and self.objective(settings) not in PAIRS
-        name = "huggingface-fused-loss" if fused else "huggingface-eager"
+        has_kernels = settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins"))
+        has_trl_loss = self._has_trl_loss(settings)
+        if has_kernels and (has_trl_loss or self.objective(settings) not in PAIRS):
+            name = "huggingface-fused-loss"
+        elif has_trl_loss:
+            name = "huggingface-eager+loss=chunked"
+        else:
+            name = "huggingface-eager"
         return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
 
     def _leaves_step_open(self, settings: Settings) -> bool:
@@ -632,8 +641,8 @@ class Program:
         return is_open and not settings.any_on("optim", "use_muon")
 
     def _has_trl_loss(self, settings: Settings) -> bool:
-        """Return whether the loss is TRL's own, which makes logits tile by tile (1.16, SFTTrainer)."""
-        return self.name == "trl" and self.objective(settings) == "sft"
+        """Return whether the loss is TRL's own, which makes logits tile by tile."""
+        return self.name == "trl" and self.objective(settings) in TRL_OBJECTIVES
 
     def figures(self, settings: Settings) -> Values:
         """Return figures of memory that settings state: of the optimizer's step, of FSDP and of the loss.

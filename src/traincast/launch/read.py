@@ -1,7 +1,7 @@
 """Reader of launch scripts and configurations of all formats: facts, and what had to be assumed."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -12,6 +12,7 @@ from traincast.catalog.documents import catalogue, raw
 from traincast.catalog.load import load_model
 from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
 from traincast.core.model import Model
+from traincast.core.model_blocks import natural_load
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.adapters import notes
@@ -45,6 +46,12 @@ MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
 ASKS_FOR_CPU: Final = ("use_cpu", "no_cuda")  # settings
 DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number of data-parallel replicas
+# Settings that spread tokens evenly over experts, of Megatron-Core and torchtitan.
+FORCED_BALANCE: Final = (
+    "moe_router_force_load_balancing",
+    "debug.moe_force_load_balance",
+    "training.debug_moe_force_load_balance",
+)
 # Knobs that matter most: their defaults are reported where the file does not set them.
 REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
 OF_LAUNCHERS: Final = ("launch", "software")  # sections of tables that say nothing of a training
@@ -478,6 +485,7 @@ def complete_launch(
     defaults = [f"{name} = {getattr(plan, name)}" for name in REPORTED_DEFAULTS if name not in facts]
     if defaults:
         assumed.append(f"{', '.join(defaults)}: not set in the file")
+    assumed += _routing(reading.settings, transformer, int(plan.ep))
     batch = completed["gbs"]
     if "gbs" not in facts and "accumulation" not in facts:
         assumed.append(f"global batch {batch}: one micro-batch per data-parallel replica, as it is not set")
@@ -501,6 +509,20 @@ def _complete(facts: Facts, given: Collection[str]) -> Facts:
             raise
         problems = (f"{problem}, and the file has no more; give `gpus`" for problem in error.problems)
         raise InputError("gpus", problems) from None
+
+
+def _routing(settings: Settings, model: Model, ep: int) -> Iterator[str]:
+    """Yield that tokens are spread evenly over the ranks of experts, where no setting has it so."""
+    if model.experts is None or ep == 1 or settings.any_on(*FORCED_BALANCE):
+        return
+    fullest = natural_load(ep, model.experts.experts)
+    if model.experts.capacity is not None:
+        fullest = min(fullest, model.experts.capacity)
+    if model.experts.fullest(ep) < fullest:
+        yield (
+            f"each of {ep} ranks of experts has as many tokens; a router that is not forced to balance them"
+            f" leaves the fullest about {fullest:.2f} of the mean"
+        )
 
 
 def _fit_chunks(facts: Facts, model: Model, assumed: list[str], form: Format) -> None:

@@ -52,6 +52,7 @@ LOSS_CHUNKS: Final = "loss.num_chunks"  # of the wrapper of the loss, where a co
 # components/loss.py, GradAccumulator: the gradient of the last hidden state in fp32, 4 hidden / vocabulary
 # for each logit: 0.13 (Llama 3 8B) to 0.22 (DeepSeek-V3) [byte]
 GRADIENT_BUFFER: Final = 0.15
+USUAL_CHUNKS: Final = 8  # default of the wrapper
 LOCAL_BATCH, GLOBAL_BATCH, SEQ = (
     f"training.{name}" for name in ("local_batch_size", "global_batch_size", "seq_len")
 )
@@ -76,6 +77,10 @@ SEQUENCE_PARALLEL: Final = f"{PARALLELISM}enable_sequence_parallel"
 HEADS: Final = {"torchtitan-toml": "output", "torchtitan": "lm_head"}  # the output projection, by format
 AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
 EAGER: Final = "torchtitan-eager"
+OF_TOML: Final = "torchtitan-2025"  # compiled, of the releases that read TOML, whose loss makes all logits
+# The same with `LOSS_CHUNKS`, as all configurations of 0.3 have it
+CHUNKED: Final = "torchtitan-2025+loss=chunked"
+CHUNKED_EAGER: Final = "torchtitan-eager+loss=chunked"
 
 
 @cache
@@ -367,24 +372,27 @@ def read_sequence_parallel(settings: Settings) -> Facts:
 
 
 def stack(settings: Settings) -> str:
-    """Return the software stack: with the model compiled or eager."""
+    """Return the software stack: with the model compiled or eager, and its loss whole or in chunks."""
     old_name = "compile.enable" not in settings
     compiled = settings.is_on("training.compile" if old_name else "compile.enable")
     compiled = compiled and "model" in str(settings.get("compile.components", "model"))
-    return "torchtitan-2025" if compiled else EAGER
+    if settings.is_on(LOSS_CHUNKS):
+        return CHUNKED if compiled else CHUNKED_EAGER
+    return OF_TOML if compiled else EAGER
 
 
 def figures(settings: Settings) -> Values:
-    """Return figures of memory that settings state: of a loss that makes the logits chunk by chunk."""
-    if not settings.is_on(LOSS_CHUNKS):
+    """Return figures of memory that settings state: of a loss in another number of chunks than usual."""
+    if not settings.is_on(LOSS_CHUNKS) or settings.number(LOSS_CHUNKS) == USUAL_CHUNKS:
         return {}
-    logit_bytes = load_stack(stack(settings)).memory.logit_bytes
+    whole = OF_TOML if stack(settings) == CHUNKED else EAGER
+    logit_bytes = load_stack(whole).memory.logit_bytes
     return {"memory.logit_bytes": logit_bytes / settings.number(LOSS_CHUNKS) + GRADIENT_BUFFER}
 
 
 def default_settings(facts: Facts) -> Values:
     """Return settings that the prediction assumes, and a number of steps."""
-    return {"compile.enable": facts.get("stack") != EAGER, "training.steps": 1000}
+    return {"compile.enable": facts.get("stack") not in (EAGER, CHUNKED_EAGER), "training.steps": 1000}
 
 
 def required(writing: Writing) -> Values:

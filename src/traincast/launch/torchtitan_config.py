@@ -12,7 +12,7 @@ from traincast.launch.python_source import MAX_CALLS, called, constant, function
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
 from traincast.launch.text_formats import comments
-from traincast.launch.torchtitan import FLAVOURS, LOSS_CHUNKS, default_settings, in_sequences
+from traincast.launch.torchtitan import FLAVOURS, LOSS_CHUNKS, USUAL_CHUNKS, default_settings, in_sequences
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",
@@ -25,7 +25,6 @@ RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "n
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 # torchtitan 0.3.0, components/loss.py
 CHUNKED_LOSS: Final = "ChunkedLossWrapper"
-DEFAULT_CHUNKS: Final = 8
 OTHER_CONVERTERS: Final = r"(?!LMHeadCast|ModelConfig|\w*GroupedExperts)\w+Converter"
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 
@@ -172,7 +171,7 @@ def _of_call(node: ast.Call) -> Values:
         return {}
     owner = last_name(node.func.value)
     if owner == CHUNKED_LOSS:
-        return {LOSS_CHUNKS: given.get("num_chunks", DEFAULT_CHUNKS)}
+        return {LOSS_CHUNKS: given.get("num_chunks", USUAL_CHUNKS)}
     settings = {"model.converters": owner} if owner in CONVERTERS else {}
     more = {"fqns": "model.converted_layers", "emulate": "float8.emulate"}
     settings |= {more[name]: str(given[name]) for name in more if settings and given.get(name)}

@@ -90,7 +90,7 @@ def _permutation(
     exchange = Collective("all-to-all", nbytes, "ep", copies=config.routed, groups=limit)
     gather = Collective("all-gather", nbytes * plan.etp, "etp")
     scatter = Collective("reduce-scatter", nbytes * plan.etp, "etp")
-    elements = sharding.assumptions.traffic.expert_passes * rows * width
+    elements = _passes(sharding) * rows * width
     there, back = (gather, scatter) if to_experts else (scatter, gather)
     moved = elementwise.moved(name, sharding.E, moves[0] * elements, moves[1] * elements, module="experts")
     return replace(
@@ -99,6 +99,15 @@ def _permutation(
         forward=replace(moved.forward, collectives=(exchange, there)),
         backward=replace(moved.backward, collectives=(exchange, back)),
     )
+
+
+def _passes(sharding: Sharding) -> Column:
+    """Return the passes over rows of experts; with all experts on every rank no fused dispatcher runs."""
+    traffic, plan = sharding.assumptions.traffic, sharding.plan
+    if not traffic.local_expert_passes:
+        return traffic.expert_passes
+    is_local = 1 // (plan.ep * plan.etp)  # 1 where one rank has all experts whole, else 0
+    return traffic.expert_passes + is_local * (traffic.local_expert_passes - traffic.expert_passes)
 
 
 def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[Operation]:
@@ -113,7 +122,7 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, routed, wide / sharding.plan.etp)
-    moved = sharding.E * sharding.assumptions.traffic.expert_passes
+    moved = sharding.E * _passes(sharding)
     activated = elementwise.activation(f"experts.{model.mlp}", moved, inner, model.up_projections)
     inputs = model.up_projections * sharding.E * inner
     saved = sharding.plan.recipe.gates * inputs + sharding.gate_bytes(inner)

@@ -176,13 +176,16 @@ REFUSALS: Final = (
             ("jax", "MaxText", "MaxText 0.2.2, src/maxtext/configs/types.py"),
         )
     ),
-    Refusal(
-        "torchtitan",
-        "tp_overlap",
-        ON,
-        {"stack": "torchtitan-eager"},
-        "asynchronous tensor parallelism requires torch.compile of the model",
-        f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
+    *(
+        Refusal(
+            "torchtitan",
+            "tp_overlap",
+            ON,
+            {"stack": stack},
+            "asynchronous tensor parallelism requires torch.compile of the model",
+            f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
+        )
+        for stack in ("torchtitan-eager", "torchtitan-eager+loss=chunked")
     ),
     *(
         Refusal(
@@ -196,6 +199,7 @@ REFUSALS: Final = (
         for framework, stack in (
             ("deepspeed", {}),
             ("huggingface", {"stack": "huggingface-deepspeed"}),
+            ("huggingface", {"stack": "huggingface-deepspeed+loss=chunked"}),
             ("huggingface", {"stack": "huggingface-deepspeed-fused-loss"}),
         )
         for stage in (0, 1, 2)

@@ -782,7 +782,7 @@ FRAMEWORKS: Final = {
             },
             hybrid=True,
             searched_pipeline_zero=2,  # with a pipeline it does not reshard unless told to
-            assumptions="torchtitan-2025",
+            assumptions="torchtitan-2025+loss=chunked",  # components/loss.py, in every configuration of 0.3
             also_called=("titan", "torch-titan"),
             usual_zero=3,  # fsdp_reshard_after_forward = "default": no stage 2 without a pipeline
             rules=(

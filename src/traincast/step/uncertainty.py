@@ -98,9 +98,11 @@ def cell_name(stack: str, host: str, pipelined: bool, across: bool) -> str:
 
 
 def host_of(accelerator: str) -> str:
-    """Return what issues an accelerator's work: Grace, the host of a TPU, or x86."""
+    """Return what issues an accelerator's work: Grace, the host of a TPU, the graphs of a Gaudi, or x86."""
     if accelerator.startswith(("GB", "GH")):
         return "Grace"
+    if accelerator.startswith("Gaudi"):
+        return "Gaudi"
     return "TPU" if accelerator.startswith("TPU") else "x86"
 
 

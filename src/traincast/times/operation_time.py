@@ -151,8 +151,11 @@ class OperationTimer:
         third of them forward, while the accelerator works.
         """
         host, (forward, backward, weight) = self.assumed.host, passes
-        if nonzero(host.sync_seconds):
-            forward = replace(forward, compute=forward.compute + host.sync_seconds)
+        sync: Column = host.sync_seconds
+        if nonzero(host.local_sync_seconds):
+            sync = where(self.plan.ep * self.plan.etp == 1, host.local_sync_seconds, sync)
+        if nonzero(sync):
+            forward = replace(forward, compute=forward.compute + sync)
         if nonzero(host.expert_dispatch_seconds):
             third = host.expert_dispatch_seconds / 3
             forward = replace(forward, dispatch=forward.dispatch + third)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from left_out import LATER
 from normalise import published
+from traincast.accuracy.fit.residuals import bundled_runs
 from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
 from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.plan import layout, policies, written_out
@@ -684,7 +685,57 @@ def test_stated_columns_are_not_assumed():
     assert {name for _, run in bundled() if isinstance(run, Run) for name in run.assumed} == {
         "interconnect", "mbs", "recompute", "seq", "sp", "stack", "step_seconds", "vocab", "vp", "zero",
         "dispatcher", "graphs", "ep_overlap", "tp_overlap",  # of the recipes of a release
+        "tp", "pp", "gbs", "accumulation",  # defaults of a framework
     }  # fmt: skip
+
+
+def test_rows_of_amd_and_gaudi_that_their_columns_determine_are_predicted():
+    """Six rows of Gaudi state no degree: those are 1 by default (Megatron's arguments.py), or as few as fit.
+    Of two rows of the MI325X micro-batch and replicas give the batch: Megatron-Core 0.19.2 accumulates
+    nothing by default. Others lack what no default settles."""
+    found = {name: run for name, run in bundled() if name in GAUDI | AMD}
+    for name in GAUDI:
+        run = found[name]
+        assert (run.stack, run.system.accelerator.name) == ("megatron-deepspeed-gaudi", "Gaudi 2 96 GB")
+        assert {"tp", "pp"} <= set(run.assumed)
+        assert not run.unsaid
+    degrees = [(found[name].plan.tp, found[name].plan.pp) for name in ("misc-030", "misc-026", "misc-032")]
+    assert degrees == [(1, 1), (2, 1), (8, 2)]  # 8, 13 and 70 G parameters
+    for name in AMD:
+        run = found[name]
+        assert run.stack == "primus-2025"
+        assert run.gbs == 2 * run.plan.dp
+        assert {"gbs", "accumulation"} <= set(run.assumed)
+    assert not any(run.states_its_plan for run in found.values())
+    assert found.keys().isdisjoint({run.id for run in bundled_runs()}), "no constant is fitted to them"
+
+
+GAUDI = {"misc-026", "misc-027", "misc-030", "misc-031", "misc-032", "misc-033"}
+AMD = {"misc-034", "misc-035"}
+
+
+def test_a_batch_follows_from_micro_batches_and_accumulation():
+    """gbs = mbs × dp × accumulation; a pipeline has several micro-batches, and a recipe of NeMo a batch."""
+    stated = read(changed("misc-034", accumulation="8"))
+    assert (stated.gbs, "accumulation" in stated.assumed) == (128, False)
+    for cells in ({"tp": "1", "dp": "4", "pp": "2"}, {"framework": "NeMo"}, {"mbs": ""}):
+        with pytest.raises(Unreadable, match="gbs is not known"):
+            read(changed("misc-034", **cells))
+
+
+def test_degrees_are_filled_in_where_a_row_states_none():
+    """One stated degree means that others were left out of the table; frameworks differ in their defaults."""
+    for cells in ({"cp": "1"}, {"framework": "NeMo"}, {"framework": ""}):
+        with pytest.raises(Unreadable, match="tp is not known"):
+            read(changed("misc-030", **cells))
+
+
+def test_a_row_says_whether_its_router_decides():
+    """A blank cell is forced balance, as published benchmarks of experts run it."""
+    loads = [read(changed("nvmoe-004", **cells)).model.experts for cells in ({}, {"routing": "natural"})]
+    assert [experts.fullest(8) > 1 for experts in loads] == [False, True]
+    with pytest.raises(Unreadable, match="routing = 'even': must be one of forced, natural"):
+        read(changed("nvmoe-004", routing="even"))
 
 
 def test_precision_that_a_tpu_does_not_have():

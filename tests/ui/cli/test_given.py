@@ -87,7 +87,7 @@ def test_the_library_takes_the_same(capsys):
     assert not any("deepep" in part.name for part in found.best[1].alternatives)
     of_torch = tc.search("llama-3-8b", "dgx-h100", gpus=8, gbs=64, top=1, given={"framework": "torchtitan"})
     assert of_torch.framework.name == "torchtitan"
-    assert of_torch.assumptions.name == "torchtitan-2025"
+    assert of_torch.assumptions.name == "torchtitan-2025+loss=chunked"
     assert {part.name for part in of_torch.best[1].alternatives} <= {
         "torchtitan-2024",
         "torchtitan-2025",

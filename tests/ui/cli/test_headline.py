@@ -86,10 +86,11 @@ def test_a_time_at_the_edge_of_its_interval_says_of_which_software_it_is():
 
 @pytest.mark.parametrize("degrees", [{"tp": 8}, {"dp": 8, "zero": 3}])
 def test_without_an_exchange_of_tokens_no_dispatcher_is_said(degrees):
-    """Megatron-Core 0.19.2 refuses DeepEP there: "DeepEP dispatcher requires TPxEP > 1"."""
+    """Megatron-Core 0.19.2 refuses DeepEP there: "DeepEP dispatcher requires TPxEP > 1". So its time is not
+    that of a fused dispatcher, with which the median of all software was more than 5 % above it."""
     plan = Plan(recompute="full", **degrees)
     est = tc.estimate("qwen3-30b-a3b", "dgx-h100", plan, gbs=1024)
-    assert est.median_seconds > 1.05 * est.step_seconds
+    assert est.median_seconds < 1.05 * est.step_seconds
     assert not re.search("DeepEP|all-to-all", headline.time_line(est))
 
 

@@ -54,8 +54,8 @@ REPEATED_COLLECTIVE: Final = {"collectives.skew_seconds": 0.0, "collectives.laun
 
 
 def bundled_runs() -> list[Run]:
-    """Return every readable bundled run."""
-    return [run for _, run in bundled() if isinstance(run, Run)]
+    """Return every readable bundled run that states its plan: constants are fitted to these."""
+    return [run for _, run in bundled() if isinstance(run, Run) and run.states_its_plan]
 
 
 def group_of(run: Run) -> tuple[str, str, str]:

@@ -189,6 +189,7 @@ def _experts(cells: Cells) -> Experts:
         groups=limited[0],
         group_topk=limited[1],
         capacity=cells.measured("capacity"),
+        routing="natural" if cells.text("routing") == "natural" else "forced",
     )
 
 

@@ -31,6 +31,7 @@ ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3} | {  # and strategies 
     for level, sharded in enumerate(("no_shard", "optim", "optim_grads", "optim_grads_params"))
 }
 TEXT_KNOBS: Final = ("cp_kind", "schedule", "offload", "grad_dtype", "optimizer_kind")  # as columns
+DEGREES: Final = ("tp", "pp", "cp", "ep", "dp")  # of a plan, of which a row may state none
 INTERLEAVED: Final = "interleaved"  # `vp` of a row that states virtual stages but not how many
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
 LETTERS: Final = re.compile(r"[A-Za-z|()*\d]*[A-Za-z][A-Za-z|()*\d]*")  # a layout in letters
@@ -308,6 +309,11 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
         memory = f"{needed / 2**30:.0f} of {capacity / 2**30:.0f} GiB"
         raise Unreadable(f"needs {memory}, with all that its software recomputes or offloads")
     return plan
+
+
+def fits_with_slack(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> bool:
+    """Return whether a plan fits the accelerator's memory by the estimate, within its accuracy."""
+    return _memory(plan, model, system, gbs, stack) <= MEMORY_SLACK * float(system.accelerator.visible_bytes)
 
 
 def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterator[int]:

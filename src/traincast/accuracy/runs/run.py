@@ -30,7 +30,7 @@ from traincast.accuracy.runs.cells import (
 )
 from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import filled, plan, policies
+from traincast.accuracy.runs.plan import DEGREES, filled, fits_with_slack, plan, policies
 from traincast.accuracy.runs.recipe import OF_FACTS, assume_recipe
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE
@@ -77,6 +77,7 @@ MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 LIMITED: Final = "stated"  # `power_limit` of such a row
 UNKNOWN_MACHINE: Final = frozenset({"gpus", "gpu"})  # columns without which memory alone is judged
+PLAN_BY_DEFAULT: Final = frozenset({"pp", "accumulation"})  # columns that a framework's defaults fill in
 LAST_RANK: Final = ("", "fullest", "last")  # whose memory it is: `memory_rank`
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
@@ -95,7 +96,7 @@ def left_open(cells: Cells, stack: str, kinds: Collection[str]) -> tuple[str, ..
     if names_stack(cells.text("stack")) or (released and stated):
         return ()
     measured = errors().software.releases.get(release_of(cells.text("framework"), released), ())
-    found = [name for name in measured or _variants(cells) if _has(name, stated, kinds)]
+    found = [name for name in measured or _variants(cells) if _has(name, stated, kinds, bool(released))]
     own = facts_of(stack)
     experts = "experts" in kinds
     others = {values_that_count(name, experts): name for name in found if facts_of(name) != own}
@@ -112,19 +113,28 @@ def _variants(cells: Cells) -> tuple[str, ...]:
     return tuple(name for name in stack_names() if tuple(map(facts_of(name).get, ALWAYS_GIVEN)) in given)
 
 
-def _has(stack: str, facts: Mapping[str, str], kinds: Collection[str]) -> bool:
+def _has(stack: str, facts: Mapping[str, str], kinds: Collection[str], is_dated: bool = True) -> bool:
     """Return whether a stack has facts, and is the one that runs of some kinds have with its facts."""
     own = facts_of(stack)
     has_facts = all(own.get(fact) == value for fact, value in facts.items())
-    return has_facts and _of_kinds(stack, kinds) == stack
+    return has_facts and _of_kinds(stack, kinds, is_dated) == stack
 
 
-def _of_kinds(stack: str, kinds: Collection[str]) -> str:
-    """Return the stack that runs of some kinds have (`kinds_of`) of those with the facts of a stack."""
+def _of_kinds(stack: str, kinds: Collection[str], is_dated: bool = True) -> str:
+    """Return the stack that runs of some kinds have (`kinds_of`) of those with the facts of a stack.
+
+    Where the row is not dated, the release may be another.
+    """
+    undated = () if is_dated else ("released",)
     own = facts_of(stack)
     special = (name for name in stack_names() if set() < runs_with(name) <= set(kinds))
     usual = stack if not runs_with(stack) else ""
-    return next((name for name in special if facts_of(name) == own), usual)
+    return next((name for name in special if _alike(facts_of(name), own, undated)), usual)
+
+
+def _alike(facts: Mapping[str, str], others: Mapping[str, str], but: Collection[str]) -> bool:
+    """Return whether facts are the same, those left out that `but` names."""
+    return all(facts.get(fact) == others.get(fact) for fact in OF_SOFTWARE if fact not in but)
 
 
 def stated_facts(cells: Cells) -> dict[str, str]:
@@ -156,7 +166,7 @@ def software(cells: Cells, kinds: Collection[str] = ()) -> str:
     if usual is None:
         cells.assume("stack")
         return CALIBRATED
-    usual = _of_kinds(usual, kinds)
+    usual = _of_kinds(usual, kinds, bool(released))
     stated = stated_facts(cells)
     cells.row["trains"] = " ".join(sorted(kinds))
     for fact in OF_FACTS:
@@ -279,6 +289,11 @@ class Run:
     def released(self) -> str:
         """Year or month of its software; empty where the row does not state it."""
         return self.facts.get("released", "")
+
+    @property
+    def states_its_plan(self) -> bool:
+        """Whether degrees and accumulation are its own, so that constants can be fitted to it."""
+        return PLAN_BY_DEFAULT.isdisjoint(self.assumed)
 
     @property
     def new_release(self) -> bool:
@@ -412,6 +427,8 @@ def _run(cells: Cells) -> Run:
     kinds = kinds_of(sizes, system)
     stack = software(cells, kinds)
     note_software(cells, stack)
+    if system is not None:
+        assume_degrees(cells, sizes, system)
     arguments = plan(cells, sizes)
     gbs = batch(cells, sizes, arguments)
     memory, kind = cells.number("memory_gb_published"), memory_kind(cells)
@@ -449,11 +466,52 @@ def _run(cells: Cells) -> Run:
     )
 
 
+def assume_degrees(cells: Cells, sizes: Mapping[str, Any], system: System) -> None:
+    """Fill in `tp` and `pp` of a row that states no parallel degree, and note them as assumed.
+
+    They are 1, the default of its framework, or the fewest ranks, in powers of two, with which the plan fits
+    the memory by the model's own estimate: of tensor parallelism as far as a node goes.
+    """
+    if any(map(cells.text, DEGREES)) or not cells.states("data_parallel_by_default"):
+        return
+    node = int(system.fast_domain)
+    for exponent in range(cells.positive("gpus").bit_length()):
+        ranks = 1 << exponent
+        tp = min(ranks, node)
+        degrees = {"tp": str(tp), "pp": str(ranks // tp)}
+        trial = Cells(cells.row | degrees)
+        arguments = plan(trial, dict(sizes))
+        gbs = batch(trial, sizes, arguments)
+        if trial.problems:
+            continue
+        try:
+            found = filled(trial, arguments, Model(**sizes), system, gbs)
+        except TraincastError:
+            continue
+        if fits_with_slack(found, Model(**sizes), system, gbs, trial.text(SOFTWARE)):
+            cells.row |= degrees
+            for name in degrees:
+                cells.assume(name)
+            return
+
+
 def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> int:
-    """Return the global batch of a row; if not stated, step time times rate of tokens [sequences]."""
+    """Return the global batch of a row; if not stated, step time times rate of tokens [sequences].
+
+    Without these it is that of all replicas' micro-batches, as many as the row states, else one, the default
+    of some programs; a pipeline has more.
+    """
     seconds, rate = cells.number("step_seconds"), cells.number("tokens_per_s_per_gpu")
-    if cells.text("gbs") or not seconds or not rate:
+    if cells.text("gbs"):
         return cells.positive("gbs")
+    if not seconds or not rate:
+        by_default = plan["pp"] == 1 and cells.states("data_parallel_by_default")
+        if not cells.text("mbs") or not (cells.text("accumulation") or by_default):
+            return cells.positive("gbs")
+        cells.assume("gbs")
+        if not cells.text("accumulation"):
+            cells.assume("accumulation")
+        return int(plan["dp"]) * cells.positive("mbs") * cells.positive("accumulation", 1)
     cells.assume("gbs")
     # published rates are rounded, or means of another stretch of the run than times are
     dp: int = plan["dp"]

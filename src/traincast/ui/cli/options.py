@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from traincast.core.assumptions import Assumptions
     from traincast.core.model import Model
+    from traincast.core.model_blocks import Routing
     from traincast.core.plan import Plan
     from traincast.core.system import System
     from traincast.planner.framework_spaces import Framework
@@ -63,7 +64,7 @@ _BATCH = option(
     name=["--global-batch", "--gbs"],
 )
 _TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
-_LOAD = "Expert load, max / mean, or tokens of each expert."
+_LOAD = "Expert load: max / mean, tokens of each expert, or natural (its router's)."
 _TRAIN = (
     "full, sft, dpo, lora, qlora or dpo+lora, with settings or PEFT's config: "
     "lora:r=16,targets=q+v,base=nf4,dropout or qlora:FILE."
@@ -176,12 +177,17 @@ class RunOptions:
         """Return whether neither the command line nor the model sets the global batch."""
         return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
 
-    def _load(self) -> float | list[float]:
-        """Return the load of the experts: a factor, or tokens of every expert."""
+    def _load(self) -> "float | list[float] | Routing":
+        """Return the load of the experts: a factor, tokens of every expert, or a word."""
+        word = str(self.imbalance).strip().lower()
+        if word == "natural":
+            return "natural"
+        if word == "forced":
+            return "forced"
         try:
             load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
-            wrong = f"{self.imbalance!r}: must be a number, or numbers with commas"
+            wrong = f"{self.imbalance!r}: must be a number, numbers with commas, natural or forced"
             raise InputError("--imbalance", [wrong]) from None
         return load if len(load) > 1 else load[0]
 
