@@ -98,6 +98,9 @@ class MemoryTraffic:
     adapter_passes: float = _is(
         0, "of casts and scale of an adapter, and its addition to the frozen result; 0: as elementwise_passes"
     )
+    rotation_passes: float = _is(
+        0, "of the rotation of queries and keys by a chain of operations; 0: as elementwise_passes"
+    )
     softmax_passes: float = _is(1, "of softmax and dropout of unfused attention")
     unfused_softmax_passes: float = _is(
         1,
@@ -344,6 +347,12 @@ class Host:
     dispatch_seconds: float = _is(
         0,
         "launch overhead: to issue an operation or collective in one direction; bounds the time of a stage",
+        "s",
+    )
+    rotation_seconds: float = _is(
+        0,
+        "to issue the rotation of queries and keys by a chain of operations in both directions; once for each "
+        "document of packed sequences, for which the accelerator waits forward; 0 if it is one kernel",
         "s",
     )
     unfused_softmax_launches: float = _is(

@@ -8,6 +8,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.model_blocks import ENCODER, Diffusion, Encoder, Kind, Latent
 from traincast.core.plan import Plans
+from traincast.core.quantities import Column, nonzero
 from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen
@@ -363,7 +364,22 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
         yield replace(normed, weights=weights + 0.0 * sharding.plan.tp)
     if model.positions == "rotary":
         inputs = sharding.E * rotated * float(sharding.assumptions.memory.saves_rotated)
-        yield replace(moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated), saved_bytes=inputs)
+        yield replace(_rotation(sharding, rotated), saved_bytes=inputs)
+
+
+def _rotation(sharding: Sharding, rotated: Column, module: str = "") -> Operation:
+    """Return the rotation of so many elements of queries and keys by their positions.
+
+    Without a fused kernel, frameworks rotate packed documents one by one, as each begins at position 0.
+    """
+    documents, passes = sharding.model.documents, sharding.assumptions.traffic.rotation_passes
+    op = moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module=module)
+    if nonzero(passes):
+        op = replace(with_traffic(op, passes), has_framework_traffic=True)
+    if documents is None or not documents.packed:
+        return replace(op, pieces=1.0)
+    in_sequence = sharding.model.seq / documents.mean(sharding.model.seq)
+    return replace(op, pieces=sharding.plan.mbs * in_sequence, waits_for_lengths=True)
 
 
 def _attention_gate(sharding: Sharding) -> Operation:
@@ -430,7 +446,7 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
         yield replace(gates, forward=made, saved_bytes=0 * gates.saved_bytes)
     # Rotated are the queries, and the one key that all heads share.
     rotated = T * sharding.local(h) * config.rope_dim + T * config.rope_dim
-    yield moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module="latent")
+    yield _rotation(sharding, rotated, module="latent")
 
 
 def _as_fused(op: Operation, assumed: Assumptions) -> Operation:
