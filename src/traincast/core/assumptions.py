@@ -101,6 +101,11 @@ class MemoryTraffic:
     rotation_passes: float = _is(
         0, "of the rotation of queries and keys by a chain of operations; 0: as elementwise_passes"
     )
+    sums_input_gradients: bool = _is(
+        False,
+        "queries, keys and values, and gate and up projection, are products of their own, whose gradients of one "
+        "input are added by further kernels",
+    )
     softmax_passes: float = _is(1, "of softmax and dropout of unfused attention")
     unfused_softmax_passes: float = _is(
         1,
@@ -169,6 +174,9 @@ class Collectives:
     bucket_parameters: float = _is(0, "parameters whose gradients are reduced at once; 0 for layer by layer")
     bucket_per_rank: float = _is(0, "the same for each rank that shares them")
     skew_seconds: float = _is(0, "wait of a tp collective for the slowest rank, per doubling of ranks", "s")
+    copy_passes: float = _is(
+        0, "passes over all that ranks of tp gather or reduce and scatter, to bring it in the order of tokens"
+    )
     gathers_operands: bool = _is(False, "tokens are cast to the product's precision before the tp all-gather")
     node_copies: bool = _is(
         False, "a token for several experts of a domain crosses the network once", of_experts=True

@@ -137,8 +137,24 @@ def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
     if model.shared_layers:  # a part of the model holds its share of the one copy
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
+    if sharding.assumptions.traffic.sums_input_gradients:
+        operations = tuple(part for op in operations for part in (op, *_input_gradients(op, sharding)))
     trained = adapted(sharding, operations, packs=True)
     return tuple(_as_fused(op, sharding.assumptions) for op in trained)
+
+
+def _input_gradients(op: Operation, sharding: Sharding) -> Iterator[Operation]:
+    """Yield the addition of the gradients of one input that several products of a layer have.
+
+    Each addition reads two of them and writes one, of all tokens of the tensor group.
+    """
+    products = {"qkv": 3, "up projection": sharding.model.up_projections}.get(op.role, 1)
+    if products == 1 or op.experts:
+        return
+    (product,) = op.forward.gemms
+    moves = 3 * (products - 1) * product.m * product.k
+    added = moved(f"{op.name}.input_gradients", sharding.E, 0 * moves, moves, module=op.module)
+    yield replace(added, forward=PassCount((), 0 * sharding.E * moves), has_framework_traffic=True)
 
 
 def beside(sharding: Sharding, part: str, layers: tuple[tuple[int, int], ...]) -> Iterator[Operation]:

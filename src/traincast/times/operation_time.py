@@ -20,7 +20,7 @@ from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.nccl import achieved_bandwidth
 from traincast.times.overlap import exposed_time, panelled
 from traincast.times.process_groups import AnyPlacement, Group, Placement, is_group
-from traincast.times.roofline import arithmetic, expert_products, exposed_memory
+from traincast.times.roofline import arithmetic, expert_products, exposed_memory, streamed
 
 EXPERT_AXES: Final = ("ep", "etp")
 CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
@@ -219,6 +219,9 @@ class OperationTimer:
             comm = total(
                 self._collective(call) * (waited if call.over in CONTEXT_AXES else exposed) for call in calls
             )
+            if nonzero(assumed.collectives.copy_passes):
+                copied = total(self._copied(call) for call in calls)
+                memory = memory + where(plan.tp_overlap, 0.0, streamed(copied, gpu, assumed))
         exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
         if not plan.ep_overlap and nonzero(exchange):
             exchange = assumed.overlap.ep_exposed * exchange
@@ -242,6 +245,16 @@ class OperationTimer:
         if call.over == "tp" and nonzero(assumed.collectives.skew_seconds):
             seconds = seconds + assumed.collectives.skew_seconds * log2(self.plan.tp)
         return seconds
+
+    def _copied(self, call: Collective) -> Column:
+        """Return the traffic of copies of what tensor ranks gather or scatter by tokens [byte].
+
+        Collectives take ranks one after the other, which is the order of tokens only of a single sequence.
+        """
+        if call.over != "tp" or call.kind not in ("all-gather", "reduce-scatter"):
+            return 0.0
+        several = (self.plan.mbs > 1) & (self.plan.tp > 1)
+        return where(several, self.assumed.collectives.copy_passes * call.nbytes, 0.0)
 
     def _dispatch(self, work: PassCount) -> Column:
         """Return the time of the host to launch the kernels and collectives of a pass [s].
