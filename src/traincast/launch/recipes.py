@@ -170,7 +170,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
 
 def read_documents(settings: Settings) -> Facts:
     """Read the documents of recipes that pack: those of SQuAD, where the recipe names no other data set."""
-    return {"documents": Documents(((SQUAD_TOKENS, 1.0),))} if settings.is_on(PACKED) else {}
+    return {"documents": Documents(((SQUAD_TOKENS, 1.0),), assumed=True)} if settings.is_on(PACKED) else {}
 
 
 def _named(built: Mapping[str, Any], part: str) -> Any:
