@@ -25,7 +25,7 @@ from traincast.times.roofline import arithmetic, expert_products, exposed_memory
 EXPERT_AXES: Final = ("ep", "etp")
 CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
 # Share of the time to issue a rotation that is forward: of Megatron-Core's chain, 26 kernels of 12 us each, and
-# 22 of 5 us each backward, by the autograd engine (tools/layer_kernels.py).
+# 22 of 5 us each backward, by the autograd engine (tools/framework_kernels.py).
 ROTATION_FORWARD: Final = 0.74
 ROWS_AT_ONCE: Final = 1 << 14  # of placements and shards
 
