@@ -158,7 +158,8 @@ def stack(settings: Settings) -> str:
     changes = {}
     if settings.get("cuda_graph_impl") == "none":
         changes["graphs"] = "none"
-    if not settings.is_on(ROTATION) and not str(settings.get(NAMED_MODEL, "")).lower().startswith(FUSING):
+    name = str(settings.get(NAMED_MODEL, "")).lower()
+    if not settings.is_on(ROTATION) and not any(family in name for family in FUSING):
         changes["kernels"] = "unfused-rotation"
     return software_with(RELEASED, changes)
 
