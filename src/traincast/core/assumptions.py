@@ -363,6 +363,9 @@ class Host:
         "document of packed sequences, for which the accelerator waits forward; 0 if it is one kernel",
         "s",
     )
+    adapter_seconds: float = _is(
+        0, "to issue an adapter in both directions, collectives apart; 0: as other operations", "s"
+    )
     unfused_softmax_launches: float = _is(
         0, "more operations issued in each direction where Megatron-LM's fused softmax does not apply"
     )
