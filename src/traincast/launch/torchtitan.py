@@ -389,7 +389,7 @@ def figures(settings: Settings) -> Values:
 
 def default_settings(facts: Facts) -> Values:
     """Return settings that the prediction assumes, and a number of steps."""
-    return {"compile.enable": base_stack(facts.get("stack", "")) != EAGER, "training.steps": 1000}
+    return {"compile.enable": base_stack(facts.get("stack") or "") != EAGER, "training.steps": 1000}
 
 
 def required(writing: Writing) -> Values:
