@@ -1,12 +1,12 @@
-"""Count kernels that Megatron-Core and torchtitan issue, and the tensors that rotations of queries and keys move.
+"""Count kernels that Megatron-Core and torchtitan issue, and the tensors that their rotations move.
 
     PYTHONPATH=FOLDER python tools/framework_kernels.py           # print the counts; FOLDER has Megatron-Core
     PYTHONPATH=FOLDER python tools/framework_kernels.py --write   # renew tests/data/framework_kernels.json
 
-Counted as by tools/layer_kernels.py. A rotation's `tensors` are what it reads and writes over the queries and keys
-themselves, in 16 bits, of which a fused kernel has 2 in each direction. Packed documents are those of Megatron-Core's
-`thd` format: the counts are of one document more. The layer is Megatron-Core's local one (without Transformer
-Engine), whose norms are chains and whose attention is not fused, less that of a model with a layer less.
+Counted as by tools/layer_kernels.py. A rotation's `tensors` are what it reads and writes over the queries and
+keys themselves, in 16 bits, of which a fused kernel has 2 in each direction. Packed documents are those of
+Megatron-Core's `thd` format: the counts are of one document more. The layer is Megatron-Core's local one
+(without Transformer Engine), whose norms are chains and whose attention is not fused.
 """
 
 import argparse
@@ -106,11 +106,12 @@ def megatron_layer() -> dict[str, int]:
 
     def passes(layers: int) -> tuple[Kernels, Kernels]:
         config = TransformerConfig(
-            num_layers=layers, hidden_size=512, num_attention_heads=32, num_query_groups=8, ffn_hidden_size=1792,
-            kv_channels=16, qk_layernorm=True, normalization="RMSNorm", gated_linear_unit=True,
-            activation_func=torch.nn.functional.silu, add_bias_linear=False, bias_activation_fusion=True,
-            bias_dropout_fusion=True, hidden_dropout=0, attention_dropout=0, masked_softmax_fusion=False,
-            gradient_accumulation_fusion=False, use_cpu_initialization=True, bf16=True, params_dtype=torch.bfloat16,
+            num_layers=layers, hidden_size=512, num_attention_heads=32, num_query_groups=8,
+            ffn_hidden_size=1792, kv_channels=16, qk_layernorm=True, normalization="RMSNorm",
+            gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=False,
+            bias_activation_fusion=True, bias_dropout_fusion=True, hidden_dropout=0, attention_dropout=0,
+            masked_softmax_fusion=False, gradient_accumulation_fusion=False, use_cpu_initialization=True,
+            bf16=True, params_dtype=torch.bfloat16,
         )  # fmt: skip
         spec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
         ends = {"position_embedding_type": "rope", "share_embeddings_and_output_weights": False}

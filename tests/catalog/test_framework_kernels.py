@@ -92,7 +92,8 @@ def test_the_accelerator_waits_for_the_lengths_of_packed_documents():
     packed = {"documents": Documents(((64, 1.0),))}
     assumed = load_stack(UNFUSED)
     more = host_seconds(UNFUSED, train="full", **packed) - host_seconds(PLAIN, train="full", **packed)
-    documents = 32 * load_model("llama-3-8b").layers * 512 / 64  # micro-batches, layers, documents of a sequence
+    # micro-batches, layers, documents of a sequence
+    documents = 32 * load_model("llama-3-8b").layers * 512 / 64
     forward = documents * ROTATION_FORWARD * assumed.host.rotation_seconds
     assert forward < more < documents * assumed.host.rotation_seconds
     fused = host_seconds(PLAIN, train="full", **packed)

@@ -103,8 +103,8 @@ class MemoryTraffic:
     )
     sums_input_gradients: bool = _is(
         False,
-        "queries, keys and values, and gate and up projection, are products of their own, whose gradients of one "
-        "input are added by further kernels",
+        "queries, keys and values, and gate and up projection, are products of their own, whose gradients of "
+        "one input are added by further kernels",
     )
     softmax_passes: float = _is(1, "of softmax and dropout of unfused attention")
     unfused_softmax_passes: float = _is(
@@ -359,8 +359,8 @@ class Host:
     )
     rotation_seconds: float = _is(
         0,
-        "to issue the rotation of queries and keys by a chain of operations in both directions; once for each "
-        "document of packed sequences, for which the accelerator waits forward; 0 if it is one kernel",
+        "to issue the rotation of queries and keys by a chain of operations in both directions; once for "
+        "each document of packed sequences, for which the accelerator waits forward; 0 if it is one kernel",
         "s",
     )
     adapter_seconds: float = _is(

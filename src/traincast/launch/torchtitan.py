@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.catalog.load import load_model
-from traincast.catalog.given_facts import software_with
 from traincast.catalog.software_stacks import base_stack, load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
@@ -76,7 +75,8 @@ OLD_FLOAT8: Final = ("float8.enable_float8_linear", "training.enable_float8_line
 SEQUENCE_PARALLEL: Final = f"{PARALLELISM}enable_sequence_parallel"
 HEADS: Final = {"torchtitan-toml": "output", "torchtitan": "lm_head"}  # the output projection, by format
 AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
-ROTATE_HALVES: Final = ("qwen3", "gpt_oss", "gpt-oss")  # models of CosSinRoPE (torchtitan 0.3.0, models/*/__init__.py)
+# Models of CosSinRoPE (torchtitan 0.3.0, models/*/__init__.py).
+ROTATE_HALVES: Final = ("qwen3", "gpt_oss", "gpt-oss")
 EAGER: Final = "torchtitan-eager"
 
 
@@ -369,14 +369,14 @@ def read_sequence_parallel(settings: Settings) -> Facts:
 
 
 def stack(settings: Settings) -> str:
-    """Return the software stack: with the model compiled or eager, and eager rotation of halves or of pairs."""
+    """Return the software stack: with the model compiled or eager; eager models rotate halves or pairs."""
     old_name = "compile.enable" not in settings
     compiled = settings.is_on("training.compile" if old_name else "compile.enable")
     compiled = compiled and "model" in str(settings.get("compile.components", "model"))
     if compiled:
         return "torchtitan-2025"
     halves = str(settings.get("model.name", "")).lower().startswith(ROTATE_HALVES)
-    return software_with(EAGER, {"kernels": "unfused-rotation"}) if halves else EAGER
+    return f"{EAGER}+kernels=unfused-rotation" if halves else EAGER
 
 
 def figures(settings: Settings) -> Values:

@@ -30,8 +30,8 @@ NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distributio
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
-# Deviation of the logarithm of the time in which a host issues a kernel, where no run was measured that waits for
-# it: that of torch.nn.Linear takes 13 us with the Xeon 8480C of a DGX H100, and 33 to 37 us with Grace
+# Deviation of the logarithm of the time in which a host issues a kernel, where no run was measured that waits
+# for it: that of torch.nn.Linear takes 13 us with the Xeon 8480C of a DGX H100, and 33 to 37 us with Grace
 # (NVIDIA/TransformerEngine, issue 2053).
 ISSUE_DEVIATION: Final = 0.35
 # The same of the mean length of documents that nobody stated: those of instructions have 100 to 800 tokens.
@@ -357,7 +357,7 @@ class ErrorCase:
     ) -> "ErrorCase":
         """Return the case of an estimate; `breakdown` and `seconds` are of its time [s].
 
-        `domain`: accelerators of a fast domain; `waiting`: share of the step that they wait for the host's pace.
+        `domain`: accelerators of a fast domain; `waiting`: share of the step that they wait for the host.
         """
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},

@@ -24,8 +24,8 @@ from traincast.times.roofline import arithmetic, expert_products, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")
 CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
-# Share of the time to issue a rotation that is forward: of Megatron-Core's chain, 26 kernels of 12 us each, and
-# 22 of 5 us each backward, by the autograd engine (tools/framework_kernels.py).
+# Share of the time to issue a rotation that is forward: of Megatron-Core's chain, 26 kernels of 12 us each,
+# and 22 of 5 us each backward, by the autograd engine (tools/framework_kernels.py).
 ROTATION_FORWARD: Final = 0.74
 ROWS_AT_ONCE: Final = 1 << 14  # of placements and shards
 
@@ -171,8 +171,8 @@ class OperationTimer:
     def _issued_in_pieces(self, passes: Passes, op: Operation) -> Passes:
         """Return the passes of a rotation that the host issues piece by piece, most of the time forward.
 
-        Where it reads the lengths of the pieces from the accelerator, this has nothing to do from then on until
-        the host has issued them.
+        Where it reads the lengths of the pieces from the accelerator, this has nothing to do from then on
+        until the host has issued them.
         """
         seconds = self.assumed.host.rotation_seconds * op.pieces
         ahead = ROTATION_FORWARD * seconds

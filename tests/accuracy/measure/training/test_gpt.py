@@ -89,9 +89,7 @@ def test_experts_are_those_that_a_token_is_sent_to():
     x = torch.randn(24, 64, generator=torch.Generator().manual_seed(1))
     shares, chosen = layer.router(x).softmax(-1).topk(2)
     weights = torch.zeros(24, 4).scatter(1, chosen, shares)
-    results = [
-        down(torch.nn.functional.gelu(up(x))) for up, down in zip(layer.up, layer.down, strict=True)
-    ]
+    results = [down(torch.nn.functional.gelu(up(x))) for up, down in zip(layer.up, layer.down, strict=True)]
     expected = sum(weights[:, i, None] * y for i, y in enumerate(results))
     assert torch.allclose(layer(x), expected, atol=1e-6)
 

@@ -89,7 +89,7 @@ def test_plans_of_two_ranks():
 
 
 def test_parameters_of_the_estimate_are_those_of_the_gpt():
-    """By hand: 12 e² of matrices, 13 e of biases and norms in a layer; table, positions, head and the last norm.
+    """By hand: 12 e² of matrices, 13 e of biases and norms in a layer; table, positions, head, last norm.
 
     Experts have 4 e² + 3 e each in place of the MLP's 8 e² + 5 e, and a router e.
     """

@@ -249,8 +249,8 @@ class Stage(nn.Module):
     """Pipeline stage with some of the layers; the first has the embedding, the last the head.
 
     The model is a GPT: layer norms, biases, a GeLU MLP or experts, learned positions, no dropout, an untied
-    head; with adapters these alone are trained. `cut`
-    is the rank in the tensor group; `where` holds device and dtype.
+    head; with adapters these alone are trained. `cut` is the rank in the tensor group; `where` holds device
+    and dtype.
     """
 
     def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: Any):
@@ -286,9 +286,9 @@ class Stage(nn.Module):
 
 
 def flatten_parameters(parameters: Iterable[nn.Parameter], multiple: int = 1) -> tuple[Tensor, Tensor]:
-    """Flatten trained weights and gradients into a buffer each, padded to a multiple of elements; gradients are 0.
+    """Flatten trained weights and gradients into a buffer each, padded to a multiple of elements.
 
-    The parameters and their gradients become views of the buffers.
+    Gradients are 0. The parameters and their gradients become views of the buffers.
     """
     every = [parameter for parameter in parameters if parameter.requires_grad]
     size = -(-sum(parameter.numel() for parameter in every) // multiple) * multiple

@@ -52,7 +52,7 @@ class Shape(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether all weights of a GPT without experts are trained, which can be cut into shards and stages."""
+        """Whether it is a GPT without experts of which all weights are trained, which alone is cut."""
         return not (self.rank or self.experts)
 
 
@@ -104,7 +104,8 @@ def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tup
 def parse_shapes(text: str) -> tuple[Shape, ...]:
     """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8).
 
-    Behind a plus sign stands what is trained of it, ``lora`` and a rank, or what it has, ``experts`` and their number.
+    Behind a plus sign stands what is trained of it, ``lora`` and a rank, or what it has, ``experts`` and how
+    many.
     """
     shapes, problems = [], []
     for word in text.split(","):
