@@ -35,6 +35,18 @@ def test_separate_projections_add_the_gradients_of_their_input():
     assert not any(op.name.endswith("input_gradients") for op in compiled)
 
 
+def test_compiled_layers_rotate_in_the_kernel_that_norms():
+    """Queries and keys of Qwen3 are normed, those of Llama 3 are not; its rotation is read and written once."""
+    moved = {}
+    for name in ("qwen3-8b", "llama-3-8b"):
+        model = load_model(name)
+        plain = load_stack("torchtitan-2025").with_values({"traffic.elementwise_passes": 1.0})
+        (op,) = (op for op in layer(model, Plans(tp=1.0), plain) if op.name == "attention.rotary")
+        own = 2 * model.seq * (model.heads + model.kv_heads) * model.head_width
+        moved[name] = float(op.forward.nbytes + op.backward.nbytes) / own
+    assert moved == {"qwen3-8b": 0, "llama-3-8b": 4}
+
+
 def test_dtensor_copies_what_several_sequences_gather():
     """Two copies a block in each direction, read and written at the memory's rate.
 

@@ -101,6 +101,9 @@ class MemoryTraffic:
     rotation_passes: float = _is(
         0, "of the rotation of queries and keys by a chain of operations; 0: as elementwise_passes"
     )
+    fuses_rotation: bool = _is(
+        False, "queries and keys that are normed are rotated by the same kernel, which moves no more for it"
+    )
     sums_input_gradients: bool = _is(
         False,
         "queries, keys and values, and gate and up projection, are products of their own, whose gradients of "

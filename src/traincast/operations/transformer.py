@@ -390,7 +390,9 @@ def _rotation(sharding: Sharding, rotated: Column, module: str = "") -> Operatio
     """
     documents, passes = sharding.model.documents, sharding.assumptions.traffic.rotation_passes
     op = moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module=module)
-    if nonzero(passes):
+    if sharding.model.qk_norm and sharding.assumptions.traffic.fuses_rotation:
+        op = with_traffic(op, 0.0)
+    elif nonzero(passes):
         op = replace(with_traffic(op, passes), has_framework_traffic=True)
     if documents is None or not documents.packed:
         return replace(op, pieces=1.0)
