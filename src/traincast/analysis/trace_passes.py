@@ -98,7 +98,7 @@ def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tu
     if not paced_by_host(assumed):
         return 0.0, busy
     issued = float(sum_of(costs, parts, "dispatch")) + assumed.host.microbatch_seconds
-    return float(paced_by(issued, busy)) - busy, busy
+    return float(paced_by(issued, busy) + sum_of(costs, parts, "idle")) - busy, busy
 
 
 def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) -> dict[Kind, dict[str, float]]:

@@ -93,8 +93,9 @@ FACTS: Final = {
     ),
     "kernels": Fact(
         "kernels other than the framework's usual ones: attention of FlexAttention; gradients of weights"
-        " added by a kernel of their own, or left to the end of the pipeline",
-        ("flex-attention", "unfused-wgrad", "deferred-wgrad"),
+        " added by a kernel of their own, or left to the end of the pipeline; queries and keys rotated by a"
+        " chain of operations",
+        ("flex-attention", "unfused-wgrad", "deferred-wgrad", "unfused-rotation"),
         several=True,
     ),
     "update": Fact("when weights are updated: after backward, or in it", ("step", "backward")),

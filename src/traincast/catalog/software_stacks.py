@@ -359,6 +359,14 @@ def stack_year(name: str) -> int | None:
     return own_file(name).year if names_stack(name) else None
 
 
+@cache
+@cached_on_disk
+def has_measured_pace(name: str) -> bool:
+    """Return whether measured runs say how fast the host issues the operations of a software."""
+    pace = getattr(stack_file(name), "host.dispatch_seconds", None) if names_stack(name) else None
+    return pace is not None and pace.basis in ("fitted", "measured")
+
+
 def calibrated_file() -> "AssumptionsFile":
     """Read and check the file of the values for all or most software."""
     from traincast.catalog.schema.messages import check

@@ -98,6 +98,17 @@ class MemoryTraffic:
     adapter_passes: float = _is(
         0, "of casts and scale of an adapter, and its addition to the frozen result; 0: as elementwise_passes"
     )
+    rotation_passes: float = _is(
+        0, "of the rotation of queries and keys by a chain of operations; 0: as elementwise_passes"
+    )
+    fuses_rotation: bool = _is(
+        False, "queries and keys that are normed are rotated by the same kernel, which moves no more for it"
+    )
+    sums_input_gradients: bool = _is(
+        False,
+        "queries, keys and values, and gate and up projection, are products of their own, whose gradients of "
+        "one input are added by further kernels",
+    )
     softmax_passes: float = _is(1, "of softmax and dropout of unfused attention")
     unfused_softmax_passes: float = _is(
         1,
@@ -172,6 +183,9 @@ class Collectives:
     bucket_parameters: float = _is(0, "parameters whose gradients are reduced at once; 0 for layer by layer")
     bucket_per_rank: float = _is(0, "the same for each rank that shares them")
     skew_seconds: float = _is(0, "wait of a tp collective for the slowest rank, per doubling of ranks", "s")
+    copy_passes: float = _is(
+        0, "passes over all that ranks of tp gather or reduce and scatter, to bring it in the order of tokens"
+    )
     gathers_operands: bool = _is(False, "tokens are cast to the product's precision before the tp all-gather")
     node_copies: bool = _is(
         False, "a token for several experts of a domain crosses the network once", of_experts=True
@@ -387,6 +401,15 @@ class Host:
         0,
         "launch overhead: to issue an operation or collective in one direction; bounds the time of a stage",
         "s",
+    )
+    rotation_seconds: float = _is(
+        0,
+        "to issue the rotation of queries and keys by a chain of operations in both directions; once for "
+        "each document of packed sequences, for which the accelerator waits forward; 0 if it is one kernel",
+        "s",
+    )
+    adapter_seconds: float = _is(
+        0, "to issue an adapter in both directions, collectives apart; 0: as other operations", "s"
     )
     unfused_softmax_launches: float = _is(
         0, "more operations issued in each direction where Megatron-LM's fused softmax does not apply"

@@ -31,6 +31,7 @@ class Documents:
     # Whether sequences are filled with documents, cut where a sequence ends, and tokens attend to their own
     # document alone (variable-length attention); else each is one document, padded, and padding is computed.
     packed: bool = True
+    assumed: bool = False  # whether nobody stated the lengths
 
     def __post_init__(self) -> None:
         problems = [] if self.lengths else ["lengths: at least one is needed"]

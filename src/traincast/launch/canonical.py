@@ -46,6 +46,12 @@ FULL_LENGTH: Final = {
     True: "every sequence is one document of full length, as none of their lengths is known",
     False: "every sequence has the full length: shorter documents, padded to the longest, take less",
 }
+# Tokens of a paragraph of SQuAD 1.1 with question and answer, some 150 words (arXiv 1606.05250); assumed.
+SQUAD_TOKENS: Final = 200
+OF_SQUAD: Final = (
+    f"packed documents have {SQUAD_TOKENS} tokens, about SQuAD's: `lengths` takes those of yours"
+)
+ASSUMED_LENGTHS: Final = (*FULL_LENGTH.values(), OF_SQUAD)  # what given lengths take the place of
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
 # Parts that few models have and no framework with a launch format: stated only where a model has them.

@@ -179,14 +179,17 @@ _MEGATRON: Final = replace(
     defaults=lambda _: {},
     parser_defaults=lambda _: {},
 )
+_PACKED: Final = ComputedRow(facts=("documents",), settings=(recipes.PACKED,), read=recipes.read_documents)
 _RECIPE: Final = replace(
     FORMATS["megatron-bridge"],
     name="bridge-recipe",
     title="Megatron-Bridge (recipe)",
     ending=".py",
     sign=r"(?!)",  # known by its keys
+    rows={**FORMATS["megatron-bridge"].rows, "documents": (_PACKED,)},
     read=recipes.read,
-    stack=lambda _: "megatron-bridge-2026",
+    stack=recipes.stack,
+    assumptions=recipes.assumptions,
     named_model=dialects.named_model,
 )
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads

@@ -18,7 +18,7 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.launch.adapters import notes
 from traincast.launch.beside import found, with_files_beside
 from traincast.launch.canonical import (
-    FULL_LENGTH,
+    ASSUMED_LENGTHS,
     GOVERNED,
     Facts,
     model_facts,
@@ -462,7 +462,7 @@ def complete_launch(
         unknown = "how large" if "images" in given else "how many, and how large,"
         assumed.append(f"{transformer.tower.title}: the file does not say {unknown} they are")
     if "documents" in given:
-        assumed = [note for note in assumed if note not in FULL_LENGTH.values()]
+        assumed = [note for note in assumed if note not in ASSUMED_LENGTHS]
     if "gpus" not in facts and "dp" not in facts:
         errors.add(["does not give the number of GPUs; give `gpus`"], reading.path)
     if "mbs" in usual and "gbs" in given and (rows := _rows_of_batch(facts)) < facts["mbs"]:

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.catalog.given_facts import software_with
+from traincast.core.documents import Documents
 from traincast.core.errors import InputError
+from traincast.launch import megatron_bridge
+from traincast.launch.canonical import OF_SQUAD, SQUAD_TOKENS, Facts
 from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron_bridge import DEFAULTS, HARMLESS_SECTIONS, PRESETS, megatron_settings
@@ -32,6 +36,11 @@ COMMON: Final = {  # functions of recipes/common.py (067f987) that recipes begin
     "_peft_common": (128, 1, 2048, False), "_sft_common_vlm": (32, 2, 4096, False),
     "_peft_common_vlm": (32, 2, 4096, False),
 }  # fmt: skip
+PACKING: Final = ("_sft_common", "_peft_common")  # those that pack documents of SQuAD (default_squad_config)
+PACKED: Final = "dataset.packed"  # what is noted of it
+ROTATION: Final = "apply_rope_fusion"  # of queries and keys: off, unless a recipe or its model turn it on
+FUSING: Final = ("llama", "nemotron")  # models that do (0.6.0, models/llama/llama_bridge.py and the like)
+RELEASED: Final = "megatron-bridge-2026"  # stack of the release
 DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 CONTAINER: Final = "ConfigContainer"
 PRECISION: Final = "MixedPrecisionConfig"
@@ -50,7 +59,7 @@ PARTS: Final = {  # functions that set a field of a part of a recipe, their firs
 }
 HARMLESS: Final = "_enable_overlap_param_gather_with_optimizer_step"
 CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {  # ends of functions -> what they set in a recipe
-    "benchmark_common": {"ddp.grad_reduce_in_fp32": False},
+    "benchmark_common": {"ddp.grad_reduce_in_fp32": False, "model.apply_rope_fusion": True},
     "apply_determinism_overrides": {  # recipes/utils/determinism_utils.py
         "comm_overlap.tp_comm_overlap": False, "model.deterministic_mode": True,
     },
@@ -144,6 +153,27 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     return settings
 
 
+def stack(settings: Settings) -> str:
+    """Return the software stack of a recipe: that of the release, with what the recipe turns off."""
+    changes = {}
+    if settings.get("cuda_graph_impl") == "none":
+        changes["graphs"] = "none"
+    name = str(settings.get(NAMED_MODEL, "")).lower()
+    if not settings.is_on(ROTATION) and not any(family in name for family in FUSING):
+        changes["kernels"] = "unfused-rotation"
+    return software_with(RELEASED, changes)
+
+
+def assumptions(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed of a recipe, and of the documents that it packs."""
+    return (*megatron_bridge.assumptions(settings), *([OF_SQUAD] if settings.is_on(PACKED) else []))
+
+
+def read_documents(settings: Settings) -> Facts:
+    """Read the documents of recipes that pack: those of SQuAD, where the recipe names no other data set."""
+    return {"documents": Documents(((SQUAD_TOKENS, 1.0),), assumed=True)} if settings.is_on(PACKED) else {}
+
+
 def _named(built: Mapping[str, Any], part: str) -> Any:
     """Return the checkpoint or preset that a function makes a part from; empty for an instance of a class."""
     return "" if str(built.get(f"{part}.{CLASS}", ""))[:1].isupper() else built.get(f"{part}.{TEXT}")
@@ -194,7 +224,8 @@ class _Recipes(Program):
             self._open(name)
             return _recipe({NAMED_MODEL: begun["model"], "recipe": name}, peft)
         if name in COMMON or name.endswith("_common"):
-            return _recipe(dict(zip(BY_COMMON, COMMON.get(name, ()), strict=False)), "peft" in name)
+            known = dict(zip(BY_COMMON, COMMON.get(name, ()), strict=False))
+            return _recipe(known | ({PACKED: True} if name in PACKING else {}), "peft" in name)
         owner = isinstance(node.func, ast.Attribute) and self.value(node.func.value, names, MAX_CALLS)
         said = [of.get(TEXT) or of.get(CLASS) if isinstance(of, dict) else of for of in (owner, first)]
         literals = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import load_stack
+from traincast.catalog.software_stacks import base_stack, load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.canonical import Facts, model_facts
@@ -76,11 +76,10 @@ OLD_FLOAT8: Final = ("float8.enable_float8_linear", "training.enable_float8_line
 SEQUENCE_PARALLEL: Final = f"{PARALLELISM}enable_sequence_parallel"
 HEADS: Final = {"torchtitan-toml": "output", "torchtitan": "lm_head"}  # the output projection, by format
 AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+# Models of CosSinRoPE (torchtitan 0.3.0, models/*/__init__.py).
+ROTATE_HALVES: Final = ("qwen3", "gpt_oss", "gpt-oss")
 EAGER: Final = "torchtitan-eager"
 OF_TOML: Final = "torchtitan-2025"  # compiled, of the releases that read TOML, whose loss makes all logits
-# The same with `LOSS_CHUNKS`, as all configurations of 0.3 have it
-CHUNKED: Final = "torchtitan-2025+loss=chunked"
-CHUNKED_EAGER: Final = "torchtitan-eager+loss=chunked"
 
 
 @cache
@@ -372,27 +371,30 @@ def read_sequence_parallel(settings: Settings) -> Facts:
 
 
 def stack(settings: Settings) -> str:
-    """Return the software stack: with the model compiled or eager, and its loss whole or in chunks."""
+    """Return the software stack: compiled or eager, its loss whole or in chunks, halves rotated or pairs."""
     old_name = "compile.enable" not in settings
     compiled = settings.is_on("training.compile" if old_name else "compile.enable")
     compiled = compiled and "model" in str(settings.get("compile.components", "model"))
+    facts = []
     if settings.is_on(LOSS_CHUNKS):
-        return CHUNKED if compiled else CHUNKED_EAGER
-    return OF_TOML if compiled else EAGER
+        facts.append("loss=chunked")
+    if not compiled and str(settings.get("model.name", "")).lower().startswith(ROTATE_HALVES):
+        facts.append("kernels=unfused-rotation")
+    return "+".join((OF_TOML if compiled else EAGER, *facts))
 
 
 def figures(settings: Settings) -> Values:
     """Return figures of memory that settings state: of a loss in another number of chunks than usual."""
     if not settings.is_on(LOSS_CHUNKS) or settings.number(LOSS_CHUNKS) == USUAL_CHUNKS:
         return {}
-    whole = OF_TOML if stack(settings) == CHUNKED else EAGER
+    whole = base_stack(stack(settings))
     logit_bytes = load_stack(whole).memory.logit_bytes
     return {"memory.logit_bytes": logit_bytes / settings.number(LOSS_CHUNKS) + GRADIENT_BUFFER}
 
 
 def default_settings(facts: Facts) -> Values:
     """Return settings that the prediction assumes, and a number of steps."""
-    return {"compile.enable": facts.get("stack") not in (EAGER, CHUNKED_EAGER), "training.steps": 1000}
+    return {"compile.enable": base_stack(facts.get("stack") or "") != EAGER, "training.steps": 1000}
 
 
 def required(writing: Writing) -> Values:

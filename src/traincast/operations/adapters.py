@@ -242,6 +242,19 @@ def _adapter(
     if nonzero(passes):
         addition = replace(with_traffic(addition, passes), has_framework_traffic=True)
     down = replace(down, saved_bytes=saved, recomputed_with=op.recomputed_with)
-    yield replace(down, module=op.module, experts=op.experts)
+    yield _issued(replace(down, module=op.module, experts=op.experts), sharding)
     for part in (replace(up, recomputed_with=op.module, experts=op.experts), addition):
-        yield replace(part, only_makes_output=op.only_makes_output, module=op.module)
+        yield _issued(replace(part, only_makes_output=op.only_makes_output, module=op.module), sharding)
+
+
+def _issued(part: Operation, sharding: Sharding) -> Operation:
+    """Return an operation of an adapter that is launched as long as adapters are, in units of others.
+
+    An adapter has three operations in two directions.
+    """
+    host = sharding.assumptions.host
+    if not (nonzero(host.adapter_seconds) and nonzero(host.dispatch_seconds)):
+        return part
+    launches = host.adapter_seconds / (6 * host.dispatch_seconds)
+    forward = replace(part.forward, launches=launches)
+    return replace(part, forward=forward, backward=replace(part.backward, launches=launches))

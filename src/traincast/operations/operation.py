@@ -162,6 +162,8 @@ class Operation:
     peak_bytes: Column = 0.0  # temporary memory while it runs [byte]
     gradient_bytes: Column = 0.0  # gradients of its input and result, both there in backward [byte]
     synchronises: bool = False  # whether the host waits for its result before it launches the next operation
+    pieces: Column = 0.0  # packed documents that frameworks without a fused kernel issue it for
+    waits_for_lengths: bool = False  # whether the host reads their lengths from the accelerator, and so waits
     role: Role = ""
     only_makes_output: bool = False  # whether backward reads its operands, not its result
     fused_with_neighbour: bool = False  # whether frameworks that fuse additions run it inside another kernel

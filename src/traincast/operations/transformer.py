@@ -8,6 +8,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.model_blocks import ENCODER, Diffusion, Encoder, Kind, Latent
 from traincast.core.plan import Plans
+from traincast.core.quantities import Column, nonzero
 from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen
@@ -136,8 +137,24 @@ def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
     if model.shared_layers:  # a part of the model holds its share of the one copy
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
+    if sharding.assumptions.traffic.sums_input_gradients:
+        operations = tuple(part for op in operations for part in (op, *_input_gradients(op, sharding)))
     trained = adapted(sharding, operations, packs=True)
     return tuple(_as_fused(op, sharding.assumptions) for op in trained)
+
+
+def _input_gradients(op: Operation, sharding: Sharding) -> Iterator[Operation]:
+    """Yield the addition of the gradients of one input that several products of a layer have.
+
+    Each addition reads two of them and writes one, of all tokens of the tensor group.
+    """
+    products = {"qkv": 3, "up projection": sharding.model.up_projections}.get(op.role, 1)
+    if products == 1 or op.experts:
+        return
+    (product,) = op.forward.gemms
+    moves = 3 * (products - 1) * product.m * product.k
+    added = moved(f"{op.name}.input_gradients", sharding.E, 0 * moves, moves, module=op.module)
+    yield replace(added, forward=PassCount((), 0 * sharding.E * moves), has_framework_traffic=True)
 
 
 def beside(sharding: Sharding, part: str, layers: tuple[tuple[int, int], ...]) -> Iterator[Operation]:
@@ -363,7 +380,24 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
         yield replace(normed, weights=weights + 0.0 * sharding.plan.tp)
     if model.positions == "rotary":
         inputs = sharding.E * rotated * float(sharding.assumptions.memory.saves_rotated)
-        yield replace(moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated), saved_bytes=inputs)
+        yield replace(_rotation(sharding, rotated), saved_bytes=inputs)
+
+
+def _rotation(sharding: Sharding, rotated: Column, module: str = "") -> Operation:
+    """Return the rotation of so many elements of queries and keys by their positions.
+
+    Without a fused kernel, frameworks rotate packed documents one by one, as each begins at position 0.
+    """
+    documents, passes = sharding.model.documents, sharding.assumptions.traffic.rotation_passes
+    op = moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module=module)
+    if sharding.model.qk_norm and sharding.assumptions.traffic.fuses_rotation:
+        op = with_traffic(op, 0.0)
+    elif nonzero(passes):
+        op = replace(with_traffic(op, passes), has_framework_traffic=True)
+    if documents is None or not documents.packed:
+        return replace(op, pieces=1.0)
+    in_sequence = sharding.model.seq / documents.mean(sharding.model.seq)
+    return replace(op, pieces=sharding.plan.mbs * in_sequence, waits_for_lengths=True)
 
 
 def _attention_gate(sharding: Sharding) -> Operation:
@@ -430,7 +464,7 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
         yield replace(gates, forward=made, saved_bytes=0 * gates.saved_bytes)
     # Rotated are the queries, and the one key that all heads share.
     rotated = T * sharding.local(h) * config.rope_dim + T * config.rope_dim
-    yield moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module="latent")
+    yield _rotation(sharding, rotated, module="latent")
 
 
 def _as_fused(op: Operation, assumed: Assumptions) -> Operation:

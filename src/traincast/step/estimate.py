@@ -180,7 +180,8 @@ class StepEstimate(Generic[Figure]):
         breakdown: Mapping[str, Any] = self.breakdown
         stack = self.assumptions.name
         own = (stack, self.columns, breakdown, self.step.seconds, self.system.fast_domain)
-        return ErrorCase.of(self.model, accelerator, *own)
+        waiting = (self.step.host - self.assumptions.host.step_seconds) / self.step.seconds
+        return ErrorCase.of(self.model, accelerator, *own, waiting=waiting)
 
     @cached_property
     def open_software(self) -> dict[str, float]:

@@ -40,6 +40,7 @@ class PartCosts(TakesRows):
     # exchange with experts overlapped by another micro-batch; exposed in a first forward and a last backward
     # pass [s]
     hidden: Column = 0.0
+    idle: Column = 0.0  # time in which the accelerator waits until the host has issued more [s]
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """Return all columns in one `shape`, without a copy; zeros stay plain numbers."""
@@ -76,6 +77,8 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         + total(t.recompute.dispatch for t in timed if t.recompute is not None) / plan.recompute_every,
         dispatch_forward=total(t.forward.dispatch for t in timed),
         hidden=total(t.forward.hidden + t.backward.hidden for t in timed) if plan.ep_overlap else 0.0,
+        idle=total(t.forward.idle for t in timed)
+        + total(t.recompute.idle for t in timed if t.recompute is not None) / plan.recompute_every,
     )
 
 

@@ -188,7 +188,12 @@ class _Pace(NamedTuple):
 def paced_by_host(assumed: Assumptions) -> bool:
     """Return whether a device may wait for the host to issue its passes."""
     host = assumed.host
-    seconds = (host.dispatch_seconds, host.expert_dispatch_seconds, host.expert_product_seconds)
+    seconds = (
+        host.dispatch_seconds,
+        host.rotation_seconds,
+        host.expert_dispatch_seconds,
+        host.expert_product_seconds,
+    )
     return any(map(nonzero, seconds))
 
 
@@ -205,10 +210,11 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)
     launch = [seconds + assumed.host.microbatch_seconds for seconds in launch]
     launch_model = launch_model + pp * assumed.host.microbatch_seconds
-    paced = [paced_by(*both) for both in zip(launch, busy, strict=True)]
+    *idle, idle_model = (sum_of(costs, parts, "idle") for parts in counts)
+    paced = [paced_by(*both) + wait for *both, wait in zip(launch, busy, idle, strict=True)]
     longest, slowest = largest(paced)
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
-    others = exposed_time(paced_by(launch_model, busy_model) - longest)
+    others = exposed_time(paced_by(launch_model, busy_model) + idle_model - longest)
     return _Pace(slowest, busy_slowest, longest - busy_slowest, others, paced, busy)
 
 

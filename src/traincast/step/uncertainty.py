@@ -18,7 +18,7 @@ import numpy as np
 
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.given_facts import contradicts, software_with
-from traincast.catalog.software_stacks import ANY_SOFTWARE, fitted_stack, stack_year
+from traincast.catalog.software_stacks import ANY_SOFTWARE, fitted_stack, has_measured_pace, stack_year
 from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import Plans
@@ -30,6 +30,12 @@ NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distributio
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
+# Deviation of the logarithm of the time in which a host issues a kernel, where no run was measured that waits
+# for it: that of torch.nn.Linear takes 13 us with the Xeon 8480C of a DGX H100, and 33 to 37 us with Grace
+# (NVIDIA/TransformerEngine, issue 2053).
+ISSUE_DEVIATION: Final = 0.35
+# The same of the mean length of documents that nobody stated: those of instructions have 100 to 800 tokens.
+LENGTH_DEVIATION: Final = 0.5
 STUDENT_90_PERCENT: Final = 2.1318468  # the same of Student's t with four degrees of freedom, as errors have
 BISECTIONS: Final = 30  # of the logarithm of a time: to 1e-9
 LEAST_HALF: Final = 1e-9  # of the width of an error, of the logarithm: that of a step over itself
@@ -344,6 +350,9 @@ class ErrorCase:
     tower_share: float = 0.0  # of the model's FLOPs in a vision tower, which no measured run has
     precision: str = "bf16"
     across: Bools | bool = False  # whether the ranks of a group of experts are in several fast domains
+    # share of the step that the accelerator waits for the host's pace, where that is assumed, not measured
+    waiting: Column = 0.0
+    has_stated_lengths: bool = True  # of packed documents, which the wait is for
 
     @classmethod
     def of(
@@ -355,10 +364,11 @@ class ErrorCase:
         breakdown: Mapping[str, Column],
         seconds: Column,
         domain: float = np.inf,
+        waiting: Column = 0.0,
     ) -> "ErrorCase":
         """Return the case of an estimate; `breakdown` and `seconds` are of its time [s].
 
-        `domain`: accelerators of a fast domain.
+        `domain`: accelerators of a fast domain; `waiting`: share of the step that they wait for the host.
         """
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
@@ -381,7 +391,9 @@ class ErrorCase:
             tower_share = (forward.tower + forward.projector) / sum(forward)
         across = plans.ep * plans.etp > domain if has_experts else False
         own = (has_experts, sizes, shares, layers, tower_share, plans.precision)
-        return cls(stack, accelerator, *own, across=across)
+        has_lengths = model.documents is None or not model.documents.assumed
+        paced = 0.0 if has_measured_pace(stack) else waiting
+        return cls(stack, accelerator, *own, across, paced, has_lengths)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -468,9 +480,20 @@ def measured_deviation(case: ErrorCase, known: Errors) -> Column:
     return case.factor(known) * variance**0.5
 
 
+def host_deviation(case: ErrorCase) -> Column:
+    """Return what a pace of the host adds to the deviation that no measured run has."""
+    return ISSUE_DEVIATION * case.waiting
+
+
+def length_deviation(case: ErrorCase) -> Column:
+    """Return what lengths of documents that nobody stated add to the deviation, by the waits for them."""
+    return 0.0 if case.has_stated_lengths else LENGTH_DEVIATION * case.waiting
+
+
 def deviation(case: ErrorCase, known: Errors) -> Column:
     """Return the standard deviation of the logarithm of predicted over measured time."""
     variance = measured_deviation(case, known) ** 2
+    variance = variance + host_deviation(case) ** 2 + length_deviation(case) ** 2
     for name, distance in case.distances(known).items():
         variance = variance + (known.drifts[name] * distance) ** 2
     return variance**0.5
@@ -609,6 +632,10 @@ def widths(
         if distance:
             half = scale * float(known.drifts[name] * distance)
             found.append(Width(NEVER + never[name], half, _in_brief(name, case, known)))
+    waits = f"{NEVER}the host's pace, which {float(case.waiting):.0%} of the step waits for"
+    found.append(Width(waits, scale * float(host_deviation(case)), "the host's pace"))
+    lengths = "lengths of packed documents, which nothing states"
+    found.append(Width(lengths, scale * float(length_deviation(case)), "unstated lengths of documents"))
     half = scale * float(measured_deviation(case, known))
     found.append(Width("errors of runs that were measured", half, "errors of measured runs"))
     return sorted((width for width in found if width.half >= LEAST_WIDTH), key=lambda width: -width.half)

@@ -20,10 +20,13 @@ from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.nccl import achieved_bandwidth
 from traincast.times.overlap import exposed_time, panelled
 from traincast.times.process_groups import AnyPlacement, Group, Placement, is_group
-from traincast.times.roofline import arithmetic, expert_products, exposed_memory
+from traincast.times.roofline import arithmetic, expert_products, exposed_memory, streamed
 
 EXPERT_AXES: Final = ("ep", "etp")
 CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
+# Share of the time to issue a rotation that is forward: of Megatron-Core's chain, 26 kernels of 12 us each,
+# and 22 of 5 us each backward, by the autograd engine (tools/framework_kernels.py).
+ROTATION_FORWARD: Final = 0.74
 ROWS_AT_ONCE: Final = 1 << 14  # of placements and shards
 
 
@@ -39,6 +42,8 @@ class PassSeconds:
     dispatch: Column = 0.0
     # communication with experts overlapped with another micro-batch's work; no part of the total [s]
     hidden: Column = 0.0
+    # in which the accelerator has nothing to do until the host has issued more; no part of the total [s]
+    idle: Column = 0.0
 
     @property
     def work(self) -> Column:
@@ -59,6 +64,7 @@ class PassSeconds:
             n * self.exchange,
             n * self.dispatch,
             n * self.hidden,
+            n * self.idle,
         )
 
     def __add__(self, other: "PassSeconds") -> "PassSeconds":
@@ -70,6 +76,7 @@ class PassSeconds:
             self.exchange + other.exchange,
             self.dispatch + other.dispatch,
             self.hidden + other.hidden,
+            self.idle + other.idle,
         )
 
 
@@ -136,6 +143,8 @@ class OperationTimer:
             return Passes(forward, forward, 0.0)
         if op.weight is None:
             passes = Passes(forward, self.time_pass(op.backward), 0.0)
+            if nonzero(op.pieces) and nonzero(assumed.host.rotation_seconds):
+                return self._issued_in_pieces(passes, op)
             return self._issued(passes) if op.synchronises else passes
         if assumed.kernels.joint_backward:
             backward = self.time_pass(op.whole_backward)
@@ -161,6 +170,20 @@ class OperationTimer:
             forward = replace(forward, dispatch=forward.dispatch + third)
             backward = replace(backward, dispatch=backward.dispatch + 2 * third)
         return Passes(forward, backward, weight)
+
+    def _issued_in_pieces(self, passes: Passes, op: Operation) -> Passes:
+        """Return the passes of a rotation that the host issues piece by piece, most of the time forward.
+
+        Where it reads the lengths of the pieces from the accelerator, this has nothing to do from then on
+        until the host has issued them.
+        """
+        seconds = self.assumed.host.rotation_seconds * op.pieces
+        ahead = ROTATION_FORWARD * seconds
+        forward, backward, weight = passes
+        backward = replace(backward, dispatch=backward.dispatch + (seconds - ahead))
+        if op.waits_for_lengths:
+            return Passes(replace(forward, idle=ahead), backward, weight)
+        return Passes(replace(forward, dispatch=forward.dispatch + ahead), backward, weight)
 
     def _with_recomputation(
         self, op: Operation, forward: PassSeconds, backward: PassSeconds, weight: Column
@@ -199,6 +222,9 @@ class OperationTimer:
             comm = total(
                 self._collective(call) * (waited if call.over in CONTEXT_AXES else exposed) for call in calls
             )
+            if nonzero(assumed.collectives.copy_passes):
+                copied = total(self._copied(call) for call in calls)
+                memory = memory + where(plan.tp_overlap, 0.0, streamed(copied, gpu, assumed))
         exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
         if not plan.ep_overlap and nonzero(exchange):
             exchange = assumed.overlap.ep_exposed * exchange
@@ -222,6 +248,16 @@ class OperationTimer:
         if call.over == "tp" and nonzero(assumed.collectives.skew_seconds):
             seconds = seconds + assumed.collectives.skew_seconds * log2(self.plan.tp)
         return seconds
+
+    def _copied(self, call: Collective) -> Column:
+        """Return the traffic of copies of what tensor ranks gather or scatter by tokens [byte].
+
+        Collectives take ranks one after the other, which is the order of tokens only of a single sequence.
+        """
+        if call.over != "tp" or call.kind not in ("all-gather", "reduce-scatter"):
+            return 0.0
+        several = (self.plan.mbs > 1) & (self.plan.tp > 1)
+        return where(several, self.assumed.collectives.copy_passes * call.nbytes, 0.0)
 
     def _dispatch(self, work: PassCount) -> Column:
         """Return the time of the host to launch the kernels and collectives of a pass [s].

@@ -38,7 +38,7 @@ _STEP = "Train small GPTs under several plans instead, and compare with what is 
 _MEASURED_SYSTEM = "With --step: the file of this machine, as it was measured."
 _SHAPES = (
     "With --step: shapes in place of the usual ones, with commas, each hidden x layers x heads x sequence x "
-    "vocabulary x sequences of a step, such as 256x4x4x128x4096x8."
+    "vocabulary x sequences of a step, such as 256x4x4x128x4096x8; +lora16 or +experts8 behind it."
 )
 _CALIBRATED = "With --step: where the machine calibrated to half of the shapes is written, .yaml."
 

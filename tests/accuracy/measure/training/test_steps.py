@@ -89,13 +89,35 @@ def test_plans_of_two_ranks():
 
 
 def test_parameters_of_the_estimate_are_those_of_the_gpt():
-    """By hand: 12 e² of matrices, 13 e of biases and norms in a layer;
-    table, positions, head and the last norm."""
+    """By hand: 12 e² of matrices, 13 e of biases and norms in a layer; table, positions, head, last norm.
+
+    Experts have 4 e² + 3 e each in place of the MLP's 8 e² + 5 e, and a router e.
+    """
     for shape in CPU_SHAPES:
         e = shape.hidden
         layer = 12 * e * e + 13 * e
+        if n := shape.experts:
+            layer += n * (4 * e * e + 4 * e) - (8 * e * e + 5 * e)
         total = shape.layers * layer + 2 * shape.vocab * e + shape.seq * e + 2 * e
         assert TrainingCase(shape, next(plans_of_shape(shape, 2))).model.parameters == total
+
+
+def test_shapes_with_adapters_or_experts_are_not_cut():
+    """Names of rows tell them apart; what is trained stands in the columns that `validate` reads."""
+    adapted, mixed = parse_shapes("256x4x4x128x4096x8+lora16, 256x4x4x128x4096x8+experts4")
+    assert (adapted.rank, adapted.experts, adapted.name) == (16, 0, "256x4s128r16")
+    assert (mixed.rank, mixed.experts, mixed.name) == (0, 4, "256x4s128e4")
+    for shape in (adapted, mixed):
+        assert all(plan.tp == plan.pp == 1 for plan in plans_of_shape(shape, 4))
+        case = TrainingCase(shape, next(plans_of_shape(shape, 2)))
+        row = run_row(case, ABOUT, [1.0, 1.1, 1.2], None)
+        run = read(with_system([row], MACHINE)[0])
+        if adapters := case.model.adapters:
+            assert run.model.adapters.rank == adapters.rank
+            assert run.model.adapters.targets == adapters.targets
+        assert run.model.experts == case.model.experts
+        assert run.model.parameters == case.model.parameters
+    assert training_cases("cpu", 1, (adapted,))[0].model.trained_parameters == 4 * 16 * 16 * 256
 
 
 def test_shapes_are_parsed_and_all_mistakes_reported_at_once():
@@ -104,11 +126,15 @@ def test_shapes_are_parsed_and_all_mistakes_reported_at_once():
         Shape(64, 2, 2, 32, 128, 4),
     )
     with pytest.raises(InputError) as caught:
-        parse_shapes("256x4,256x4x3x128x4096x8,256x4x4x128x4000x8")
+        parse_shapes(
+            "256x4,256x4x3x128x4096x8,256x4x4x128x4000x8,64x2x2x32x128x4+lora,64x2x2x32x128x4+experts1"
+        )
     message = str(caught.value)
     assert "'256x4': write hidden x layers" in message
     assert "3 heads do not divide 256" in message
     assert "vocabulary 4000: must be a multiple of 128" in message
+    assert "'64x2x2x32x128x4+lora': behind + write lora and a rank" in message
+    assert "a token goes to 2 experts" in message
 
 
 def test_a_row_is_read_as_what_was_trained():

@@ -16,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from traincast.core.model import Model
+from traincast.core.model_blocks import Experts as ExpertsConfig
 
+EXPERT_SEEDS: Final = 100_000  # between those of layers' experts
 INIT_DEVIATION: Final = 0.02  # standard deviation of initial weights (GPT-2)
 
 
@@ -55,8 +57,9 @@ class _ParallelLinear(torch.autograd.Function):
         dx = dy @ ctx.weight
         if ctx.columns:
             ctx.cut.all_reduce(dx)
-        ctx.weight.grad.addmm_(dy.T, x)
-        if ctx.bias is not None:
+        if ctx.weight.requires_grad:
+            ctx.weight.grad.addmm_(dy.T, x)
+        if ctx.bias is not None and ctx.bias.requires_grad:
             ctx.bias.grad.add_(dy.sum(0))
         return dx, None, None, None, None
 
@@ -131,6 +134,46 @@ class Linear(nn.Module):
         return y
 
 
+class Adapted(nn.Module):
+    """Frozen linear layer with an adapter: y = x w' + b + x A' B' (arXiv 2106.09685), B zero at first."""
+
+    def __init__(self, base: Linear, down: Tensor):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = Linear(down, None, GroupRank(), columns=True)
+        up = torch.zeros(len(base.weight), len(down), device=down.device, dtype=down.dtype)
+        self.up = Linear(up, None, GroupRank(), columns=True)
+
+    @property
+    def weight(self) -> Tensor:
+        """The frozen weights."""
+        return self.base.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output for x, shape (tokens, in)."""
+        y: Tensor = self.base(x) + self.up(self.down(x))
+        return y
+
+
+class Experts(nn.Module):
+    """Mixture of experts in place of the MLP: a router, and a loop over experts for the tokens of each."""
+
+    def __init__(self, config: ExpertsConfig, router: Linear, experts: Iterable[tuple[Linear, Linear]]):
+        super().__init__()
+        self.topk, self.router = config.topk, router
+        self.up, self.down = map(nn.ModuleList, zip(*experts, strict=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output for x, shape (tokens, hidden): of each token the weighted sum of its experts'."""
+        shares, chosen = self.router(x).softmax(-1).topk(self.topk)
+        result = torch.zeros_like(x)
+        for index, (up, down) in enumerate(zip(self.up, self.down, strict=True)):
+            token, place = (chosen == index).nonzero(as_tuple=True)
+            y = down(F.gelu(up(x[token]))) * shares[token, place, None]
+            result = result.index_add(0, token, y)
+        return result
+
+
 class _Weights(NamedTuple):
     """Initial weights that do not depend on the sharding: every matrix has its own seed."""
 
@@ -157,10 +200,23 @@ class Layer(nn.Module):
         e, f, first = model.hidden, model.ffn, 8 * (index + 1)  # seeds of the layer
         self.heads = model.heads // weights.cut.size
         self.attention_norm, self.mlp_norm = (nn.LayerNorm(e, **weights.where) for _ in range(2))
-        self.qkv = weights.linear(first, 3, e, e, columns=True)  # each rank has its heads of q, k and v
-        self.proj = weights.linear(first + 1, e, e, columns=False)
-        self.fc1 = weights.linear(first + 2, f, e, columns=True)
-        self.fc2 = weights.linear(first + 3, e, f, columns=False)
+        # each rank has its heads of q, k and v
+        self.qkv = self._trained(weights.linear(first, 3, e, e, columns=True), model, weights, first + 4)
+        self.proj = self._trained(weights.linear(first + 1, e, e, columns=False), model, weights, first + 5)
+        self.mlp: nn.Module
+        if model.experts is not None:
+            self.mlp = _experts(model.experts, e, weights, EXPERT_SEEDS * (index + 1))
+        else:
+            up = self._trained(weights.linear(first + 2, f, e, columns=True), model, weights, first + 6)
+            down = self._trained(weights.linear(first + 3, e, f, columns=False), model, weights, first + 7)
+            self.mlp = nn.Sequential(up, nn.GELU(), down)
+
+    @staticmethod
+    def _trained(base: Linear, model: Model, weights: _Weights, place: int) -> "Linear | Adapted":
+        """Return a linear layer that is trained, or frozen with an adapter."""
+        if model.adapters is None:
+            return base
+        return Adapted(base, weights.normal(place, model.adapters.rank, base.weight.shape[1]))
 
     def forward(self, x: Tensor, seq: int) -> Tensor:
         """Return the output for x, shape (tokens, hidden), full sequences one after the other."""
@@ -168,7 +224,7 @@ class Layer(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(len(x), -1)
         x = x + self.proj(mixed)
-        return x + self.fc2(F.gelu(self.fc1(self.mlp_norm(x))))
+        return x + self.mlp(self.mlp_norm(x))
 
     @property
     def head_width(self) -> int:
@@ -176,11 +232,25 @@ class Layer(nn.Module):
         return int(self.proj.weight.shape[1]) // self.heads
 
 
+def _experts(config: ExpertsConfig, hidden: int, weights: _Weights, first: int) -> Experts:
+    """Return the experts of a layer, whose seeds begin with `first`."""
+    router = Linear(weights.normal(first, config.experts, hidden), None, weights.cut, columns=True)
+    experts = (
+        (
+            weights.linear(first + 2 * i + 1, config.ffn, hidden, columns=True),
+            weights.linear(first + 2 * i + 2, hidden, config.ffn, columns=False),
+        )
+        for i in range(config.experts)
+    )
+    return Experts(config, router, experts)
+
+
 class Stage(nn.Module):
     """Pipeline stage with some of the layers; the first has the embedding, the last the head.
 
-    The model is a GPT: layer norms, biases, a GeLU MLP, learned positions, no dropout, an untied head. `cut`
-    is the rank in the tensor group; `where` holds device and dtype.
+    The model is a GPT: layer norms, biases, a GeLU MLP or experts, learned positions, no dropout, an untied
+    head; with adapters these alone are trained. `cut` is the rank in the tensor group; `where` holds device
+    and dtype.
     """
 
     def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: Any):
@@ -195,6 +265,9 @@ class Stage(nn.Module):
         if self.last:
             self.norm = nn.LayerNorm(e, **where)
             self.head = Linear(weights.normal(2, vocab, e), None, cut, columns=True)
+        if model.adapters is not None:
+            for name, weight in self.named_parameters():
+                weight.requires_grad_(".down." in name or ".up." in name)
 
     def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """Pass a micro-batch through the stage; return activations, or the summed loss times `scale`.
@@ -213,11 +286,11 @@ class Stage(nn.Module):
 
 
 def flatten_parameters(parameters: Iterable[nn.Parameter], multiple: int = 1) -> tuple[Tensor, Tensor]:
-    """Flatten weights and gradients into a buffer each, padded to a multiple of elements; gradients are 0.
+    """Flatten trained weights and gradients into a buffer each, padded to a multiple of elements.
 
-    The parameters and their gradients become views of the buffers.
+    Gradients are 0. The parameters and their gradients become views of the buffers.
     """
-    every = list(parameters)
+    every = [parameter for parameter in parameters if parameter.requires_grad]
     size = -(-sum(parameter.numel() for parameter in every) // multiple) * multiple
     weights = torch.zeros(size, device=every[0].device, dtype=every[0].dtype)
     gradients, start = torch.zeros_like(weights), 0

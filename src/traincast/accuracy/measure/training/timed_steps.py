@@ -1,5 +1,6 @@
 """Training cases (small GPTs under plans that the ranks can run), and their timed steps as rows of runs."""
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +12,10 @@ from traincast.accuracy.logs.training_log import median_and_spread
 from traincast.accuracy.measure.device_info import describe_machine
 from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.system_yaml import accelerator_label
+from traincast.core.adapters import Adapters
 from traincast.core.errors import raise_problems
 from traincast.core.model import Model
+from traincast.core.model_blocks import Experts
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
 
@@ -23,8 +26,13 @@ MAX_VISITS: Final = 3  # of a case: other load slows one visit, rarely all
 MAX_CASE_SHARE: Final = 0.05  # of the budget for one case
 
 
+ADAPTED: Final = ("qkv", "proj", "fc1", "fc2")  # layers that have adapters
+TOPK: Final = 2  # experts of a token
+EXTRAS: Final = {"lora": "rank", "experts": "experts"}  # words behind a shape -> its fields
+
+
 class Shape(NamedTuple):
-    """A GPT and its global batch [sequences]."""
+    """A GPT and its global batch [sequences]; adapters, if it has any, are all that is trained of it."""
 
     hidden: int
     layers: int
@@ -32,13 +40,23 @@ class Shape(NamedTuple):
     seq: int
     vocab: int
     gbs: int
+    rank: int = 0  # of adapters on every linear layer of the layers; 0 for none
+    experts: int = 0  # in place of each MLP; 0 for none
 
     @property
     def name(self) -> str:
         """Name of the shape in ids of rows."""
-        return f"{self.hidden}x{self.layers}s{self.seq}"
+        adapters = f"r{self.rank}" if self.rank else ""
+        experts = f"e{self.experts}" if self.experts else ""
+        return f"{self.hidden}x{self.layers}s{self.seq}{adapters}{experts}"
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is a GPT without experts of which all weights are trained, which alone is cut."""
+        return not (self.rank or self.experts)
 
 
+SIZES: Final = Shape._fields[:6]  # that every shape states
 PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # knobs of the plan: precision of the training loop
     "cpu": {"precision": "fp32"},
     "cuda": {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"},
@@ -64,8 +82,10 @@ class TrainingCase:
     def model(self) -> Model:
         """The GPT as a `Model`."""
         shape = self.shape
+        adapters = Adapters(rank=shape.rank, targets=ADAPTED) if shape.rank else None
+        experts = Experts(experts=shape.experts, topk=TOPK, ffn=2 * shape.hidden) if shape.experts else None
         return Model(
-            name=shape.name, layers=shape.layers, hidden=shape.hidden,
+            name=shape.name, adapters=adapters, experts=experts, layers=shape.layers, hidden=shape.hidden,
             heads=shape.heads, kv_heads=shape.heads, ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab,
             biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
             inner_dropout=False,
@@ -82,29 +102,41 @@ def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tup
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8)."""
+    """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8).
+
+    Behind a plus sign stands what is trained of it, ``lora`` and a rank, or what it has, ``experts`` and how
+    many.
+    """
     shapes, problems = [], []
     for word in text.split(","):
-        numbers = [int(part) if part.isdecimal() else 0 for part in word.strip().lower().split("x")]
-        if len(numbers) != len(Shape._fields) or not all(numbers):
-            problems.append(
-                f"{word.strip()!r}: write {' x '.join(Shape._fields)}, such as 256x4x4x128x4096x8"
-            )
+        plain, _, extra = word.strip().lower().partition("+")
+        numbers = [int(part) if part.isdecimal() else 0 for part in plain.split("x")]
+        if len(numbers) != len(SIZES) or not all(numbers):
+            problems.append(f"{word.strip()!r}: write {' x '.join(SIZES)}, such as 256x4x4x128x4096x8")
+            continue
+        part = re.fullmatch(r"(lora|experts)([1-9]\d{0,3})", extra)
+        if extra and part is None:
+            problems.append(f"{word.strip()!r}: behind + write lora and a rank, or experts and their number")
             continue
         shape = Shape(*numbers)
+        if part is not None:
+            shape = shape._replace(**{EXTRAS[part[1]]: int(part[2])})
         shapes.append(shape)
         if shape.hidden % shape.heads:
             problems.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
         if shape.vocab % VOCAB_MULTIPLE:
             problem = f"vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}"
             problems.append(f"{word.strip()!r}: {problem}")
+        if shape.experts == 1:
+            problems.append(f"{word.strip()!r}: a token goes to {TOPK} experts")
     raise_problems("shapes", problems)
     return tuple(shapes)
 
 
 # CPU: a step takes 0.1 to 0.6 s on two ranks of 100 GFLOP/s; each differs most from those before it.
 CPU_SHAPES: Final = parse_shapes(
-    "512x4x8x64x8192x8, 256x8x4x128x1024x8, 768x2x12x64x8192x8, 128x8x4x256x2048x8, 1024x2x16x64x2048x8,"
+    "512x4x8x64x8192x8, 256x8x4x128x1024x8, 512x4x8x128x2048x8+lora16, 384x3x6x128x2048x8+experts8,"
+    "768x2x12x64x8192x8, 128x8x4x256x2048x8, 1024x2x16x64x2048x8,"
     "256x2x8x1024x2048x4, 384x6x6x128x4096x8, 512x2x8x32x4096x16, 640x4x10x96x4096x4, 256x4x4x512x4096x4"
 )
 GPU_SHAPES: Final = parse_shapes(  # steps of 0.02 to 0.5 s at 400 TFLOP/s
@@ -119,12 +151,12 @@ def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Pl
 
     They are data parallelism with one and with two micro-batches and with ZeRO-1, tensor parallelism,
     pipelines with few and with many micro-batches, and pairs of them with four ranks and more; only those
-    whose degrees divide the shape.
+    whose degrees divide the shape. Adapters and experts are not sharded.
     """
     degree_sets: list[dict[str, int]] = []
     if ranks > 1:
-        degree_sets += [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
-    if ranks >= 4 and ranks % 2 == 0:
+        degree_sets += [{"dp": ranks}, *([{"tp": ranks}, {"pp": ranks}] if shape.is_dense else [])]
+    if shape.is_dense and ranks >= 4 and ranks % 2 == 0:
         half = ranks // 2
         degree_sets += [{"tp": 2, "dp": half}, {"pp": 2, "dp": half}, {"pp": 2, "tp": half}]
     candidates: list[Plan] = []
@@ -258,6 +290,10 @@ def run_row(
         "memory_gb_published": f"{memory / GIB:.6g}" if memory else "",
         "memory_kind": "allocated" if memory else "", "tied": "false",
     }  # fmt: skip
+    adapters = f"lora:r={shape.rank},targets={'+'.join(ADAPTED)}"
+    of_experts = {"experts": shape.experts, "topk": TOPK, "moe_ffn": 2 * shape.hidden, "ep": 1}
+    cells["trained"] = adapters if shape.rank else ""
+    cells |= of_experts if shape.experts else dict.fromkeys(of_experts, "")
     return {name: str(value) for name, value in cells.items()}
 
 

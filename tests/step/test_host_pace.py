@@ -1,0 +1,122 @@
+"""What software issues and copies beside products, and how sure the host's pace is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.catalog.load import load_model
+from traincast.catalog.software_stacks import has_measured_pace, load_stack
+from traincast.catalog.training import read_training
+from traincast.core.documents import Documents
+from traincast.core.plan import Plans
+from traincast.launch import torchtitan
+from traincast.launch.settings import Settings
+from traincast.operations.transformer import layer
+from traincast.step.uncertainty import ISSUE_DEVIATION, LENGTH_DEVIATION, deviation, errors
+
+EAGER = "torchtitan-eager"
+QWEN = load_model("qwen3-8b")
+
+
+def test_separate_projections_add_the_gradients_of_their_input():
+    """Queries, keys and values are three products of one input, gate and up projection two.
+
+    Each addition reads two gradients and writes one, of all tokens of the tensor group in 16 bits.
+    """
+    operations = layer(QWEN, Plans(tp=4.0, mbs=2.0), load_stack(EAGER))
+    added = {op.name: op for op in operations if op.name.endswith("input_gradients")}
+    one = 3 * 2 * 2 * QWEN.seq * QWEN.hidden
+    moved = {name: float(op.backward.nbytes) for name, op in added.items()}
+    assert moved == {"attention.qkv.input_gradients": 2 * one, "mlp.fc1.input_gradients": one}
+    assert all(float(op.forward.nbytes) == 0 for op in added.values())
+    compiled = layer(QWEN, Plans(tp=4.0), load_stack("torchtitan-2025"))
+    assert not any(op.name.endswith("input_gradients") for op in compiled)
+
+
+def test_compiled_layers_rotate_in_the_kernel_that_norms():
+    """Queries and keys of Qwen3 are normed, those of Llama 3 are not; its rotation is read and written once."""
+    moved = {}
+    for name in ("qwen3-8b", "llama-3-8b"):
+        model = load_model(name)
+        plain = load_stack("torchtitan-2025").with_values({"traffic.elementwise_passes": 1.0})
+        (op,) = (op for op in layer(model, Plans(tp=1.0), plain) if op.name == "attention.rotary")
+        own = 2 * model.seq * (model.heads + model.kv_heads) * model.head_width
+        moved[name] = float(op.forward.nbytes + op.backward.nbytes) / own
+    assert moved == {"qwen3-8b": 0, "llama-3-8b": 4}
+
+
+def test_dtensor_copies_what_several_sequences_gather():
+    """Two copies a block in each direction, read and written at the memory's rate.
+
+    There are none of one sequence, whose tokens come in their order.
+    """
+    plain = load_stack(EAGER).with_values({"collectives.copy_passes": 0.0})
+    copies = {}
+    for mbs in (1, 2):
+        plan = tc.Plan(tp=8, fast_tp=8, zero=2, mbs=mbs)
+        seconds = [
+            tc.estimate(QWEN, "dgx-h100", plan, gbs=8, assumptions=assumed).breakdown["exposed_memory"]
+            for assumed in (load_stack(EAGER), plain)
+        ]
+        copies[mbs] = seconds[0] - seconds[1]
+    assert copies[1] == 0
+    tensor = 2 * 8 * QWEN.seq * QWEN.hidden  # all sequences of the step, in 16 bits
+    at_least = 2 * 8 * QWEN.layers * tensor / tc.load_system("dgx-h100").accelerator.hbm_bandwidth
+    assert at_least < copies[2] < 1.5 * at_least
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled", "stack"),
+    [
+        ("qwen3", False, f"{EAGER}+kernels=unfused-rotation"),
+        ("gpt_oss", False, f"{EAGER}+kernels=unfused-rotation"),
+        ("llama3", False, EAGER),
+        ("qwen3", True, "torchtitan-2025"),
+    ],
+)
+def test_models_of_torchtitan_rotate_halves_or_pairs(name, compiled, stack):
+    """torchtitan 0.3.0, models/*/__init__.py: CosSinRoPE of Qwen3 and gpt-oss, ComplexRoPE of Llama 3."""
+    settings = Settings({"model.name": name, "compile.enable": compiled, "compile.components": "model,loss"})
+    assert torchtitan.stack(settings) == stack
+
+
+def test_the_loss_of_nanotron_moves_what_its_operations_read_and_write():
+    """nanotron 0.4, tensor_parallel/functional.py: casts to fp32 and back have 6 bytes each.
+
+    Largest and sum read 4; difference, exponential, quotient and gradient read and write 4.
+    """
+    assert load_stack("nanotron-2025").traffic.loss_bytes == 2 * 6 + 2 * 4 + 4 * 8
+
+
+def test_waits_for_a_pace_that_no_run_has_widen_the_interval():
+    """A deviation for all of the wait, and one more where its documents have no stated lengths."""
+    known = errors()
+    model = read_training("lora").of(replace(load_model("llama-3-8b"), seq=512))
+    case = tc.estimate(model, "dgx-h100", tc.Plan(), gbs=32, assumptions="megatron-core-2025").case
+    assert 0.2 < case.waiting < 0.8
+    calm = replace(case, waiting=0.0)
+    added = deviation(case, known) ** 2 - deviation(calm, known) ** 2
+    assert added == pytest.approx((ISSUE_DEVIATION * case.waiting) ** 2)
+    unstated = replace(case, has_stated_lengths=False)
+    more = deviation(unstated, known) ** 2 - deviation(case, known) ** 2
+    assert more == pytest.approx((LENGTH_DEVIATION * case.waiting) ** 2)
+    columns = replace(case, waiting=np.array([0.0, case.waiting]))
+    assert deviation(columns, known)[1] > deviation(columns, known)[0]
+
+
+def test_a_pace_that_runs_were_measured_with_adds_nothing():
+    """Megatron-DeepSpeed's is fitted to a thousand runs that wait for it."""
+    assert has_measured_pace("megatron-deepspeed-2022")
+    assert not has_measured_pace("megatron-core-2025")
+    model = replace(load_model("gpt3-175b"), seq=256, layers=8)
+    est = tc.estimate(model, "dgx-a100", tc.Plan(tp=8), gbs=8, assumptions="megatron-deepspeed-2022")
+    assert est.step.host > 0.01 * est.step_seconds
+    assert est.case.waiting == 0
+
+
+def test_assumed_lengths_are_documents_like_others():
+    documents = Documents(((200, 1.0),), assumed=True)
+    assert documents.mean(2048) == 200
+    assert documents.title(2048) == Documents(((200, 1.0),)).title(2048)
