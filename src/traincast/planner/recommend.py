@@ -282,12 +282,14 @@ def _of_less_likely(
     probability: Probability | None,
     within: float,
 ) -> tuple[Candidate, Candidate]:
-    """Return the plan of the most expected throughput of those within some memories, and the surest."""
+    """Return the plan of the most expected throughput, and the surest, of those within some memories.
+
+    Of each memory the preferred plan counts and the fastest.
+    """
     chosen: dict[Plan, Candidate] = {}
     for limit in limits:
         if pool := distinct(near(within, limit)):
-            candidate = choose(pool).candidate
-            chosen[candidate.plan] = candidate
+            chosen |= {candidate.plan: candidate for candidate in (choose(pool).candidate, pool[0])}
 
     def odds(candidate: Candidate) -> float:
         return 1.0 if probability is None else probability(candidate)
