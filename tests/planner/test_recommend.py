@@ -134,7 +134,7 @@ def test_where_no_plan_fits_as_wanted_the_likeliest_gives_way_to_more_expected_t
     others = [result.answer(leanest.plan)[1], result.fastest[1]]
     expected = [est.fits_probability / est.step_seconds for est in (chosen, *others)]
     assert expected[0] == max(expected)
-    assert result.recommendation.reason.startswith("No plan fits with a probability of 90%; this one is")
+    assert result.recommendation.reason.startswith("No plan fits with a probability of 90%; this one has")
 
 
 def test_where_errors_are_not_known_the_fastest_is_recommended():
