@@ -81,7 +81,8 @@ class Narrower(NamedTuple):
     """Option of a command that narrows an interval."""
 
     option: str  # with the value that the estimate's software has
-    half: float  # half of the width that is left, of the logarithm
+    of: float  # half of the width of the interval, of the logarithm
+    half: float  # the same of what is left
     others: tuple[str, ...]  # values that the option may have instead, of other software that is left open
 
 
@@ -566,7 +567,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         """
         if not self.alternatives:
             return None
-        most = (1 - LEAST_NARROWING) * _half_width(self._ends)
+        now = _half_width(self._ends)
+        most = (1 - LEAST_NARROWING) * now
         halves = dict[str, float]()
         for option, assumed in self._narrowing():
             left = self._left_open(assumed)
@@ -574,10 +576,10 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
                 halves[option] = _half_width(self._ends_of(assumed, self._alternatives(left)))
         option = min(halves, key=lambda option: halves[option], default="")
         if option and halves[option] <= most:
-            return Narrower(option, halves[option], self._other_values(option))
+            return Narrower(option, now, halves[option], self._other_values(option))
         stated = replace(self.assumptions, unsaid=())
         half = _half_width(self._ends_of(stated, ()))
-        return Narrower(f"--assumptions {_stack(stated)}", half, ()) if half <= most else None
+        return Narrower(f"--assumptions {_stack(stated)}", now, half, ()) if half <= most else None
 
     def _narrowing(self) -> Iterator[tuple[str, Assumptions]]:
         """Yield options that state more of the estimate's own software, and what they leave open."""

@@ -276,3 +276,32 @@ def test_messages_are_no_wider_than_the_terminal_and_list_no_catalogue(command, 
     assert code in (1, 2)
     assert max(map(len, (out + err).splitlines())) <= COLUMNS
     assert len(err.splitlines()) <= 14
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "estimate llama-3-70b --system dgx-h100 --gpus 64 --tp 8 --pp 4",
+        "advise llama-3-8b --system dgx-h100 --tp 4 --pp 2 --dp 8 --mfu 0.28",
+        "check examples/my_cluster/pretrain.sh --system dgx-h100",
+        "plan llama-3-8b --system dgx-h100 --gpus 16",
+    ],
+)
+def test_all_causes_of_a_width_stand_under_why(question, run):
+    """The first line of a cause is the headline's; `--why` lists all, and the short answer names `--why`."""
+    code, short, _ = run(question)
+    assert code == 0
+    assert "uncertain by" not in short
+    assert re.search(r"^--why: all causes", short, re.MULTILINE)
+    _, out, _ = run(f"{question} --why")
+    assert re.search(r"^uncertain by .*: ±\d+%", out, re.MULTILINE)
+    assert out.partition("\n")[0] == short.partition("\n")[0]
+
+
+def test_a_narrower_interval_is_said_beside_the_width_that_it_narrows(run):
+    """The headline has the largest cause alone, which may be less than what is left of all of them."""
+    _, out, _ = run("plan qwen3-30b-a3b --system dgx-h100 --gpus 32")
+    of, left = map(int, re.search(r"^±(\d+)% narrows to ±(\d+)% with --given", out, re.MULTILINE).groups())
+    low, high = map(float, re.search(r"\((\S+) to (\S+), 90%\)", out).groups())
+    assert of == pytest.approx(100 * (np.sqrt(high / low) - 1), abs=1)
+    assert left < of

@@ -89,12 +89,12 @@ def test_rates_of_data_and_storage_are_refused_at_once(run):
 
 
 def test_advice_recommends_no_batch_where_none_fits_and_names_what_is_not_measured(run):
-    code, out, _ = run("advise llama-3-70b --system dgx-h100 --dp 8 --global-batch 8")
+    code, out, _ = run("advise llama-3-70b --system dgx-h100 --dp 8 --global-batch 8 --why")
     assert code == 1
     assert "None of these fits at a global batch of 8." in out
     assert "Not measured" not in out  # all its sizes are multiples of 64
     _, out, _ = run(
-        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 4 --global-batch 8 --assumptions calibrated"
+        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 4 --global-batch 8 --assumptions calibrated --why"
     )
     assert "Not measured: what other sizes lose" in out
 

@@ -75,6 +75,7 @@ _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
 _WITHIN = "How much slower than the fastest it may be; else 2%."
 _ALL = "Show every plan, not the best of each family."
 _WHY = "Show time and memory by part, and why others lose."
+_CAUSES = "Show all causes of the width of the interval, and what narrows it."
 _COST = "Show what the whole run costs: GPU-hours, $, energy."
 _TIMELINE = "Draw the memory of the fullest rank over a step: .svg, .pdf or .png."
 _REJECTED = "Show how many candidates break each rule."
@@ -200,6 +201,7 @@ def estimate(
     *,
     question: PlanArguments,
     operations: Annotated[bool, output_option("Show every operation of a layer as well.")] = False,
+    why: Annotated[bool, output_option(_CAUSES)] = False,
     cost: Annotated[bool, output_option(_COST)] = False,
     html: HtmlFile = None,
     force: Force = False,
@@ -232,9 +234,12 @@ def estimate(
         lead = text.headline.headline("Plan", est, measures, price)
         usual_price = price is not None and question.run.price is None
         header = plans.header(est, usual_batch, usual_price=usual_price)
-        show(lead, [""], header, plans.breakdowns(est, command_with), run)
+        narrowing = () if why else text.headline.narrowing_line(est)
+        show(lead, [""], header, narrowing, plans.breakdowns(est, command_with, why), run)
         if operations:
             show(plans.operations(est, anatomy(est)))
+        if est.widths and not why:
+            show(plans.more_options(["--why: all causes of the interval's width"]))
         print_files(html)
     require_fit(est)
 
@@ -436,6 +441,7 @@ def check(
     measured: MeasuredArguments = NOTHING_MEASURED,
     assumptions: Assumed = None,
     given: GivenFacts = None,
+    why: Annotated[bool, output_option(_CAUSES)] = False,
     json: Json = False,
 ) -> None:
     """Check a launch: step time, memory, distance from the best plan, and which settings to change.
@@ -460,6 +466,6 @@ def check(
     if json:
         print_json(outputs.launches.CheckOutput(checked.est.job, checked))
     else:
-        text.tables.show(text.launch.launch(checked))
+        text.tables.show(text.launch.launch(checked, command_with, why))
     if checked.est.verdict == "does not fit":
         raise NothingFits(text.launch.misfit_advice(checked))

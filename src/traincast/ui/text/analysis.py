@@ -17,7 +17,7 @@ from traincast.planner.knob_changes import LEAST_GAIN
 from traincast.planner.plan_sentences import label
 from traincast.step.estimate import Estimate
 from traincast.ui.text.measured import measured_step
-from traincast.ui.text.plans import Command, breakdowns
+from traincast.ui.text.plans import Command, breakdowns, more_options
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
@@ -31,22 +31,27 @@ MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
 SHARES: Final = ("FLOP", "memory", "network")
 
 
-def advice(result: Advice, command: Command | None = None) -> Parts:
-    """Show time, memory, bytes per parameter, throughput, dimensions, batches, network, rules of thumb.
+def advice(result: Advice, command: Command | None = None, why: bool = True) -> Parts:
+    """Show where time and memory go, what to change, throughput, and the network that is needed.
 
-    `command` is as in `plans.certainty`.
+    With `why`, also all causes of the width of the interval, dimensions where none is better, bytes per
+    parameter, micro-batches and rules of thumb. `command` is as in `plans.certainty`.
     """
-    yield from breakdowns(result.est, command)
+    yield from breakdowns(result.est, command, why)
     if result.measured is not None:
         yield from measured_step(result.measured)
     yield from _changes(result)
     yield from _methods(result)
-    yield from bytes_per_parameter(result.est)
     yield from _throughput(result)
-    yield from _dimensions(result.dimensions, result.est)
-    yield from _wasteful_products(result.products, result.est)
-    yield from _batches(result.batches)
     yield from _network(result.network, result.est)
+    if why or any(size.better is not None for size in result.dimensions):
+        yield from _dimensions(result.dimensions, result.est)
+    if not why:
+        yield from more_options(["--why: all causes, bytes per parameter, batches, rules of thumb"])
+        return
+    yield from _wasteful_products(result.products, result.est)
+    yield from bytes_per_parameter(result.est)
+    yield from _batches(result.batches)
     yield heading("Rules of thumb, and this plan")
     rules = [(rule.about, rule.rule, rule.here, rule.source) for rule in result.rules]
     yield table(("", "rule", "here", "source"), rows=rules, left=range(4), wrap=(1, 2, 3))

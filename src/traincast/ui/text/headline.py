@@ -21,7 +21,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, Narrower
 from traincast.step.measured_step import MeasuredStep
 from traincast.step.metrics import Metrics, cost_per_million_tokens
 from traincast.step.uncertainty import Alternative
@@ -282,9 +282,15 @@ def narrowing_line(est: Estimate) -> Iterator[str]:
     """Yield what option narrows the interval most, where one does."""
     if est.narrower is None:
         return
-    option, half, others = est.narrower
+    narrower = est.narrower
+    others = narrower.others
     yours = f"or {' or '.join(others)}, as yours has" if others else "if yours is that"
-    yield joined(f"narrower, ±{np.expm1(half):.0%}, with {option}", [f" ({yours})"], "")
+    yield joined(f"{narrowed(narrower)} with {narrower.option}", [f" ({yours})"], "")
+
+
+def narrowed(narrower: Narrower) -> str:
+    """Return how much an interval narrows: ``"±54% narrows to ±40%"``."""
+    return f"±{np.expm1(narrower.of):.0%} narrows to ±{np.expm1(narrower.half):.0%}"
 
 
 def of_peak(plan: Plan) -> str:

@@ -11,7 +11,7 @@ from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.step.estimate import Answer
 from traincast.ui.text import headline
 from traincast.ui.text.measured import measured_step
-from traincast.ui.text.plans import breakdowns, header
+from traincast.ui.text.plans import Command, breakdowns, header, more_options
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, width
 
 MAX_VALUE: Final = 60  # characters of a setting's value
@@ -19,12 +19,17 @@ MAX_CHANGES_LISTED: Final = 5  # changes of one setting
 MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 
 
-def launch(checked: Checked) -> Parts:
-    """Show what was read of the launch, its estimate, the best plan, and which settings to change."""
+def launch(checked: Checked, command: Command | None = None, why: bool = True) -> Parts:
+    """Show what was read of the launch, its estimate, the best plan, and which settings to change.
+
+    With `why`, also all causes of the width of the interval. `command` is as in `plans.certainty`.
+    """
     est, reading = checked.est, checked.reading
     yield from headline.of_launch("This launch", est, _advice(checked), checked.measured)
     yield ""
     yield from header(est)
+    if not why:
+        yield from headline.narrowing_line(est)
     yield from paragraphs(f"{reading.form.title}, {len(reading.used)} settings read from {reading.path}")
     unread = [
         f"{each.setting}{f' {each.value}' if each.value != 'on' else ''} ({each.why})"
@@ -36,11 +41,13 @@ def launch(checked: Checked) -> Parts:
     yield from _names("no part of the prediction", reading.ignored)
     yield from paragraphs(*(f"assumed: {line}" for line in reading.assumed))
     yield ""
-    yield from breakdowns(est)
+    yield from breakdowns(est, command, why)
     if checked.measured is not None:
         yield from measured_step(checked.measured)
     yield from _best(checked)
     yield from _changes(checked)
+    if est.widths and not why:
+        yield from more_options(["--why: all causes of the interval's width"])
 
 
 def _advice(checked: Checked) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -35,7 +34,7 @@ from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.step.uncertainty import NEVER
-from traincast.ui.text.headline import days, headline, narrowing_line, of_peak, step_text
+from traincast.ui.text.headline import days, headline, narrowed, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
@@ -139,8 +138,13 @@ def search(
         "--why: all causes, parts, what is held, alternatives": why,
         "--rejected: rules broken": rejected,
     }
-    if left := [option for option, shown in more.items() if not shown]:
-        yield note(f"\n{'; '.join(left)}")
+    yield from more_options(option for option, shown in more.items() if not shown)
+
+
+def more_options(options: Iterable[str]) -> Parts:
+    """Show options that say more, as the last line of an answer."""
+    if left := "; ".join(options):
+        yield note(f"\n{left}")
 
 
 def _question(result: "Found", elapsed: float, usual_batch: bool, usual_price: bool) -> Parts:
@@ -518,16 +522,21 @@ def fast_members(plan: Plan) -> str:
     return " ".join(f"{number}{axis}" for axis, number in members.items() if number > 1)
 
 
-def breakdowns(est: Estimate, command: Command | None = None) -> Parts:
-    """Show step time and memory by component; `command` is as in `certainty`."""
+def breakdowns(est: Estimate, command: Command | None = None, why: bool = True) -> Parts:
+    """Show step time and memory by component; with `why` all causes of the width of the interval.
+
+    `command` is as in `certainty`.
+    """
     yield title_line(f"Plan: {est.plan}")
     if groups := est.group_rows():
         yield from paragraphs(network_of(est.system, groups))
     yield heading(f"Time of a step: {step_text(est)}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU")
-    yield from certainty(est, command)
+    if why:
+        yield from certainty(est, command)
     yield bar_table(est.breakdown, seconds, est.step_seconds, est.plan)
     yield from paragraphs(*_bound_sentences(est))
-    yield from _outside(est)
+    if why:
+        yield from _outside(est)
     yield from memory_breakdown(est)
 
 
@@ -542,13 +551,12 @@ def certainty(est: Estimate, command: Command | None = None, indent: str = "") -
     yield from paragraphs(f"{indent}uncertain by {'; '.join(map(str, est.widths))}")
     if est.narrower is None:
         return
-    option, half, _ = est.narrower
-    narrower = f"{indent}narrower, ±{np.expm1(half):.0%}, with {narrowing(est.narrower)}"
+    narrower = f"{indent}{narrowed(est.narrower)} with {narrowing(est.narrower)}"
     if command is None:
-        yield from paragraphs(f"{narrower}: {option}")
+        yield from paragraphs(f"{narrower}: {est.narrower.option}")
         return
     yield from paragraphs(f"{narrower}:")
-    yield from shell_lines(command(option), f"{indent}  ")
+    yield from shell_lines(command(est.narrower.option), f"{indent}  ")
 
 
 def narrowing(narrower: Narrower) -> str:
