@@ -81,7 +81,12 @@ WRONG = {
     "compare llama-3-8b --system h100,h1000 --gpus 8": "unknown system 'h1000'",
     "compare llama-3-8b,lama --system h100 --gpus 8": "unknown model 'lama'",
     "compare llama-3-8b --system h100 --gpus 8 --plan tp=8 --plan tq=8": "tq",
-    "compare llama-3-8b --system h100 --gpus 8 --plan tp=8 --plan tp=4 --tp 2": "contradicts --tp 2",
+    "compare llama-3-8b --system h100 --gpus 8 --plan tp=8 --plan tp=4 --tp 2": (
+        "tp = 8 of a plan contradicts 2 of all"
+    ),
+    "compare nowhere.json": "compare: nowhere.json: no such file",
+    "compare nowhere.json nothing.json": "nowhere.json: no such file nothing.json: no such file",
+    "compare nowhere.json --system h100 --gpus 8": "compare: nowhere.json: no such file",
     "compare llama-3-8b --system h100,a100 --gpus 8 --framework megatron,praxis": "unknown framework",
 }
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from traincast.catalog.documents import MAX_JSON_BYTES, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
+from traincast.planner.saved_answers import job_of, possible_software
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read
@@ -39,15 +40,9 @@ def draw_plan(path: Path, kind: str) -> Figure:
         arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
         arguments["locks"] = document.get("locks")
         expected = document["recommended"]
-        # a file does not say how much of its software was stated: nothing, the framework, or all
-        framework = document["framework"]
-        assumptions = document["assumptions"]
-        stated: tuple[dict[str, Any], ...] = (
-            {},
-            {"framework": framework},
-            {"framework": framework, "assumptions": assumptions},
-        )
-        results = (search(model, system, **arguments, **software) for software in stated)
+        arguments["framework"] = document["framework"]
+        software = possible_software(document, job_of(document))
+        results = (search(model, system, **arguments, assumptions=assumed) for assumed in software)
         result = next((r for r in results if r.record().to_dict()["recommended"] == expected), None)
     except InputError:
         raise
