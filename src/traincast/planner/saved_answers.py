@@ -103,7 +103,8 @@ def job_of(content: Mapping[str, Any]) -> Job:
     Older answers do not say what they leave open of the software.
     """
     software: dict[str, Any] = {name: content.get(name, empty) for name, empty in SOFTWARE.items()}
-    return Job(**{name: content[name] for name in Job.__dataclass_fields__ if name not in software}, **software)
+    stated = {name: content[name] for name in Job.__dataclass_fields__ if name not in software}
+    return Job(**stated, **software)
 
 
 def possible_software(content: Mapping[str, Any], job: Job) -> list[Assumptions]:

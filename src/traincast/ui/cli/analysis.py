@@ -77,7 +77,7 @@ def advise(
         seen = None if advice.measured is None else advice.measured.step_seconds
         measures = metrics(est, step_seconds=seen, **question.run.metrics_arguments())
         lead = text.headline.headline("Plan", est, measures, price, advice.measured)
-        header = text.plans.header(est, question.run.leaves_batch(est.model))
+        header = text.plans.header(est, question.run.usual(est.model, est.system))
         narrowing = () if why else text.headline.narrowing_line(est)
         text.tables.show(lead, [""], header, narrowing, text.analysis.advice(advice, command_with, why))
     require_fit(est)
@@ -127,7 +127,7 @@ def trace(
         files = map(file_name, (output, figure))
         print_json(outputs.analyses.TraceOutput(est.job, est, result, *files))
     else:
-        header = text.plans.header(est, question.run.leaves_batch(est.model))
+        header = text.plans.header(est, question.run.usual(est.model))
         text.tables.show(header, text.analysis.trace(result))
         print_files(output, figure)
     warn_of_misfit(est)

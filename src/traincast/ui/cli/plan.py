@@ -160,7 +160,7 @@ def plan(
         print_json(outputs.plans.PlanOutput(record, file_name(html)))
     else:
         if best is not None:
-            measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
+            measures, usual = options.metrics(best[1]), options.usual(result.model, result.system)
             faster = [
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
@@ -168,7 +168,7 @@ def plan(
             shown = text.plans.search(
                 result, explanation, elapsed, measures, usual, asked=asked, each=all_, why=why,
                 rejected=rejected, faster=faster, command=command_with,
-                price=options.gpu_hour_price(result.system), own_price=options.price is not None,
+                price=options.gpu_hour_price(result.system),
             )  # fmt: skip
             text.tables.show(shown)
         if rejected:
@@ -190,7 +190,7 @@ def _report_search(
     from traincast.ui.html import search_report
 
     measures = None if result.best is None else options.metrics(result.best[1])
-    notes = text.plans.remarks(result, options.leaves_batch(result.model))
+    notes = text.plans.remarks(result, options.usual(result.model, result.system))
     write_html(search_report.page(result, explanation, measures, notes, each), html)
 
 
@@ -216,11 +216,11 @@ def estimate(
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
     est = question.estimate(model, errors=errors)
-    measures, usual_batch = question.run.metrics(est), question.run.leaves_batch(est.model)
+    measures, usual = question.run.metrics(est), question.run.usual(est.model, est.system)
     if html is not None:
         from traincast.ui.html import plan_report
 
-        write_html(plan_report.page(est, measures, text.plans.remarks(est, usual_batch)), html)
+        write_html(plan_report.page(est, measures, text.plans.remarks(est, usual)), html)
     if json:
         rows = est.operation_rows() if operations else None
         seen = anatomy(est) if operations else None
@@ -232,8 +232,7 @@ def estimate(
         run = plans.utilisation(measures, est, asked)
         price = question.run.gpu_hour_price(est.system)
         lead = text.headline.headline("Plan", est, measures, price)
-        usual_price = price is not None and question.run.price is None
-        header = plans.header(est, usual_batch, usual_price=usual_price)
+        header = plans.header(est, usual)
         narrowing = () if why else text.headline.narrowing_line(est)
         show(lead, [""], header, narrowing, plans.breakdowns(est, command_with, why), run)
         if operations:
@@ -277,7 +276,7 @@ def memory(
         print_json(outputs.plans.MemoryOutput(est.job, est, *rows, file_name(timeline)))
     else:
         lead = text.headline.of_memory("Plan", est)
-        header = text.plans.header(est, question.run.leaves_batch(est.model), timed=False)
+        header = text.plans.header(est, question.run.usual(est.model), timed=False)
         of_parameters = text.analysis.bytes_per_parameter(est)
         text.tables.show(lead, [""], header, text.plans.stage_memory(est), of_parameters)
         print_files(timeline)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
@@ -89,15 +89,26 @@ SHORT_COMPONENTS: Final = {  # column titles of memory components
 }
 
 
+class Usual(NamedTuple):
+    """What a question leaves out, so that the usual is taken."""
+
+    batch: bool = False  # also by the model
+    length: bool = False  # of sequences
+    tokens: bool = False  # of the whole run
+    price: bool = False  # of a GPU hour, where the system has one
+
+
+NOTHING_USUAL: Final = Usual()
+
+
 def search(
     result: "Found",
     explanation: "Explanation",
     elapsed: float,
     measures: Metrics,
-    usual_batch: bool = False,
+    usual: Usual = NOTHING_USUAL,
     *,
     price: float | None = None,
-    own_price: bool = False,
     each: bool = False,
     why: bool = False,
     rejected: bool = False,
@@ -109,9 +120,8 @@ def search(
 
     With `each`, plans alike are listed one by one; with `why`, the plan in words, all causes of the width of
     its interval, the parts of time and memory, and why all alternatives lose. `price` is that of a GPU hour
-    [$], `own_price` whether it was asked for; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs
-    that take less time, and `command` as in `certainty`. The last line names `--why` and `--rejected` where
-    they are not given.
+    [$]; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs that take less time, and `command` as
+    in `certainty`. The last line names `--why` and `--rejected` where they are not given.
     """
     if result.recommended is not None:
         yield from headline(_kind(result), result.recommended[1], measures, price)
@@ -121,7 +131,7 @@ def search(
         if asked and not why:  # else it stands beside the utilisation
             yield from paragraphs(*whole_run(measures, result.recommended[1], asked, said=True))
         yield ""
-    yield from _question(result, elapsed, usual_batch, price is not None and not own_price)
+    yield from _question(result, elapsed, usual)
     yield ""
     if result.recommended is not None:
         listed = Ranking(result, each)
@@ -147,9 +157,9 @@ def more_options(options: Iterable[str]) -> Parts:
         yield note(f"\n{left}")
 
 
-def _question(result: "Found", elapsed: float, usual_batch: bool, usual_price: bool) -> Parts:
+def _question(result: "Found", elapsed: float, usual: Usual) -> Parts:
     """Show what was asked, what was assumed, and how much was searched."""
-    yield from header(result, usual_batch, usual_price=usual_price)
+    yield from header(result, usual)
     if result.recommended is not None:
         yield from narrowing_line(result.recommended[1])
     of_several = bool(result.framework.includes)
@@ -216,12 +226,10 @@ def recommendation(result: "Found") -> list[str]:
     return [*lines, result.recommendation.reason] if result.recommendation.reason else lines
 
 
-def header(
-    est: "Found | Estimate", usual_batch: bool = False, timed: bool = True, usual_price: bool = False
-) -> Parts:
+def header(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool = True) -> Parts:
     """Show the title of an answer and the remarks on it, as in `remarks`."""
     yield title_line(title(est))
-    yield from paragraphs(*remarks(est, usual_batch, timed, usual_price))
+    yield from paragraphs(*remarks(est, usual, timed))
 
 
 def title(est: "Found | Estimate") -> str:
@@ -230,13 +238,8 @@ def title(est: "Found | Estimate") -> str:
     return f"{model} on {count_of(est.job.gpus, 'GPU')} of {est.system.name}"
 
 
-def remarks(
-    est: "Found | Estimate", usual_batch: bool = False, timed: bool = True, usual_price: bool = False
-) -> list[str]:
-    """Return remarks on batch, assumptions and calibration.
-
-    `usual_batch` if model and user set no batch, `usual_price` if the price of a GPU hour is the system's.
-    """
+def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool = True) -> list[str]:
+    """Return remarks on batch, assumptions, what is taken for what the question leaves out, calibration."""
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
@@ -244,12 +247,16 @@ def remarks(
         batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
     lines = [*est.job.taken, f"a step: {batch}; assumptions: {est.assumptions.name}"]
     assumed = []
-    if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
+    if usual.batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         assumed.append("the global batch (--global-batch)")
+    if usual.length and not model.is_fine_tuned:
+        assumed.append("the length of sequences (--seq)")
+    if usual.tokens and model.training_tokens is not None:
+        assumed.append(f"{large(model.training_tokens)} tokens of training (--tokens)")
     if not isinstance(est, Estimate) and model.is_fine_tuned and "recompute" not in est.locks:
         said = est.framework.about_fine_tuning
         assumed += [f"{said} (--recompute)"] if said else []
-    if usual_price:
+    if usual.price:
         assumed.append(f"{est.system.name}'s ${est.system.price:g} a GPU-hour (--price)")
     if assumed:
         lines.append(f"assumed: {', '.join(assumed)}")
