@@ -112,8 +112,10 @@ def docs(
     if json:
         content = file.read_text(encoding="utf-8")
         print_json(outputs.reference.DocsOutput(path=str(file), text=content))
+    elif path:
+        print(file)
     else:
-        print(file if path else file.read_text(encoding="utf-8").rstrip())
+        text.tables.show(text.markdown.page(file.read_text(encoding="utf-8").rstrip()))
 
 
 _EXAMPLE = "File or folder of the examples; a list of all without."

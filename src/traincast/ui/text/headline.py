@@ -256,8 +256,11 @@ def memory_line(est: Estimate) -> str:
         forms = f"{unsure}, measure one step", f"{unsure}, measure it"
         return next((form for form in forms if len(form) <= width()), unsure)
     if est.verdict == "does not fit":
-        sure = "" if odds is None else f" (fits with {probability_text(odds)} probability)"
-        return f"{used}: does not fit{sure}"
+        if odds is None:
+            return f"{used}: does not fit"
+        likely = f"fits with {probability_text(odds)} probability"
+        whole = f"{used}: does not fit ({likely})"
+        return whole if len(whole) <= width() else f"{used}: {likely}"
     return f"{used}: fits" + ("" if odds is None else f" with {probability_text(odds)} probability")
 
 
@@ -270,12 +273,20 @@ def run_line(est: Estimate, measures: Metrics, price: float | None = None) -> st
         parts.append(f"{large(est.model.training_tokens)} tokens in {days(measures.days)}{cost}")
     elif price is not None:
         parts.append(f"${number_text(cost_per_million_tokens(price, per_gpu), 3)} a million tokens")
-    if price is not None:
-        parts[-1] += f" at ${price:.4g}/h"
-    parts.append(f"{per_gpu:,.0f} token/s/GPU")
+    run = f"{parts[0]}, " if parts else ""
+    priced = run if price is None else f"{parts[0]} at ${price:.4g}/h, "
+    rate_and_mfu = f"{per_gpu:,.0f} token/s/GPU"
+    peak = ""
     if measures.mfu is not None:
-        parts.append(f"MFU {float(measures.mfu['megatron']):.1%}{of_peak(est.plan)}")
-    return joined("", parts)
+        rate_and_mfu += f", MFU {float(measures.mfu['megatron']):.1%}"
+        peak = of_peak(est.plan)
+    short_peak = f" ({peak.removeprefix(' of the ').removesuffix(' peak')})" if peak else ""
+    forms = (
+        f"{priced}{rate_and_mfu}{peak}",
+        f"{run}{rate_and_mfu}{peak}",
+        f"{run}{rate_and_mfu}{short_peak}",
+    )
+    return next((form for form in forms if len(form) <= width()), forms[-1])
 
 
 def narrowing_line(est: Estimate) -> Iterator[str]:
@@ -285,7 +296,9 @@ def narrowing_line(est: Estimate) -> Iterator[str]:
     narrower = est.narrower
     others = narrower.others
     yours = f"or {' or '.join(others)}, as yours has" if others else "if yours is that"
-    yield joined(f"{narrowed(narrower)} with {narrower.option}", [f" ({yours})"], "")
+    short = f"{narrowed(narrower)} with {narrower.option}"
+    whole = f"{short} ({yours})"
+    yield whole if len(whole) <= width() else short
 
 
 def narrowed(narrower: Narrower) -> str:

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 Command: TypeAlias = Callable[[str], list[str]]  # option → words of a command line with it
 MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
 MAX_COMM_SHARE: Final = 0.35
-BAR_CHARACTERS: Final = 32  # length of a full bar
+BAR_CHARACTERS: Final = 32  # length of a full bar, where there is room
+BESIDE_BARS: Final = 48  # columns of a table that bars leave to its other columns
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
@@ -655,10 +656,11 @@ def memory_breakdown(est: Estimate) -> Parts:
 def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float, plan: Plan) -> Table:
     """Return a table of the components of a plan's time or memory, each with its share as a bar."""
     rows = []
+    longest = max(min(BAR_CHARACTERS, width() - BESIDE_BARS), 1)
     for name, value in parts.items():
         share = float(value) / total
         if value:
-            bar = Text("█" * round(share * BAR_CHARACTERS), style="cyan")
+            bar = Text("█" * round(share * longest), style="cyan")
             rows.append((label(name, plan), form(float(value)), f"{share:.1%}", bar))
     return table(("", "", "", ""), rows, left=(0, 3))
 
