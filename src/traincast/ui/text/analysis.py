@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
 LEAST_SHOWN: Final = 0.0005  # share of tokens/s; less is no difference
+CHANGES: Final = "What to change, each alone and the best together"
 MAX_CHANGES_LISTED: Final = 5  # changes of one degree or choice
 MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
 SHARES: Final = ("FLOP", "memory", "network")
@@ -97,12 +98,19 @@ def _throughput(result: Advice) -> Parts:
 
 def _changes(result: Advice) -> Parts:
     """Show the changes of one degree or choice that help, and the best combination of two or three."""
-    yield heading("What to change, each alone and the best together")
-    listed = result.changes[:MAX_CHANGES_LISTED]
-    listed += [] if result.together is None else [result.together]
-    if not listed:
+    yield heading(CHANGES)
+    names, rows = changes(result)
+    if not rows:
         yield f"no change of one, two or three degrees or choices gains {LEAST_GAIN:.1%} and fits"
         return
+    last = len(names) - 1
+    yield table(names, rows, left=(last,), wrap=(last,))
+
+
+def changes(result: Advice) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of the changes that help, and of the best combination."""
+    listed = result.changes[:MAX_CHANGES_LISTED]
+    listed += [] if result.together is None else [result.together]
     known = all(change.fits_probability is not None for change in listed)
     rows = []
     for change in listed:
@@ -110,10 +118,8 @@ def _changes(result: Advice) -> Parts:
         odds = [probability_text(change.fits_probability or 0.0)] if known else []
         figures = (percent(change.gain), seconds(change.step_seconds), gib(change.memory_bytes), *odds)
         together = "together: " if change is result.together else ""
-        rows.append((*figures, f"{together}{words}"))
-    last = len(rows[0]) - 1
-    names = ("gain", "step", "memory", *(["fits"] if known else []), "change")
-    yield table(names, rows, left=(last,), wrap=(last,))
+        rows.append([*figures, f"{together}{words}"])
+    return ["gain", "step", "memory", *(["fits"] if known else []), "change"], rows
 
 
 def _methods(result: Advice) -> Parts:

@@ -14,6 +14,7 @@ from rich.text import Text
 from traincast.core.errors import printable
 from traincast.ui.terminal_width import columns_of
 
+WRAPPED: Final = 16  # columns that a column which is broken over lines takes at least, if it has so many
 BOLD: Final = "bold"  # style of titles and headings
 # Blanks where no line ends: after a number, unless a knob such as tp=8 follows, after a colon, and around ×.
 KEPT: Final = re.compile(r"(?<=\d) (?!\S*=)|(?<=[:×]) | (?=×)")
@@ -97,9 +98,9 @@ def table(
     """
     rows = [list(row) for row in rows]
     columns = max(map(len, [names, *rows]))
-    if _columns_of(names, rows) + gap * (columns - 1) > width():
+    if _columns_of(names, rows, wrap) + gap * (columns - 1) > width():
         gap = 1
-    is_narrow = _columns_of(names, rows) + gap * (columns - 1) > width()
+    is_narrow = _columns_of(names, rows, wrap) + gap * (columns - 1) > width()
     if is_narrow:
         wrap = (*wrap, *left)
     look: dict[str, Any] = {"header_style": "dim", "pad_edge": False, "padding": (0, gap, 0, 0)}
@@ -115,8 +116,11 @@ def table(
     return result
 
 
-def _columns_of(names: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> int:
-    """Return the widths of a table's columns together, each as wide as its widest cell."""
+def _columns_of(names: Sequence[str], rows: Iterable[Sequence[RenderableType]], wrap: Sequence[int]) -> int:
+    """Return the least widths of a table's columns together; only those in `wrap` are broken over lines."""
     cells = [list(map(str, row)) for row in (names, *rows)]
-    columns = zip_longest(*cells, fillvalue="")
-    return sum(max(max(map(len, cell.splitlines()), default=0) for cell in column) for column in columns)
+    widths = [
+        max(max(map(len, cell.splitlines()), default=0) for cell in column)
+        for column in zip_longest(*cells, fillvalue="")
+    ]
+    return sum(min(columns, WRAPPED) if i in wrap else columns for i, columns in enumerate(widths))
