@@ -125,6 +125,15 @@ def test_a_study_ends_with_its_points_side_by_side_and_what_to_draw(run, folder)
     (command,) = re.findall(r"^To draw it: traincast (.*)", out, re.MULTILINE)
     assert command == "plot two.csv --kind scaling --output two.svg"
     assert run(command).code == 0
+    (folder / "one.yaml").write_text(
+        "models: [llama-3-8b]\nsystems: [dgx-h100]\ngpus: [8]\nstrategies: [1d]\nvary:\n"
+        "  - accelerator.hbm_bandwidth: [3 TB/s, 6 TB/s]\n"
+    )
+    (command,) = re.findall(
+        r"^To draw it: traincast (.*)", run("study one.yaml --output one.csv").out, re.MULTILINE
+    )
+    assert command == "plot one.csv --kind sweep --output one.svg"
+    assert run(command).code == 0
     (folder / "vary.yaml").write_text(
         "models: [llama-3-8b]\nsystems: [dgx-h100]\ngpus: [8]\nstrategies: [1d]\nvary:\n"
         "  - accelerator.hbm_bytes: [60 GB, 80 GB]\n  - accelerator.hbm_bandwidth: [3 TB/s, 6 TB/s]\n"

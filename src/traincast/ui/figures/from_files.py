@@ -16,7 +16,7 @@ from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
-from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, unique
+from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep, unique
 
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
     "pareto": pareto,
@@ -69,7 +69,8 @@ def draw_study(
 
     The table may be a file of results of the reference code of arXiv 2410.00273, or a folder of them.
 
-    A contour is over the first fields of the first two axes, on the largest number of GPUs, if not given.
+    A contour is over the first fields of the first two axes, on the largest number of GPUs, if not given; a
+    sweep over that of the first axis.
     """
     results = read(path)
     frame = results.frame
@@ -84,13 +85,17 @@ def draw_study(
     if kind == "contour":
         x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
         return contour(frame, x, y, max(frame["gpus"]) if gpus is None else gpus)
+    if kind == "sweep":
+        return sweep(frame, x or _first_field(path, results, 0, "sweep"), gpus)
     if kind in ("optima", "speedup"):
         return optima(frame) if kind == "optima" else speedup(frame)
     return strong_scaling(frame, "throughput" if kind == "throughput" else "training_days")
 
 
-def _first_field(path: Path, results: Results, axis: int) -> str:
+def _first_field(path: Path, results: Results, axis: int, kind: str = "contour") -> str:
     axes = results.metadata["study"]["vary"]
+    if axis >= len(axes) and kind == "sweep":
+        raise InputError(str(path), ["varies no field; a sweep needs one: a study with `vary`"])
     if axis >= len(axes):
         problem = f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"
         raise InputError(str(path), [problem])
