@@ -438,7 +438,8 @@ def sweep(frame: pl.DataFrame, x: str, gpus: int | None = None) -> Figure:
         if "step_seconds_low" in line.columns:
             ends = line["step_seconds_low"], line["step_seconds_high"]
             ax.fill_between(places, *ends, color=colour, alpha=0.15, linewidth=0)
-    if fastest[x].max() > LOG_AXIS_RATIO * fastest[x].min():
+    values = fastest[x].to_numpy()
+    if values.max() > LOG_AXIS_RATIO * values.min():
         ax.set_xscale("log")
         style.log_axes(ax, "x")
     ax.set(xlabel=style.label(x), ylabel=style.label("step_seconds"))

@@ -164,9 +164,9 @@ def _question(result: "Found", elapsed: float, usual: Usual) -> Parts:
     if result.recommended is not None:
         yield from narrowing_line(result.recommended[1])
     of_several = bool(result.framework.includes)
-    if of_several and (usual := framework_without(result.model, result.system, result.locks)):
+    if of_several and (default := framework_without(result.model, result.system, result.locks)):
         locked = ", ".join(f"{name} = {value}" for name, value in result.locks.items())
-        yield from paragraphs(f"{usual.name} runs no plans with {locked}")
+        yield from paragraphs(f"{default.name} runs no plans with {locked}")
     share = result.feasible / max(result.candidates, 1)
     counts = (
         f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit ({share:.0%})"
