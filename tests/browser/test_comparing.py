@@ -14,6 +14,23 @@ import traincast as tc
 from browsing import SMALL, asked, complete, found, label, step, step_text
 
 
+def test_a_measured_step_is_set_against_the_plan_shown(opened):
+    """Twice the time of the recommended plan, as a time and as half of its MFU."""
+    page = opened(SMALL)
+    best = found().recommended[1]
+    page.get_by_label("Time of a step [s]").fill(str(2 * best.step_seconds))
+    page.locator("#measured button").click()
+    body = page.locator("#measured-body")
+    body.locator("table").first.wait_for()
+    said = body.inner_text().replace("\xa0", " ")
+    assert said.startswith("100.0% slower than the ")
+    assert "slow GPU" in said
+    page.get_by_label("or MFU [%]").fill("0.1")
+    assert page.get_by_label("Time of a step [s]").input_value() == ""
+    page.locator("#measured button").click()
+    page.wait_for_function("() => /times/.test(document.querySelector('#measured-body p')?.textContent)")
+
+
 def test_two_plans_side_by_side(opened):
     page = opened(SMALL)
     result = found()

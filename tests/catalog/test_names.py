@@ -276,5 +276,21 @@ def test_a_part_of_a_node_or_two_systems_are_answered_with_what_to_give(name: st
 
 @pytest.mark.parametrize("name", ["h20", "b100", "mi300a", "a800", "NVIDIA H20"])
 def test_a_gpu_that_the_catalogue_lacks_is_not_answered_with_another(name: str) -> None:
-    with pytest.raises(InputError, match=f"unknown system '{name}': `traincast catalog` lists the systems"):
+    """The nearest names are called that, not what was meant."""
+    with pytest.raises(
+        InputError, match=f"unknown system '{name}': none is close; nearest in letters: "
+    ) as error:
         load_system(name)
+    assert "did you mean" not in str(error.value)
+    assert str(error.value).endswith("; `traincast catalog` lists the systems")
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "nearest"),
+    [(load_system, "h1000", "h100"), (load_system, "mi400", "mi300x"), (load_model, "blom", "bloom")],
+)
+def test_an_unknown_name_always_names_the_nearest(
+    load: Callable[[str], object], name: str, nearest: str
+) -> None:
+    with pytest.raises(InputError, match=f"(nearest in letters: |did you mean ){nearest}"):
+        load(name)

@@ -160,6 +160,25 @@ def test_saved_answers_compare_as_the_searches_do(answers):
     assert found.differences[0].error.low == pytest.approx(fresh.differences[0].error.low, rel=1e-6)
 
 
+def test_a_saved_answer_says_what_was_left_open_and_given(run_json, tmp_path):
+    """With facts given it is none of the three that older files leave possible."""
+    question = f"plan qwen3-30b-a3b --system {H100} --gpus 32 --top 1 --framework megatron"
+    answer = run_json(f"{question} --given dispatcher=alltoall --json")
+    assert answer["given"] == {"dispatcher": "alltoall"}
+    assert "megatron-core-2025" in answer["unsaid"]
+    row, _ = tc.compare([saved(tmp_path / f"{i}.json", answer) for i in range(2)]).alternatives
+    assert row.est.assumptions.given == (("dispatcher", "alltoall"),)
+    assert row.interval == (answer["plans"][0]["step_seconds_low"], answer["plans"][0]["step_seconds_high"])
+
+
+def test_a_saved_answer_of_a_version_that_did_not_say_what_was_left_open_is_read(answers, tmp_path):
+    older = json.loads(answers["h100"].read_text())
+    del older["unsaid"], older["given"]
+    row, same = tc.compare([saved(tmp_path / "older.json", older), answers["h100"]]).alternatives
+    assert row.est.step_seconds == same.est.step_seconds
+    assert row.est.assumptions.unsaid == ("any",)
+
+
 def test_a_saved_answer_of_other_inputs_keeps_its_figures(answers):
     """It cannot be estimated again from the file alone: its error counts as independent."""
     found = tc.compare([answers["h100"], answers["lora"]])

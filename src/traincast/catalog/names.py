@@ -102,7 +102,8 @@ def repository(model: str) -> str:
 
 def unknown_model(name: str) -> InputError:
     """Return the error of a model that the catalogue does not have; it names those of its family."""
-    return _unknown("model", name, _close_models(name), "`traincast catalog` lists the models")
+    known = [*catalogue("models"), *chain(*values_of_key("models", "aliases").values())]
+    return _unknown("model", name, _close_models(name), known, "`traincast catalog` lists the models")
 
 
 def _close_models(name: str) -> list[str]:
@@ -259,7 +260,8 @@ def unknown_system(name: str) -> InputError:
     if match and not COUNTED.fullmatch(machine) and system_called(machine):
         count = match["before"] or match["after"]
         return InputError(f"unknown system {name!r}", [f"give {machine}, and {count} as the number of GPUs"])
-    return _unknown("system", name, _close_systems(name), "`traincast catalog` lists the systems")
+    known = [*_chips(), *spoken_systems()]
+    return _unknown("system", name, _close_systems(name), known, "`traincast catalog` lists the systems")
 
 
 def _close_systems(name: str) -> list[str]:
@@ -325,13 +327,15 @@ def unknown_entry(name: str, others: Iterable[str]) -> InputError:
     known = [*others, *_chips(), *catalogue("models")]
     close = _of_same_gpu(name.lower()) or get_close_matches(name.lower(), known, n=SUGGESTIONS)
     close = close or _close_models(name)
-    return _unknown(
-        "name", name, close, "`traincast catalog` lists those of models, systems, accelerators and stacks"
-    )
+    all_of_them = "`traincast catalog` lists those of models, systems, accelerators and stacks"
+    return _unknown("name", name, close, known, all_of_them)
 
 
-def _unknown(kind: str, name: str, close: Sequence[str], otherwise: str) -> InputError:
-    """Return the error of an unknown name, with as many close ones as a line holds, `otherwise` if none."""
+def _unknown(kind: str, name: str, close: Sequence[str], known: Sequence[str], otherwise: str) -> InputError:
+    """Return the error of an unknown name, with as many close ones as a line holds.
+
+    Where none is close, it names the nearest of the `known` ones, and says `otherwise` what lists all.
+    """
     shown = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
     subject = f"unknown {kind} {shown!r}"
     hint = " (any N in <gpu>-nvs<N>)" if "nvs" in name.lower() else ""
@@ -339,4 +343,6 @@ def _unknown(kind: str, name: str, close: Sequence[str], otherwise: str) -> Inpu
         error = InputError(subject, [f"did you mean {' or '.join(close[:n])}?{hint}"])
         if n == 1 or len(f"traincast: {error}") <= LINE:
             return error
-    return InputError(subject, [otherwise])
+    nearest = get_close_matches(name.lower(), known, n=SUGGESTIONS, cutoff=0.0)
+    near = f"none is close; nearest in letters: {', '.join(nearest)}; " if nearest else ""
+    return InputError(subject, [f"{near}{otherwise}"])

@@ -5,7 +5,7 @@ from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
@@ -214,18 +214,70 @@ def compare(
     named = [errors.catch(parse_plan, plan) if isinstance(plan, str) else plan for plan in plans] or [{}]
     read_models = [errors.catch(as_model, each) for each in models]
     read_systems = [errors.catch(as_system, each) for each in systems]
+    runs = [
+        Run(its_model, its_system, errors.catch(check_gbs, gbs, its_model))
+        for its_model, its_system in product(read_models, read_systems)
+    ]
+    requests = requests_of(
+        errors,
+        runs,
+        _listed(gpus),
+        _listed(framework),
+        _listed(assumptions),
+        [plan or {} for plan in named],
+        locks or {},
+        **options,
+    )
+    return compare_requests(requests, progress, price=price)
+
+
+class Run(NamedTuple):
+    """A model on a system with a global batch; None where it could not be read."""
+
+    model: Model | None
+    system: System | None
+    gbs: int | None
+
+
+def requests_of(
+    errors: ErrorCollector,
+    runs: Iterable[Run],
+    sizes: Sequence[Any],
+    frameworks: Sequence[Any],
+    assumptions: Sequence[Any],
+    plans: Sequence[Mapping[str, Any]],
+    locks: Mapping[str, Any],
+    **search: Any,
+) -> list[SearchRequest]:
+    """Return the search of every combination of runs, sizes, frameworks, assumptions and plans, in order.
+
+    `plans`: knobs of each plan; `locks`: those of all plans; `search`: further arguments of every search.
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid; all mistakes at once, with those in `errors`.
+    """
     requests = []
-    axes = read_models, read_systems, _listed(gpus), _listed(framework), _listed(assumptions), named
-    for its_model, its_system, size, space, assumed, plan in product(*axes):
-        batch = errors.catch(check_gbs, gbs, its_model)
-        given = {**(locks or {}), **(plan or {})}
+    for run, size, space, assumed, plan in product(runs, sizes, frameworks, assumptions, plans):
+        both = {name: value for name, value in plan.items() if locks.get(name, value) != value}
+        errors.add(
+            [f"{name} = {value} of a plan contradicts {locks[name]} of all" for name, value in both.items()]
+        )
+        chosen = with_strategy({**locks, **plan}, search.get("strategy"))
         request = search_request(
-            errors, its_model, its_system, (size,), batch, framework=space, assumptions=assumed,
-            **{**options, **with_strategy(given, options.get("strategy"))},
-        )  # fmt: skip
+            errors,
+            run.model,
+            run.system,
+            (size,),
+            run.gbs,
+            framework=space,
+            assumptions=assumed,
+            **{**search, **chosen},
+        )
         requests.append(request)
     errors.raise_any()
-    return compare_requests([request for request in requests if request is not None], progress, price=price)
+    return [request for request in requests if request is not None]
 
 
 def _listed(value: Any) -> list[Any]:

@@ -24,6 +24,7 @@ from traincast.step.rankings import (
 )
 from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, errors
 
+MOST_EQUAL: Final = 0.05  # share between times, up to which plans that cannot be told apart are called equal
 MAX_LAYOUTS: Final = 256  # layouts compared
 # The fastest of them, timed with software that a question leaves open, and what has the same choices
 MAX_SOFTWARE_LAYOUTS: Final = 32
@@ -53,12 +54,16 @@ def equality_sentence(listed: Sequence[Answer], first: int = 0) -> str:
         return f"Errors of the model are smaller than what sets plan {number} apart from the others listed."
     others = equal[equal != first]
     other = int(others[np.argmax(deviation[others])]) + 1
-    within = "equal within what the model can tell"
+    times = [float(estimates[i].step_seconds) for i in equal]
+    span = max(times) / min(times) - 1
+    tell = "are equal within what the model can tell"
+    if span > MOST_EQUAL:
+        tell = f"are up to {span:.0%} apart, less than the model can tell"
     if len(equal) == 2:
-        return f"Plans {min(number, other)} and {max(number, other)} are {within}; measure both."
+        return f"Plans {min(number, other)} and {max(number, other)} {tell}; measure both."
     knobs = ", ".join(changed_knobs(listed[first][0], listed[other - 1][0])) or "placement"
     two = f"{min(number, other)} and {max(number, other)}, which differ most ({knobs})"
-    return f"Plans {_ranges(equal + 1)} are {within}; measure {two}."
+    return f"Plans {_ranges(equal + 1)} {tell}; measure {two}."
 
 
 def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:

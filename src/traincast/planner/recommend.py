@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
 from traincast.core.plan import AXES, Plan, recomputed_modules
-from traincast.core.units import probability_text, seconds
+from traincast.core.units import number_text, probability_text, seconds
 from traincast.planner.plan_sentences import differences
 
 FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
@@ -41,6 +41,7 @@ layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not 
 
 Probability: TypeAlias = Callable[["Candidate"], float]  # that a plan fits
 MOST_TIGHTENINGS: Final = 5  # of the memory that a plan may need, until it fits as probably as wanted
+LESS_LIKELY: Final = (0.8, 0.6, 0.4, 0.2)  # probabilities of fitting tried where no plan's is as wanted
 
 
 class Candidate(NamedTuple):
@@ -190,10 +191,14 @@ class Recommendation:
 
     @property
     def deciding(self) -> str:
-        """The one sentence that decides: what it has over equals, or that or why it is not the fastest."""
+        """What decides in a sentence: what it has over equals, or that or why it is not the fastest.
+
+        Two where no plan fits as likely as wanted: how likely this one does, and what a surer one costs.
+        """
         reasons = self._reasons
-        unlikely = [] if reasons.is_likely else reasons.fits
-        return [*unlikely, *reasons.equal, reasons.fastest][0]
+        if not reasons.is_likely and reasons.fits:
+            return " ".join(reasons.fits)
+        return [*reasons.equal, reasons.fastest][0]
 
 
 def _as_worded(reasons: "Reasons") -> "Reasons":
@@ -212,7 +217,8 @@ class Reasons(NamedTuple):
 
 def recommend(
     near: Callable[[float, float], list[Candidate]],
-    limits: tuple[float, Callable[[], float]],
+    memory_with: Callable[[float], float],
+    least_memory: Callable[[], float],
     probability: Probability | None,
     fitting: Callable[["Candidate"], float],
     wanted: float,
@@ -225,35 +231,44 @@ def recommend(
     near
         Returns the candidates within a share of the fastest of those that need at most so much memory [byte],
         fastest first, as `Found.near` does.
-    limits
-        Memory with which a plan fits with the wanted probability, and a function that returns the least
-        memory of all plans [byte].
+    memory_with
+        Returns the memory with which a plan fits with a probability [byte].
+    least_memory
+        Returns the least memory of all plans [byte].
     probability
         Probability that a plan fits; None where errors are not known. It may be less than that of other
         plans of as much memory, where the question leaves software open.
     fitting
         Returns the memory with which a plan would fit as wanted, others like it with it [byte].
     wanted : float
-        Probability of fitting of the recommended plan, at least. Where no plan reaches it, the one that is
-        likeliest to fit is recommended.
+        Probability of fitting of the recommended plan, at least. Where no plan reaches it, the one of the
+        most expected throughput is recommended, as one that does not fit trains nothing.
     within : float
         Share of the fastest time within which plans count as equally fast.
     """
     fastest = distinct(near(0.0, math.inf))[0]
-    limit = limits[0]
+    limit = memory_with(wanted)
     for _ in range(MOST_TIGHTENINGS):
         pool = distinct(near(within, limit))
-        likely = choose(pool or distinct(near(within, limits[1]())))
-        chosen = likely.candidate
-        if not pool or probability is None or probability(chosen) >= wanted:
+        likely = choose(pool) if pool else None
+        if likely is None or probability is None or probability(likely.candidate) >= wanted:
             break
-        limit = min(fitting(chosen), chosen.memory * (1 - 1e-9))
+        limit = min(fitting(likely.candidate), likely.candidate.memory * (1 - 1e-9))
+        likely = None
+    if likely is not None:
+        chosen = likely.candidate
+        because = likely.because
+        surest = chosen
+    else:
+        limits = [*(memory_with(odds) for odds in LESS_LIKELY if odds < wanted), least_memory()]
         pool = []
+        because = []
+        chosen, surest = _of_less_likely(near, limits, probability, within)
 
     def sentences() -> Reasons:
         return Reasons(
-            _fit_sentences(chosen, probability, wanted, bool(pool)),
-            _equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
+            _fit_sentences(chosen, surest, probability, wanted, bool(pool)),
+            _equal_sentences(because, len(pool), probability is not None, wanted, within),
             _fastest_sentence(fastest, chosen, probability, wanted),
             is_likely=bool(pool),
         )
@@ -261,17 +276,45 @@ def recommend(
     return Recommendation(chosen.plan, fastest.plan, sentences)
 
 
+def _of_less_likely(
+    near: Callable[[float, float], list[Candidate]],
+    limits: Iterable[float],
+    probability: Probability | None,
+    within: float,
+) -> tuple[Candidate, Candidate]:
+    """Return the plan of the most expected throughput, and the surest, of those within some memories.
+
+    Of each memory the preferred plan counts and the fastest.
+    """
+    chosen: dict[Plan, Candidate] = {}
+    for limit in limits:
+        if pool := distinct(near(within, limit)):
+            chosen |= {candidate.plan: candidate for candidate in (choose(pool).candidate, pool[0])}
+
+    def odds(candidate: Candidate) -> float:
+        return 1.0 if probability is None else probability(candidate)
+
+    most = max(chosen.values(), key=lambda candidate: odds(candidate) / candidate.seconds)
+    return most, max(chosen.values(), key=odds)
+
+
 def _fit_sentences(
-    chosen: Candidate, probability: Probability | None, wanted: float, found: bool
+    chosen: Candidate, surest: Candidate, probability: Probability | None, wanted: float, found: bool
 ) -> list[str]:
-    """Say how likely the recommended plan fits."""
+    """Say how likely the recommended plan fits, and which one is surer where none is as likely as wanted."""
     if probability is None:
         return []
     fits = probability_text(probability(chosen))
     if found:
         return [f"It fits with a probability of {fits}."]
+    unlikely = f"No plan fits with a probability of {_percent(wanted)}"
+    if surest.plan == chosen.plan:
+        return [f"{unlikely}; this one is the likeliest to, with {fits}."]
+    costs = f"takes {number_text(surest.seconds / chosen.seconds, 2)} times as long"
     return [
-        f"No plan fits with a probability of {_percent(wanted)}; this one is the likeliest to, with {fits}."
+        f"{unlikely}; this one has the most expected throughput, with {fits}.",
+        f"The surest, with {probability_text(probability(surest))}, {costs}: "
+        f"{differences(surest.plan, chosen.plan)}.",
     ]
 
 

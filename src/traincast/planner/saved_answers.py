@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from traincast.catalog.load import load_model, load_system
 from traincast.catalog.software_stacks import ANY_SOFTWARE, releases, resolve
+from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
@@ -16,6 +17,7 @@ from traincast.step.estimate import Estimate, Job, estimate
 MOST_BYTES: Final = 1 << 26  # of a file: answers have at most some megabytes
 WRITTEN_BY: Final = "is no answer that `traincast plan` or `traincast estimate` wrote with --json"
 MAX_ERROR: Final = 1e-6  # of a step time that is computed again, as a share
+SOFTWARE: Final[Mapping[str, Any]] = {"unsaid": (), "given": {}}  # keys that older files lack
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,36 @@ def read_saved_answer(path: Path) -> SavedAnswer:
     content = _content(path)
     if not _is_answer(content):
         raise InputError(str(path), [WRITTEN_BY])
-    names = Job.__dataclass_fields__
     try:
-        job = Job(**{name: content[name] for name in names})
+        job = job_of(content)
     except KeyError as error:
         raise InputError(str(path), [f"{WRITTEN_BY}: {error.args[0]} is missing"]) from None
     framework = content.get("framework")
     return SavedAnswer(content, job, framework, _again(content, job))
+
+
+def job_of(content: Mapping[str, Any]) -> Job:
+    """Return the job of an answer; raise `KeyError` where a key is missing.
+
+    Older answers do not say what they leave open of the software.
+    """
+    software: dict[str, Any] = {name: content.get(name, empty) for name, empty in SOFTWARE.items()}
+    stated = {name: content[name] for name in Job.__dataclass_fields__ if name not in software}
+    return Job(**stated, **software)
+
+
+def possible_software(content: Mapping[str, Any], job: Job) -> list[Assumptions]:
+    """Return the assumptions that an answer may have been made with: one where the file says which.
+
+    An older file does not say what its question left open: the stack's own, all software, or its releases.
+
+    Raises `InputError` if the catalogue has none of that name.
+    """
+    stated = job.software()
+    if all(name in content for name in SOFTWARE):
+        return [stated]
+    left_open = (resolve(job.assumptions).unsaid, ANY_SOFTWARE, releases(stated.name))
+    return [replace(stated, unsaid=unsaid) for unsaid in left_open]
 
 
 def _content(path: Path) -> Any:
@@ -139,11 +164,8 @@ def _again(content: Mapping[str, Any], job: Job) -> Estimate | None:
     try:
         model: Model = load_model(job.model, seq=job.seq)
         system = load_system(job.system)
-        stated = resolve(job.assumptions)
         plan = Plan(**found["plan"])
-        # a file does not say what software its question left open: all, releases of a framework, or none
-        for unsaid in (stated.unsaid, ANY_SOFTWARE, releases(stated.name)):
-            assumed = replace(stated, unsaid=unsaid)
+        for assumed in possible_software(content, job):
             est = estimate(model, system, plan, gbs=job.global_batch, assumptions=assumed)
             if _has_figures(est, found):
                 return est

@@ -224,8 +224,15 @@ class Found:
             (best,) = self._ranked(1)
             return Recommendation(best, best)
         fits = self._fits_probability if self.assumptions.errors_known else None
-        limits = self._memory_limit, lambda: min(self.layouts.least_memory(lambda _: 0.0).values())
-        return recommend(self.near, limits, fits, self._fitting_memory, self.fit_probability, self.within)
+        return recommend(
+            self.near,
+            self._memory_with,
+            lambda: min(self.layouts.least_memory(lambda _: 0.0).values()),
+            fits,
+            self._fitting_memory,
+            self.fit_probability,
+            self.within,
+        )
 
     def _fits_probability(self, candidate: Candidate) -> float:
         """Return the probability that a plan fits, which is that of its estimate."""
@@ -242,10 +249,14 @@ class Found:
     @property
     def _memory_limit(self) -> float:
         """Most memory of a plan that fits as probably as wanted [byte]."""
+        return self._memory_with(self.fit_probability)
+
+    def _memory_with(self, probability: float) -> float:
+        """Return the most memory of a plan that fits with a probability [byte]."""
         if not self.assumptions.errors_known:
             return self._capacity
         share = self.assumptions.memory.allocator_share
-        return memory_that_fits(self.fit_probability, self._capacity, self.assumptions.name, share)
+        return memory_that_fits(probability, self._capacity, self.assumptions.name, share)
 
     def _ranked(self, top: int) -> list[Plan]:
         """Return the best plans of all batches: they are among the candidates of the best layouts."""

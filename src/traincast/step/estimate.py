@@ -24,6 +24,7 @@ from traincast.catalog.software_stacks import (
     is_fitted,
     load_stack,
     releases,
+    resolve,
     stack_framework,
     unstated_software,
     usual_stack,
@@ -81,7 +82,8 @@ class Narrower(NamedTuple):
     """Option of a command that narrows an interval."""
 
     option: str  # with the value that the estimate's software has
-    half: float  # half of the width that is left, of the logarithm
+    of: float  # half of the width of the interval, of the logarithm
+    half: float  # the same of what is left
     others: tuple[str, ...]  # values that the option may have instead, of other software that is left open
 
 
@@ -102,16 +104,42 @@ class Job(Result):
     taken: Annotated[
         list[str], Doc("what names of model and system were taken for that are not those of the catalogue")
     ]
+    unsaid: Annotated[
+        list[str],
+        Doc("software stacks that the question leaves open, `any` of all; none where the software is stated"),
+    ]
+    given: Annotated[
+        dict[str, str], Doc("facts of the software that the question states besides", kind="object")
+    ]
 
     @classmethod
     def of(cls, answer: Any, gpus: int) -> "Job":
         """Return the job of an estimate or of a search."""
-        model, left_out = answer.model, answer.model.left_out or None
-        trained = model.training or None
-        images = None if model.tower is None else model.tower.title
-        system, stack = answer.system.name, answer.assumptions.name
-        taken = list(filter(None, (model.taken, answer.system.taken)))
-        return cls(model.name, left_out, images, trained, system, gpus, answer.gbs, model.seq, stack, taken)
+        model = answer.model
+        assumed = answer.assumptions
+        return cls(
+            model=model.name,
+            left_out=model.left_out or None,
+            images=None if model.tower is None else model.tower.title,
+            trained=model.training or None,
+            system=answer.system.name,
+            gpus=gpus,
+            global_batch=answer.gbs,
+            seq=model.seq,
+            assumptions=assumed.name,
+            taken=list(filter(None, (model.taken, answer.system.taken))),
+            unsaid=list(assumed.unsaid),
+            given=dict(assumed.given),
+        )
+
+    def software(self) -> Assumptions:
+        """Return the assumptions of its name, with what the question states of the software.
+
+        Raises `InputError` if the catalogue has none of that name.
+        """
+        return replace(
+            resolve(self.assumptions), unsaid=tuple(self.unsaid), given=tuple(self.given.items())
+        )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -578,7 +606,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         """
         if not self.alternatives:
             return None
-        most = (1 - LEAST_NARROWING) * _half_width(self._ends)
+        now = _half_width(self._ends)
+        most = (1 - LEAST_NARROWING) * now
         halves = dict[str, float]()
         for option, assumed in self._narrowing():
             left = self._left_open(assumed)
@@ -586,10 +615,10 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
                 halves[option] = _half_width(self._ends_of(assumed, self._alternatives(left)))
         option = min(halves, key=lambda option: halves[option], default="")
         if option and halves[option] <= most:
-            return Narrower(option, halves[option], self._other_values(option))
+            return Narrower(option, now, halves[option], self._other_values(option))
         stated = replace(self.assumptions, unsaid=())
         half = _half_width(self._ends_of(stated, ()))
-        return Narrower(f"--assumptions {_stack(stated)}", half, ()) if half <= most else None
+        return Narrower(f"--assumptions {_stack(stated)}", now, half, ()) if half <= most else None
 
     def _narrowing(self) -> Iterator[tuple[str, Assumptions]]:
         """Yield options that state more of the estimate's own software, and what they leave open."""

@@ -131,11 +131,11 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
     assert re.fullmatch(r"\S+ of 79.2 GiB at the .*: fits with >?\d+% probability", memory)
     run_of = r".* tokens in \S+ days for \$\S+ [kM] at \$2.8/h, [\d,]+ token/s/GPU, MFU \d+\.\d%"
     assert re.fullmatch(run_of, cost)
-    assert re.search(r"^narrower, ±\d+%, with --framework megatron", out, re.MULTILINE)
+    assert re.search(r"^±\d+% narrows to ±\d+% with --framework megatron", out, re.MULTILINE)
     flat = " ".join(why.split())
     flat = flat.replace("\\ ", "")
     again = re.escape(f"traincast {question} --why --framework megatron")
-    narrower = rf"narrower, ±\d+%, with the framework stated: {again}"
+    narrower = rf"±\d+% narrows to ±\d+% with the framework stated: {again}"
     assert re.search(rf"uncertain by software not stated: ±\d+%; .*: ±\d+% {narrower}", flat)
     assert "In words: " in why
     assert " replicas" in why.partition("In words: ")[2].partition(".")[0]
@@ -233,7 +233,7 @@ def test_advice_says_what_to_change(run):
     assert code == 1
     assert "the plan does not fit: needs" in err
     assert "not enough" in out
-    _, out, _ = run("advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper")
+    _, out, _ = run("advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper --why")
     assert "tiles and waves: not known" in out
     assert "stays inside of one node" in out
 

@@ -81,7 +81,12 @@ WRONG = {
     "compare llama-3-8b --system h100,h1000 --gpus 8": "unknown system 'h1000'",
     "compare llama-3-8b,lama --system h100 --gpus 8": "unknown model 'lama'",
     "compare llama-3-8b --system h100 --gpus 8 --plan tp=8 --plan tq=8": "tq",
-    "compare llama-3-8b --system h100 --gpus 8 --plan tp=8 --plan tp=4 --tp 2": "contradicts --tp 2",
+    "compare llama-3-8b --system h100 --gpus 8 --plan tp=8 --plan tp=4 --tp 2": (
+        "tp = 8 of a plan contradicts 2 of all"
+    ),
+    "compare nowhere.json": "compare: nowhere.json: no such file",
+    "compare nowhere.json nothing.json": "nowhere.json: no such file nothing.json: no such file",
+    "compare nowhere.json --system h100 --gpus 8": "compare: nowhere.json: no such file",
     "compare llama-3-8b --system h100,a100 --gpus 8 --framework megatron,praxis": "unknown framework",
 }
 
@@ -119,6 +124,15 @@ def test_a_study_ends_with_its_points_side_by_side_and_what_to_draw(run, folder)
     ]  # fmt: skip
     (command,) = re.findall(r"^To draw it: traincast (.*)", out, re.MULTILINE)
     assert command == "plot two.csv --kind scaling --output two.svg"
+    assert run(command).code == 0
+    (folder / "one.yaml").write_text(
+        "models: [llama-3-8b]\nsystems: [dgx-h100]\ngpus: [8]\nstrategies: [1d]\nvary:\n"
+        "  - accelerator.hbm_bandwidth: [3 TB/s, 6 TB/s]\n"
+    )
+    (command,) = re.findall(
+        r"^To draw it: traincast (.*)", run("study one.yaml --output one.csv").out, re.MULTILINE
+    )
+    assert command == "plot one.csv --kind sweep --output one.svg"
     assert run(command).code == 0
     (folder / "vary.yaml").write_text(
         "models: [llama-3-8b]\nsystems: [dgx-h100]\ngpus: [8]\nstrategies: [1d]\nvary:\n"

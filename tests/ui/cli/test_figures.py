@@ -107,6 +107,18 @@ def test_figures_of_a_plan(run, tmp_path):
         assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_plan_with_facts_given_is_drawn(run, tmp_path):
+    """The file says what its question left open and stated of the software."""
+    asked = ["plan", "qwen3-30b-a3b", "--system", "dgx-h100", "--gpus", "16", "--framework", "megatron"]
+    code, out, _ = run(*asked, "--given", "dispatcher=alltoall", "--json")
+    assert code == 0
+    (tmp_path / "plan.json").write_text(out)
+    code, _, err = run(
+        "plot", tmp_path / "plan.json", "--kind", "waterfall", "--output", tmp_path / "waterfall.png"
+    )
+    assert (code, err) == (0, "")
+
+
 def test_a_plan_that_another_search_would_recommend_is_not_drawn(run, tmp_path):
     """Locks are in the file and searched with; what is trained stands there in words alone."""
     asked = ["plan", "llama-3-8b", "--system", "dgx-h100", "--gpus", "8", "--tp", "8", "--json"]

@@ -32,7 +32,7 @@ def as_shell(text):
 def pasted(text):
     """Return the widths that an answer promises, of the logarithm, and the words of the command."""
     percent, command = re.search(
-        r"narrower, ±(\d+)%, with [^:]*:\n((?:.*\\\n)*.*)\n", re.sub(r"\n +(?=\(|if|stated)", " ", text)
+        r"±\d+% narrows to ±(\d+)% with [^:]*:\n((?:.*\\\n)*.*)\n", re.sub(r"\n +(?=\(|if|stated)", " ", text)
     ).groups()
     return np.log1p(int(percent) / 100), as_shell(command)
 
@@ -40,6 +40,7 @@ def pasted(text):
 @pytest.mark.parametrize("words", [EXPERTS, [*EXPERTS, "--framework", "megatron"], DENSE])
 def test_the_command_of_an_answer_narrows_its_interval_as_it_says(words, capsys):
     """Pasted until nothing narrows any more, each answer being the one that the last promised."""
+    words = [*words, "--why"]
     before = answered(capsys, *words)["estimate"]
     steps = 0
     while before.get("narrowed_by"):

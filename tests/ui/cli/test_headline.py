@@ -16,6 +16,7 @@ from traincast.step.metrics import metrics
 from traincast.ui.cli import output
 from traincast.ui.cli.output import message_columns  # the fixture of all tests replaces it in its module
 from traincast.ui.text import headline
+from traincast.ui.text import launch as launch_text
 from traincast.ui.text.plans import Ranking
 
 COLUMNS = 80
@@ -184,6 +185,22 @@ def test_the_change_that_gains_most_is_in_the_first_lines(run):
     assert run(question).out.splitlines()[3].endswith(f"settings together: gains {gain:.1%}")
 
 
+@pytest.mark.parametrize(
+    ("verdict", "advice"),
+    [
+        ("fits", "+25% on the best plan; its settings differ in more than three: below"),
+        ("uncertain", "no change of one, two or three settings is likelier to fit"),
+        ("does not fit", "no change of one, two or three settings makes it fit"),
+    ],
+)
+def test_no_faster_plan_is_promised_where_no_change_helps(verdict, advice):
+    """What may not fit is not told how much faster another plan is, and that nothing helps, in one line."""
+    est = SimpleNamespace(verdict=verdict, fits_probability=0.5)
+    found = SimpleNamespace(recommended=None)
+    checked = SimpleNamespace(est=est, best=object(), gap=0.25, changes=[], together=None, found=found)
+    assert launch_text._advice(checked) == advice
+
+
 AXOLOTL = """
 base_model: mistralai/Mistral-7B-v0.1
 datasets:
@@ -209,6 +226,25 @@ def test_a_plan_that_is_likelier_to_fit_is_what_to_change(run, tmp_path):
     assert lead[3].endswith(f"; another plan fits with {odds} probability: below")
     assert f"What to change\nto the plan above, which fits with {odds} probability" in out
     assert "no change" not in out
+
+
+def test_plans_that_differ_much_are_not_called_equal(run):
+    """Plans of LoRA on A100 take up to a fifth longer than each other, within what errors tell."""
+    out = " ".join(run("plan llama-3-70b --system dgx-a100 --gpus 8 --train lora:r=16").out.split())
+    (apart,) = re.findall(r"Plans [^;]* are up to (\d+)% apart, less than the model can tell; measure", out)
+    assert 5 < int(apart) < 50
+    assert "are equal" not in out
+
+
+def test_what_a_question_leaves_out_is_said(run):
+    """The batch, the length and the tokens of the run are the model's or usual ones; those given are not."""
+    question = "plan llama-3-8b --system dgx-h100 --gpus 8"
+    said = " ".join(run(question).out.split())
+    assert (
+        "assumed: the global batch (--global-batch), the length of sequences (--seq), 15 T tokens of " in said
+    )
+    stated = " ".join(run(f"{question} --gbs 64 --seq 4k --tokens 1T --price 2").out.split())
+    assert "assumed:" not in stated
 
 
 @pytest.mark.parametrize("used", [9.4, 29.4, 175.4])
@@ -277,3 +313,32 @@ def test_messages_are_no_wider_than_the_terminal_and_list_no_catalogue(command, 
     assert code in (1, 2)
     assert max(map(len, (out + err).splitlines())) <= COLUMNS
     assert len(err.splitlines()) <= 14
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "estimate llama-3-70b --system dgx-h100 --gpus 64 --tp 8 --pp 4",
+        "advise llama-3-8b --system dgx-h100 --tp 4 --pp 2 --dp 8 --mfu 0.28",
+        "check examples/my_cluster/pretrain.sh --system dgx-h100",
+        "plan llama-3-8b --system dgx-h100 --gpus 16",
+    ],
+)
+def test_all_causes_of_a_width_stand_under_why(question, run):
+    """The first line of a cause is the headline's; `--why` lists all, and the short answer names `--why`."""
+    code, short, _ = run(question)
+    assert code == 0
+    assert "uncertain by" not in short
+    assert re.search(r"^--why: all causes", short, re.MULTILINE)
+    _, out, _ = run(f"{question} --why")
+    assert re.search(r"^uncertain by .*: ±\d+%", out, re.MULTILINE)
+    assert out.partition("\n")[0] == short.partition("\n")[0]
+
+
+def test_a_narrower_interval_is_said_beside_the_width_that_it_narrows(run):
+    """The headline has the largest cause alone, which may be less than what is left of all of them."""
+    _, out, _ = run("plan qwen3-30b-a3b --system dgx-h100 --gpus 32")
+    of, left = map(int, re.search(r"^±(\d+)% narrows to ±(\d+)% with --given", out, re.MULTILINE).groups())
+    low, high = map(float, re.search(r"\((\S+) to (\S+), 90%\)", out).groups())
+    assert of == pytest.approx(100 * (np.sqrt(high / low) - 1), abs=1)
+    assert left < of

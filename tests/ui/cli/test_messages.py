@@ -21,6 +21,7 @@ def columns(monkeypatch):
 
     def set_columns(number):
         size = os.terminal_size((number, 24))
+        monkeypatch.delenv("COLUMNS")
         monkeypatch.setattr(os, "get_terminal_size", lambda *_: size)
         monkeypatch.setattr(output.sys, "stderr", Terminal())
         return output.sys.stderr

@@ -1,6 +1,8 @@
 """Pages and examples are printed by name; what the help pages show of files runs."""
 
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,11 @@ DEMO = re.findall(r"^\t\$\(BIN\)/traincast (plan .*)$", MAKEFILE, re.MULTILINE)
 def test_a_page_is_printed_by_its_name(name, run):
     file = ROOT / "docs" / ("studies.md" if "studies" in name else "questions/memory.md")
     code, out, _ = run(f"docs {name}")
-    assert (code, out.rstrip()) == (0, file.read_text(encoding="utf-8").rstrip())
+    assert code == 0
+    written = re.sub(r"<!--.*?-->", "", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+    letters = [Counter(re.sub(r"[\W_]", "", text)) for text in (out, written)]
+    assert letters[0] == letters[1]  # cells of tables are broken over lines
+    assert json.loads(run(f"docs {name} --json").out)["text"] == file.read_text(encoding="utf-8")
     assert run(f"docs {name} --path").out.strip() == str(file)
 
 

@@ -3,14 +3,15 @@
 import pytest
 
 WRONG = {
-    "plan": ["MODEL: missing", "--system: missing", "--gpus: missing"],
-    "plan m --gpus=8": ["--system: missing"],
+    "plan": ["MODEL: missing", "--system: missing, such as --system h100", "--gpus: missing"],
+    "plan m --gpus=8": ["--system: missing, such as --system h100"],
     "plan m --systm s --gpu 8": [
         "--systm: unknown option; did you mean --system?",
         "--gpu: unknown option; write --gpus N, or --system NAME",
-        "--system: missing",
+        "--system: missing, such as --system h100",
         "--gpus: missing",
     ],
+    "plan m --system 8xH100": ["--gpus: missing; write --system h100 --gpus 8"],
     "plan m --system": ["--system: its value is missing", "--gpus: missing"],
     "plan m --system s --gpus 8,16": ["--gpus = '8,16': must be a whole number; compare takes several"],
     "plan m --system s --gpus 8 --gbs 4M": [
@@ -45,14 +46,14 @@ WRONG = {
         "--systm: unknown option; did you mean --system?",
         "--set: unknown option; did you mean --seq?",
         "--json = '-3h': takes no value",
-        "--system: missing",
+        "--system: missing, such as --system h100",
         "--tp = 'q': must be a whole number",
         "'n': not expected here",
     ],
     "plan --gpus 8,16 --seq": [
         "--seq: its value is missing",
         "MODEL: missing",
-        "--system: missing",
+        "--system: missing, such as --system h100",
         "--gpus = '8,16': must be a whole number; compare takes several",
     ],
     "check f --system s --set": ["--set: its value is missing"],
@@ -89,12 +90,12 @@ def test_rates_of_data_and_storage_are_refused_at_once(run):
 
 
 def test_advice_recommends_no_batch_where_none_fits_and_names_what_is_not_measured(run):
-    code, out, _ = run("advise llama-3-70b --system dgx-h100 --dp 8 --global-batch 8")
+    code, out, _ = run("advise llama-3-70b --system dgx-h100 --dp 8 --global-batch 8 --why")
     assert code == 1
     assert "None of these fits at a global batch of 8." in out
     assert "Not measured" not in out  # all its sizes are multiples of 64
     _, out, _ = run(
-        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 4 --global-batch 8 --assumptions calibrated"
+        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 4 --global-batch 8 --assumptions calibrated --why"
     )
     assert "Not measured: what other sizes lose" in out
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from importlib.resources import files
 
 import httpx
 import jsonschema
@@ -28,7 +29,7 @@ from traincast.planner.study.sweep import varied
 from traincast.step.differences import ratio
 from traincast.ui.cli.main import main
 from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application
-from traincast.ui.explorer.question import State, normal_text
+from traincast.ui.explorer.question import State, normal_text, offer
 from traincast.ui.explorer.worker_pool import Pool, Worker
 from traincast.ui.outputs import schema
 
@@ -113,6 +114,73 @@ def test_points_are_plans_of_their_time_and_memory(client):
     last = asked(client, "plan", **SMALL, plan=space["plan"][-1])
     assert last["step_seconds"] == pytest.approx(space["step_seconds"][-1], rel=1e-4)
     assert last["memory_bytes"] == pytest.approx(space["memory_bytes"][-1], rel=1e-4)
+
+
+def test_a_measured_step_is_answered_as_advise_does(client):
+    best = asked(client, "search", **SMALL)["plans"][0]
+    knobs = {"plan": best["knobs"]}
+    measured = asked(client, "measured", **SMALL, **knobs, step_seconds=2 * best["step_seconds"])
+    assert measured["sentences"][0].startswith("100.0% slower than the ")
+    assert [row[0] for row in measured["causes"]["rows"]][:1] == ["slow GPU"]
+    assert measured["changes"]["columns"][0] == "gain"
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(**best["knobs"]), gbs=32)
+    share = float(tc.metrics(est).mfu["megatron"]) / 2
+    of_share = asked(client, "measured", **SMALL, **knobs, mfu=share)
+    assert of_share["step_seconds"] == pytest.approx(2 * best["step_seconds"])
+    assert of_share["causes"] == measured["causes"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ({}, "step_seconds or mfu: give one of them"),
+        ({"step_seconds": 1.0, "mfu": 0.3}, "step_seconds or mfu: give one of them"),
+        ({"step_seconds": "1 s"}, "step_seconds = '1 s': must be a number"),
+        ({"mfu": 28}, "was 28% meant?"),
+        ({"step_seconds": -1.0}, "step_seconds"),
+    ],
+)
+def test_what_was_not_measured_is_refused(client, seen, said):
+    knobs = {"tp": 1, "dp": 16}
+    assert said in refused(client, "measured", **SMALL, plan=knobs, **seen)["message"]
+
+
+@pytest.fixture
+def own_machine(tmp_path):
+    """The path of a calibrated machine that is offered beside the catalogue's."""
+    known = files("traincast") / "catalog" / "systems" / "dgx-h100.yaml"
+    lines = known.read_text(encoding="utf-8").replace("name: dgx-h100", "name: ours")
+    file = tmp_path / "ours.yaml"
+    file.write_text(f"{lines}calibrated_to: 3 runs\n", encoding="utf-8")
+    yield str(file)
+    offer([])
+
+
+def test_a_calibrated_machine_is_in_the_list_and_said(static, own_machine):
+    offer([own_machine])
+    app = application(lambda: Pool(workers=1, systems=[own_machine]), static=static)
+    with TestClient(app, base_url="http://localhost") as client:
+        choices = client.get("/api/catalog").json()
+        group, *_ = choices["groups"]["system"]
+        assert group["label"] == "Your machines"
+        assert [(row["name"], row["title"]) for row in group["options"]] == [
+            (own_machine, "ours, calibrated to your 3 runs")
+        ]
+        answer = asked(client, "search", **SMALL, system=own_machine)
+        assert answer["system"]["calibrated"] == "calibrated to your 3 runs"
+        assert answer["plans"]
+        cli = asked(client, "copy", **SMALL, system=own_machine)["cli"]
+        assert f"--system {own_machine}" in cli
+        other = refused(client, "search", **SMALL, system=f"{own_machine}.other")
+        assert "unknown system" in other["message"]
+
+
+def test_only_systems_can_be_offered(own_machine, tmp_path):
+    (tmp_path / "no.yaml").write_text("models: [gpt3-1t]\n", encoding="utf-8")
+    with pytest.raises(tc.InputError, match=r"no\.yaml"):
+        offer([own_machine, str(tmp_path / "no.yaml")])
+    with pytest.raises(tc.InputError, match="no such file"):
+        offer([str(tmp_path / "nowhere.yaml")])
 
 
 def test_summa_points_hold_their_panels(client):

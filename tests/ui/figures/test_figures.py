@@ -79,6 +79,7 @@ def every(scaling, swept, found):
         "optima": figures.optima(rows, capacity=2e10),
         "design": figures.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=2)),
         "contour": figures.contour(swept, HBM, BANDWIDTH, (4, 16), marks=[machine()]),
+        "sweep": figures.sweep(swept, BANDWIDTH, 16),
         "roofline": figures.roofline(est),
         "memory": figures.memory_waterfall(est),
         "pareto": figures.pareto(found),
@@ -96,6 +97,18 @@ def line(ax, name):
     return next(line for line in ax.lines if line.get_label() == name).get_xydata()
 
 
+def test_a_sweep_has_the_best_of_each_value_and_a_line_for_each_of_a_further_field(swept, every):
+    """Never silently the best of a further field: those are lines."""
+    (ax,) = every["sweep"].axes
+    best = swept.filter(pl.col("rank") == 1, pl.col("gpus") == 16).drop_nulls("step_seconds")
+    expected = best.group_by(HBM, BANDWIDTH).agg(pl.col("step_seconds").min()).sort(HBM, BANDWIDTH)
+    drawn = [row for drawn in ax.lines for row in drawn.get_xydata()]
+    assert [seconds for _, seconds in drawn] == pytest.approx(expected["step_seconds"].to_list())
+    assert len(ax.lines) == expected[HBM].n_unique()
+    with pytest.raises(tc.InputError, match="has fewer than two values"):
+        figures.sweep(swept.filter(pl.col(BANDWIDTH) == 1e12), BANDWIDTH, 16)
+
+
 @pytest.mark.parametrize(
     ("figure", "x", "y"),
     [
@@ -103,6 +116,7 @@ def line(ax, name):
         ("throughput", "gpus", None),
         ("design", None, "step_seconds"),
         ("contour", HBM, BANDWIDTH),
+        ("sweep", BANDWIDTH, "step_seconds"),
         ("memory", None, "memory_bytes"),
         ("pareto", "memory_bytes", "step_seconds"),
     ],

@@ -89,6 +89,7 @@ FIGURES = {
     "contour": lambda: figures.contour(
         swept(), HBM, BANDWIDTH, (16, 64), marks=[tc.load_system("h200-nvs8")]
     ),
+    "sweep": lambda: figures.sweep(swept(), BANDWIDTH, 64),
     "contour one": lambda: figures.contour(swept(), BANDWIDTH, HBM, 64),
     "roofline": lambda: figures.roofline(estimate()),
     "memory_waterfall": lambda: figures.memory_waterfall(estimate(recompute="full")),

@@ -90,6 +90,8 @@ def next_figure(study: Study, frame: pl.DataFrame, output: Path) -> str:
         return ""
     if len(study.vary) > 1:
         kind = "contour"
+    elif study.vary and fitting["point"].n_unique() > 1:
+        kind = "sweep"
     elif frame["gpus"].n_unique() > 1 and frame["point"].n_unique() == 1:
         kind = "scaling" if len(fitting.drop_nulls("training_days")) else "throughput"
     else:

@@ -164,7 +164,7 @@ def profile(
     if json:
         print_json(outputs.accuracy.ProfileOutput(est.job, est, result, file_name(output)))
     else:
-        header = text.plans.header(est, question.run.leaves_batch(est.model))
+        header = text.plans.header(est, question.run.usual(est.model))
         text.tables.show(header, text.accuracy.profile(result))
         print_files(output)
 

@@ -206,6 +206,7 @@ TELLING: Final[Mapping[str, str]] = {
     "--days": "--tokens N; plan says how many days they take",
     "--deadline": "--tokens N; plan says how many days they take",
     "--budget": "--tokens N --cost; plan says what they cost",
+    "--max-memory": "a copy of the system's file takes another hbm_bytes (docs machines)",
     "--grpo": "not modelled, as sampling takes most of its time; --train full is its training alone",
     "--ppo": "not modelled, as sampling takes most of its time; --train full is its training alone",
     "--cost": "plan and estimate have it",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _FIGURES = "Draw figures into this folder as well, as --format says."
 FiguresFolder = Annotated[Path | None, output_option(_FIGURES, metavar="FOLDER")]
 FigureFormat = Annotated[Literal["svg", "pdf", "png"], output_option("Format of figures.", name="--format")]
+_WHY = "Show all causes of the interval's width, dimensions, batches, rules of thumb."
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
 
 
@@ -53,6 +54,7 @@ def advise(
     question: PlanArguments,
     measured: MeasuredArguments = NOTHING_MEASURED,
     network_share: Annotated[str, option(_NETWORK_SHARE, metavar="SHARE")] = "5%",
+    why: Annotated[bool, output_option(_WHY)] = False,
     json: Json = False,
 ) -> None:
     """Advise on a plan: where its time and memory go, and what to change in methods, sizes and network.
@@ -76,8 +78,9 @@ def advise(
         seen = None if advice.measured is None else advice.measured.step_seconds
         measures = metrics(est, step_seconds=seen, **question.run.metrics_arguments())
         lead = text.headline.headline("Plan", est, measures, price, advice.measured)
-        header = text.plans.header(est, question.run.leaves_batch(est.model))
-        text.tables.show(lead, [""], header, text.analysis.advice(advice, command_with))
+        header = text.plans.header(est, question.run.usual(est.model, est.system))
+        narrowing = () if why else text.headline.narrowing_line(est)
+        text.tables.show(lead, [""], header, narrowing, text.analysis.advice(advice, command_with, why))
     require_fit(est)
 
 
@@ -125,7 +128,7 @@ def trace(
         files = map(file_name, (output, figure))
         print_json(outputs.analyses.TraceOutput(est.job, est, result, *files))
     else:
-        header = text.plans.header(est, question.run.leaves_batch(est.model))
+        header = text.plans.header(est, question.run.usual(est.model))
         text.tables.show(header, text.analysis.trace(result))
         print_files(output, figure)
     warn_of_misfit(est)

@@ -29,7 +29,6 @@ from traincast.ui.cli.output import print_json, progress
 
 if TYPE_CHECKING:
     from traincast.planner.compare import Comparison
-    from traincast.planner.search import SearchRequest
 
 _MODELS = "Models, one or several with commas; or two answers of plan or estimate --json."
 _SYSTEMS = "Systems of the catalogue, or files, with commas."
@@ -163,6 +162,9 @@ def _saved(models: Sequence[str], *others: Any) -> list[Path]:
     from traincast.planner.saved_answers import is_saved_answer
 
     words = [name for word in models for name in separated(word)]
+    missing = [word for word in words if word.endswith(".json") and not Path(word).exists()]
+    if missing:
+        raise InputError("compare", [f"{word}: no such file" for word in missing])
     answers = [word for word in words if is_saved_answer(word)]
     if not answers:
         return []
@@ -195,34 +197,14 @@ def searched(
     **search: Any,
 ) -> "Comparison":
     """Search every combination, and return the comparison; errors are collected in `errors`."""
-    from traincast.planner.compare import compare_requests, parse_plan, with_strategy
-    from traincast.planner.search import search_request
+    from traincast.planner.compare import Run, compare_requests, parse_plan, requests_of
 
-    given = [errors.catch(parse_plan, plan) for plan in plans] or [{}]
+    given = [errors.catch(parse_plan, plan) or {} for plan in plans] or [{}]
     spaces = [None if name is None else errors.catch(framework_typed, name) for name in frameworks]
-    read = {(name, of): options.read(errors, name, of) for name, of in product(models, systems)}
-    requests: list[SearchRequest | None] = []
-    for (model, machine, gbs), size, space, stack, plan in product(
-        read.values(), sizes, spaces, stacks, given
-    ):
-        both = {name: value for name, value in (plan or {}).items() if locks.get(name, value) != value}
-        errors.add(
-            [f"--plan: {name} = {value} contradicts --{name} {locks[name]}" for name, value in both.items()]
-        )
-        chosen = with_strategy({**locks, **(plan or {})}, search.get("strategy"))
-        requests.append(
-            search_request(
-                errors, model, machine, (size,), gbs, assumptions=stack,
-                framework=None if space is None else space.name, **{**search, **chosen},
-            )
-        )  # fmt: skip
-    errors.raise_any()
+    runs = [Run(*options.read(errors, name, of)) for name, of in product(models, systems)]
+    requests = requests_of(errors, runs, sizes, spaces, stacks, given, locks, **search)
     with progress("compare") as report_progress:
-        return compare_requests(
-            [request for request in requests if request is not None],
-            report_progress,
-            **options.metrics_arguments(),
-        )
+        return compare_requests(requests, report_progress, **options.metrics_arguments())
 
 
 def show_comparison(compared: "Comparison", json: bool) -> None:

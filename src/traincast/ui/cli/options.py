@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from traincast.planner.framework_spaces import Framework
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
+    from traincast.ui.text.plans import Usual
 
 _MODEL = "Catalogue model, file, or Hugging Face config.json."
 _SYSTEM = "System of the catalogue, or a file."
@@ -176,6 +177,17 @@ class RunOptions:
     def leaves_batch(self, model: "Model") -> bool:
         """Return whether neither the command line nor the model sets the global batch."""
         return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
+
+    def usual(self, model: "Model", system: "System | None" = None) -> "Usual":
+        """Return what the options leave out; tokens and price of the run count with a system alone."""
+        from traincast.ui.text.plans import Usual
+
+        return Usual(
+            batch=self.leaves_batch(model),
+            length=self.seq is None,
+            tokens=system is not None and self.tokens is None,
+            price=system is not None and system.price is not None and self.price is None,
+        )
 
     def _load(self) -> "float | list[float] | Routing":
         """Return the load of the experts: a factor, tokens of every expert, or a word."""

@@ -1,7 +1,6 @@
 """Output that the commands share: progress, JSON, reports, files and errors."""
 
 import json
-import os
 import shlex
 import signal
 import sys
@@ -17,12 +16,12 @@ from traincast.core.errors import InputError, printable
 from traincast.core.output_files import check_output
 from traincast.core.units import rate
 from traincast.ui import outputs
+from traincast.ui.terminal_width import columns_of
 
 if TYPE_CHECKING:
     from traincast.core.result import Result
     from traincast.ui.html.rendering import Page
 
-MIN_COLUMNS: Final = 80  # that messages are wrapped to where no terminal is
 SHOWN_AFTER_SECONDS: Final = 1.0  # of work: what is quicker shows no progress bar
 OPTION_OF: Final = {  # parameters of the library, as its messages name them
     "force=True": "--force", "gbs": "--global-batch", "budget": "--budget", "runs": "--runs", "logs": "--log",
@@ -189,8 +188,5 @@ def remark(text: str) -> None:
 
 
 def message_columns() -> int:
-    """Return the columns of the terminal that standard error is, 80 where it is none."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or MIN_COLUMNS
-    except (AttributeError, OSError, ValueError):  # no terminal, or no file at all
-        return MIN_COLUMNS
+    """Return the columns that messages are wrapped to."""
+    return columns_of(sys.stderr)

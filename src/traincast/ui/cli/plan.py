@@ -75,6 +75,7 @@ _FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
 _WITHIN = "How much slower than the fastest it may be; else 2%."
 _ALL = "Show every plan, not the best of each family."
 _WHY = "Show time and memory by part, and why others lose."
+_CAUSES = "Show all causes of the width of the interval, and what narrows it."
 _COST = "Show what the whole run costs: GPU-hours, $, energy."
 _TIMELINE = "Draw the memory of the fullest rank over a step: .svg, .pdf or .png."
 _REJECTED = "Show how many candidates break each rule."
@@ -159,7 +160,7 @@ def plan(
         print_json(outputs.plans.PlanOutput(record, file_name(html)))
     else:
         if best is not None:
-            measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
+            measures, usual = options.metrics(best[1]), options.usual(result.model, result.system)
             faster = [
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
@@ -167,7 +168,7 @@ def plan(
             shown = text.plans.search(
                 result, explanation, elapsed, measures, usual, asked=asked, each=all_, why=why,
                 rejected=rejected, faster=faster, command=command_with,
-                price=options.gpu_hour_price(result.system), own_price=options.price is not None,
+                price=options.gpu_hour_price(result.system),
             )  # fmt: skip
             text.tables.show(shown)
         if rejected:
@@ -189,7 +190,7 @@ def _report_search(
     from traincast.ui.html import search_report
 
     measures = None if result.best is None else options.metrics(result.best[1])
-    notes = text.plans.remarks(result, options.leaves_batch(result.model))
+    notes = text.plans.remarks(result, options.usual(result.model, result.system))
     write_html(search_report.page(result, explanation, measures, notes, each), html)
 
 
@@ -200,6 +201,7 @@ def estimate(
     *,
     question: PlanArguments,
     operations: Annotated[bool, output_option("Show every operation of a layer as well.")] = False,
+    why: Annotated[bool, output_option(_CAUSES)] = False,
     cost: Annotated[bool, output_option(_COST)] = False,
     html: HtmlFile = None,
     force: Force = False,
@@ -214,11 +216,11 @@ def estimate(
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
     est = question.estimate(model, errors=errors)
-    measures, usual_batch = question.run.metrics(est), question.run.leaves_batch(est.model)
+    measures, usual = question.run.metrics(est), question.run.usual(est.model, est.system)
     if html is not None:
         from traincast.ui.html import plan_report
 
-        write_html(plan_report.page(est, measures, text.plans.remarks(est, usual_batch)), html)
+        write_html(plan_report.page(est, measures, text.plans.remarks(est, usual)), html)
     if json:
         rows = est.operation_rows() if operations else None
         seen = anatomy(est) if operations else None
@@ -230,11 +232,13 @@ def estimate(
         run = plans.utilisation(measures, est, asked)
         price = question.run.gpu_hour_price(est.system)
         lead = text.headline.headline("Plan", est, measures, price)
-        usual_price = price is not None and question.run.price is None
-        header = plans.header(est, usual_batch, usual_price=usual_price)
-        show(lead, [""], header, plans.breakdowns(est, command_with), run)
+        header = plans.header(est, usual)
+        narrowing = () if why else text.headline.narrowing_line(est)
+        show(lead, [""], header, narrowing, plans.breakdowns(est, command_with, why), run)
         if operations:
             show(plans.operations(est, anatomy(est)))
+        if est.widths and not why:
+            show(plans.more_options(["--why: all causes of the interval's width"]))
         print_files(html)
     require_fit(est)
 
@@ -272,7 +276,7 @@ def memory(
         print_json(outputs.plans.MemoryOutput(est.job, est, *rows, file_name(timeline)))
     else:
         lead = text.headline.of_memory("Plan", est)
-        header = text.plans.header(est, question.run.leaves_batch(est.model), timed=False)
+        header = text.plans.header(est, question.run.usual(est.model), timed=False)
         of_parameters = text.analysis.bytes_per_parameter(est)
         text.tables.show(lead, [""], header, text.plans.stage_memory(est), of_parameters)
         print_files(timeline)
@@ -436,6 +440,7 @@ def check(
     measured: MeasuredArguments = NOTHING_MEASURED,
     assumptions: Assumed = None,
     given: GivenFacts = None,
+    why: Annotated[bool, output_option(_CAUSES)] = False,
     json: Json = False,
 ) -> None:
     """Check a launch: step time, memory, distance from the best plan, and which settings to change.
@@ -460,6 +465,6 @@ def check(
     if json:
         print_json(outputs.launches.CheckOutput(checked.est.job, checked))
     else:
-        text.tables.show(text.launch.launch(checked))
+        text.tables.show(text.launch.launch(checked, command_with, why))
     if checked.est.verdict == "does not fit":
         raise NothingFits(text.launch.misfit_advice(checked))

@@ -112,8 +112,10 @@ def docs(
     if json:
         content = file.read_text(encoding="utf-8")
         print_json(outputs.reference.DocsOutput(path=str(file), text=content))
+    elif path:
+        print(file)
     else:
-        print(file if path else file.read_text(encoding="utf-8").rstrip())
+        text.tables.show(text.markdown.page(file.read_text(encoding="utf-8").rstrip()))
 
 
 _EXAMPLE = "File or folder of the examples; a list of all without."
@@ -183,6 +185,7 @@ def completion(
         print(script)
 
 
+_OFFERED = "File of a system to offer besides the catalogue's; give it again for another."
 _HOST = "Address to listen on; the default is reached from this machine only."
 
 
@@ -191,16 +194,20 @@ def serve(
     *,
     host: Annotated[str, option(_HOST)] = "127.0.0.1",
     port: Annotated[int, option("Port to listen on; 0 takes any that is free.")] = 8765,
+    system: Annotated[list[Path] | None, option(_OFFERED, consume_multiple=False)] = None,
     json: Json = False,
 ) -> None:
     """Serve the explorer, a web page that searches again at every change of model, machine and knobs.
 
-    Ctrl-C ends it.
+    Ctrl-C ends it. A system of your own, such as one that `calibrate` wrote, is in its list with --system.
 
     Example: traincast serve --port 8765
     """
     from traincast.ui.explorer.app import listen, run
+    from traincast.ui.explorer.question import offer
 
+    files = list(map(str, system or ()))
+    offer(files)
     outlive_closed_pipes()  # a browser that hangs up ends nothing
     with listen(host, port) as socket:
         address = socket.getsockname()
@@ -212,4 +219,4 @@ def serve(
             else:
                 print(f"traincast explorer: {url}   (Ctrl-C ends it)", flush=True)
 
-        run(socket, host, announce)
+        run(socket, host, announce, files)

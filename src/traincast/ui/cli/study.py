@@ -268,10 +268,10 @@ def _show_points(study: "Study", output: Path, rows: int) -> None:
 
 
 Kind = Literal[
-    "scaling", "throughput", "speedup", "optima", "contour", "pareto", "tornado", "roofline", "waterfall",
-    "collectives",
+    "scaling", "throughput", "speedup", "optima", "contour", "sweep", "pareto", "tornado", "roofline",
+    "waterfall", "collectives",
 ]  # fmt: skip
-_KIND = "What to draw: of a study up to contour, then of a plan; collectives of output of nccl-tests."
+_KIND = "What to draw: of a study up to sweep, then of a plan; collectives of output of nccl-tests."
 _PLOTTED = (
     "Table of a study, exec_*.npy of arXiv 2410.00273's code or a folder of them, a search as plan --json "
     "prints it, or output of nccl-tests."
@@ -285,9 +285,9 @@ def plot(
     *,
     kind: Annotated[Kind, option(_KIND)],
     output: Annotated[Path, output_option("Where the figure goes: .svg, .pdf or .png.")],
-    x: Annotated[str | None, option("Varied field across a contour; else the first axis.")] = None,
+    x: Annotated[str | None, option("Varied field across a contour or sweep; else the first axis.")] = None,
     y: Annotated[str | None, option("Varied field up a contour; else the second axis.")] = None,
-    gpus: Annotated[int | None, option("Number of GPUs of a contour; else the largest.")] = None,
+    gpus: Annotated[int | None, option("Only this number of GPUs; else the largest of a contour.")] = None,
     model: Annotated[str | None, option("Only rows of this model.")] = None,
     system: Annotated[
         str | None, option("Only rows of this system; of collectives, the system that ran them.")

@@ -17,6 +17,7 @@ from cyclopts import (
 )
 from cyclopts.exceptions import UnusedCliTokensError
 
+from traincast.catalog.names import COUNTED
 from traincast.core.errors import some_of
 from traincast.ui.cli.aliases import COMMANDS, MODEL, TELLING, is_called, name_of
 from traincast.ui.cli.app import app
@@ -63,7 +64,11 @@ def _problems(error: CycloptsError, words: Sequence[str], typed: Mapping[str, st
             ]
             break
         if isinstance(following, MissingArgumentError) and following.keyword is None and argument:
-            found += [f"{argument.name}: missing"] if argument.name not in wrong else []
+            found += (
+                [f"{argument.name}: missing{_example(argument.name, words)}"]
+                if argument.name not in wrong
+                else []
+            )
             value = _allowed_value(argument)
             rest[1:1] = [value] if argument.is_positional_only() else [f"{argument.name}={value}"]
         else:
@@ -73,6 +78,18 @@ def _problems(error: CycloptsError, words: Sequence[str], typed: Mapping[str, st
         if rest == before:
             break
     return list(dict.fromkeys(found))
+
+
+def _example(name: str, words: Sequence[str]) -> str:
+    """Return how an option that is missing is written; empty where that is plain."""
+    if name == "--system":
+        return ", such as --system h100"
+    systems = (after for word, after in pairwise(words) if word == "--system")
+    match = COUNTED.fullmatch(next(systems, "").lower())
+    if name != "--gpus" or match is None:
+        return ""
+    machine = match["gpu"] or match["named"]
+    return f"; write --system {machine} --gpus {match['before'] or match['after']}"
 
 
 def _error_in(words: Sequence[str]) -> CycloptsError | None:

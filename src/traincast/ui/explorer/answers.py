@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from traincast.analysis.advise import advise
 from traincast.analysis.trace import trace
 from traincast.core.errors import (
     InputError,
@@ -22,11 +23,13 @@ from traincast.planner.compare import LABELS, MOST, Comparison, compared
 from traincast.planner.lock_prices import lock_sentence
 from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
+from traincast.step.measured_step import check_measured
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.ui.explorer.plan_rows import front, phases_of, row_of, sample
 from traincast.ui.explorer.question import (
+    MEASURED,
     ExplorerCase,
     State,
     canonical_text,
@@ -36,7 +39,9 @@ from traincast.ui.explorer.question import (
     read_state,
 )
 from traincast.ui.explorer.snippets import copy_texts
+from traincast.ui.text.analysis import CHANGES, changes
 from traincast.ui.text.comparison import figures as comparison_table
+from traincast.ui.text.measured import CAUSE_COLUMNS, CAUSES, causes, sentences
 from traincast.ui.text.plans import Ranking, recommendation
 
 MOST_LAYOUTS: Final = 500_000  # all evaluated; of more, as few as decide
@@ -46,6 +51,7 @@ SCALING_FIELDS: Final = (
     *("step_seconds", "step_seconds_low", "step_seconds_high", "memory_bytes"),
     *("tokens_per_second_per_gpu", "training_days", "label", "knobs"),
 )
+NUMBER: Final = ("a number", int, float)
 Request = Mapping[str, Any]
 
 
@@ -123,6 +129,27 @@ def compare(request: Request) -> dict[str, Any]:
     return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}
 
 
+def measured(request: Request) -> dict[str, Any]:
+    """Return how far a measured step of a plan is from the predicted, why that may be, and what to change."""
+    seen = {name: request[name] for name in MEASURED if request.get(name) is not None}
+    if len(seen) != 1:
+        raise InputError("measured", ["step_seconds or mfu: give one of them"])
+    raise_problems(
+        "measured", [line for name, value in seen.items() for line in type_problems(name, value, *NUMBER)]
+    )
+    check_measured(**seen)
+    case, planned = _case_and_plan({name: value for name, value in request.items() if name not in MEASURED})
+    advice = advise(case.estimate(planned), framework=case.question.framework, **seen)
+    assert advice.measured is not None
+    columns, rows = changes(advice)
+    return {
+        "step_seconds": advice.measured.step_seconds,
+        "sentences": sentences(advice.measured),
+        "causes": {"title": CAUSES, "columns": CAUSE_COLUMNS, "rows": causes(advice.measured)},
+        "changes": {"title": CHANGES, "columns": columns, "rows": rows},
+    }
+
+
 def scaling(request: Request, progress: Progress) -> dict[str, Any]:
     """Return the best plan on each of several numbers of GPUs at the same global batch (strong scaling)."""
     state, requested = _split_request(request, "sizes")
@@ -167,6 +194,7 @@ LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "plan": plan,
     "timeline": timeline,
     "compare": compare,
+    "measured": measured,
     "copy": copy,
     "model": lambda request: model_info(model_of(read_state(request))),
     "system": lambda request: system_info(read_state(request).system),

@@ -7,7 +7,7 @@ import ipaddress
 import json
 import mimetypes
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -38,7 +38,7 @@ from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
 POST_QUESTIONS: Final = (
     *("search", "space", "explain", "plan", "scaling", "timeline", "compare", "copy", "model", "system"),
-    "design",
+    *("design", "measured"),
 )
 AS_WRITTEN: Final = (*GET_QUESTIONS, "copy")  # whose answers depend on how the question is written
 FIRST: Final = b'<script type="application/json" id="first">%s</script>'  # holds the page's first answer
@@ -356,10 +356,16 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError("serve", [f"cannot listen on {host}, port {port}: {reason}"]) from None
 
 
-def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> None:
-    """Serve on a socket of `listen` until interrupted; `announce` is called once it answers."""
+def run(
+    listening: socket.socket, host: str, announce: Callable[[], None], systems: Sequence[str] = ()
+) -> None:
+    """Serve on a socket of `listen` until interrupted; `announce` is called once it answers.
+
+    `systems`: files of systems that the page offers besides those of the catalogue.
+    """
+    app = application(partial(Pool, systems=systems), host, announce=announce)
     config = uvicorn.Config(
-        application(host=host, announce=announce), http=TimedRequests, access_log=False, server_header=False,
+        app, http=TimedRequests, access_log=False, server_header=False,
         log_level="critical",  # what clients send, and that they are left at the end, is no news here
         timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
     )  # fmt: skip

@@ -22,13 +22,22 @@ from traincast.planner.search_arguments import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
-from traincast.ui.explorer.question import LOCKS, PASTED, State, catalogue_system, entries, figure_at
+from traincast.ui.explorer.question import (
+    LOCKS,
+    PASTED,
+    State,
+    catalogue_system,
+    entries,
+    figure_at,
+    offered_systems,
+)
 
 SLIDER_REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 MAX_DOMAIN: Final = 1024
 MIN_SHARE: Final = 0.05
 DOMAIN: Final = re.compile(r"-nvs\d+$")  # of a machine whose fast domain is chosen by its name
 OTHERS: Final = "Others"
+YOUR_MACHINES: Final = "Your machines"
 PAPER_MACHINES: Final = "Machines of arXiv 2410.00273"
 
 
@@ -39,7 +48,7 @@ def catalog() -> dict[str, Any]:
         "version": __version__,
         "default": asdict(State()),
         "models": model_names(aliases=False),
-        "systems": system_names(),
+        "systems": [*offered_systems(), *system_names()],
         "groups": {"model": _models(), "system": _systems(), "framework": _frameworks()},
         "adapters": {
             "rank": Adapters().rank,
@@ -95,7 +104,17 @@ def _systems() -> list[dict[str, Any]]:
     for name in system_names():
         file = DOMAIN.sub("", name)
         options.append(_option(name, titles[file], (*called[file], *usual[file])))
-    return _grouped(options, chip)
+    own = [
+        _option(path, f"{system.name}, {calibrated_words(system) or 'a file'}", ())
+        for path, system in offered_systems().items()
+    ]
+    offered = [{"label": YOUR_MACHINES, "options": own}] if own else []
+    return [*offered, *_grouped(options, chip)]
+
+
+def calibrated_words(system: System) -> str:
+    """Return what a system is calibrated to: ``"calibrated to your 3 runs"``; empty if to published runs."""
+    return f"calibrated to your {system.calibrated_to}" if system.calibrated_to else ""
 
 
 def _frameworks() -> list[dict[str, Any]]:
@@ -184,6 +203,7 @@ def system_summary(system: System) -> dict[str, Any]:
         "capacity_bytes": float(system.accelerator.visible_bytes),
         "driver_bytes": float(system.accelerator.driver_bytes or 0),
         "price": system.price,
+        "calibrated": calibrated_words(system) or None,
     }
 
 

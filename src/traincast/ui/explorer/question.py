@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
 from traincast.catalog.documents import parsed
-from traincast.catalog.load import known_model, known_name, known_system, read_model
+from traincast.catalog.load import known_model, known_name, known_system, load_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.catalog.training import Training, read_training
@@ -37,13 +38,20 @@ from traincast.ui.explorer.limits import MOST_PLANS, MOST_TOKENS
 
 LOCKS: Final = LOCKABLE  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
+MEASURED: Final = ("step_seconds", "mfu")  # fields of a request on a plan that was run
 PASTED: Final = "pasted-model"
-BESIDE_STATE: Final = ("plan", "plans", "sizes")  # fields of a request that are no fields of a state
+BESIDE_STATE: Final = (
+    "plan",
+    "plans",
+    "sizes",
+    *MEASURED,
+)  # fields of a request that are no fields of a state
 MAX_WHOLE: Final = 1e18  # beyond it a float is a mistake, not a count
 CACHED_FILES: Final = 64
 CACHED_QUESTIONS: Final = 256
 _catalogue_model = lru_cache(CACHED_FILES)(known_model)
 _catalogue_system = lru_cache(CACHED_FILES)(known_system)
+_offered: dict[str, System] = {}  # systems of files that the server offers besides the catalogue's
 
 
 @dataclass(frozen=True)
@@ -196,7 +204,7 @@ class ExplorerCase:
         of_catalogue = isinstance(self.state.model, str)
         known = {
             "model": known_name("model", self.state.model) if of_catalogue else self.state.model,
-            "system": known_name("system", self.state.system),
+            "system": _known_system_name(self.state.system),
             "global_batch": question.gbs,
             "seq": self.model.seq,
             "framework": question.framework.name,
@@ -218,6 +226,11 @@ class ExplorerCase:
         """Return throughput, utilisation and cost of an estimate."""
         state = self.state
         return vars(metrics(est, price=state.price, restart_seconds=state.restart))
+
+
+def _known_system_name(name: str) -> str:
+    """Return a system's own name in the catalogue, or the path under which it is offered."""
+    return name if name in _offered else known_name("system", name)
 
 
 def figure_at(system: System, path: str) -> float:
@@ -281,11 +294,28 @@ def _described(state: State, seq: Any) -> Model:
     return read_model(state.model, PASTED, seq=seq)
 
 
+def offer(files: Iterable[str]) -> None:
+    """Offer the systems of files, such as calibrated ones, under their paths; the page opens no other file.
+
+    Raises `InputError` if a file describes no system; all mistakes at once.
+    """
+    errors = ErrorCollector("serve")
+    read = {file: errors.catch(load_system, Path(file)) for file in files}
+    errors.raise_any()
+    _offered.clear()
+    _offered.update({file: system for file, system in read.items() if system is not None})
+
+
+def offered_systems() -> Mapping[str, System]:
+    """Return the systems that the server offers besides the catalogue's, by the paths of their files."""
+    return _offered
+
+
 def catalogue_system(name: Any) -> System:
-    """Return a system of the catalogue, read once."""
+    """Return a system of the catalogue, read once, or one that the server offers."""
     if wrong := type_problems("system", name, "a name of the catalogue", str):
         raise InputError("search", wrong)
-    return _catalogue_system(name)
+    return _offered[name] if name in _offered else _catalogue_system(name)
 
 
 def system_of(state: State) -> System:

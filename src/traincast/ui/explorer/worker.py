@@ -6,6 +6,7 @@ import json
 import math
 import signal
 import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -34,9 +35,12 @@ class Abandoned(Exception):
     """Nobody waits for the answer any more."""
 
 
-def work(pipe: Connection, status: SearchStatus) -> None:
-    """Send READY, then answer requests until the pipe is closed."""
+def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = ()) -> None:
+    """Send READY, then answer requests until the pipe is closed; `systems` are files that are offered."""
     from traincast.ui.explorer import answers  # noqa: F401  # import everything that answers need
+    from traincast.ui.explorer.question import offer
+
+    offer(systems)
 
     def progress(done: int, total: int, candidates: int) -> None:
         status.done, status.total = done, total

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from threading import Lock
@@ -28,7 +29,8 @@ class Busy(Exception):
 class Worker:
     """A process that answers one request at a time; it is replaced if it does not end at its time limit."""
 
-    def __init__(self) -> None:
+    def __init__(self, systems: Sequence[str] = ()) -> None:
+        self.systems = systems
         self.last_text = ""
         self._is_closed, self._lock = False, Lock()
         self._start()
@@ -38,7 +40,8 @@ class Worker:
         self._pipe: Connection
         self._pipe, worker_end = context.Pipe()
         self.status: Any = context.RawValue(SearchStatus)
-        self._process = context.Process(target=work, args=(worker_end, self.status), daemon=True)
+        given = worker_end, self.status, self.systems
+        self._process = context.Process(target=work, args=given, daemon=True)
         self._process.start()
         self._is_ready = False
         worker_end.close()
@@ -111,9 +114,15 @@ class Pool:
     its last position.
     """
 
-    def __init__(self, workers: int = WORKERS, waiting: int = MAX_WAITING, seconds: float = SECONDS):
+    def __init__(
+        self,
+        workers: int = WORKERS,
+        waiting: int = MAX_WAITING,
+        seconds: float = SECONDS,
+        systems: Sequence[str] = (),
+    ):
         self.waiting, self.seconds = waiting, seconds
-        self._all = tuple(Worker() for _ in range(workers))
+        self._all = tuple(Worker(systems) for _ in range(workers))
         self._idle = list(self._all)
         self._jobs: dict[tuple[str, str], PoolJob] = {}
         self._queue: list[PoolJob] = []

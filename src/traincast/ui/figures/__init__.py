@@ -18,13 +18,13 @@ from traincast.ui.figures.scaling import (
     memory_by_batch,
     scaling_speedup,
 )
-from traincast.ui.figures.study import contour, optima, speedup, strong_scaling
+from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep
 from traincast.ui.figures.style import save, to_svg
 from traincast.ui.figures.timelines import timeline
 
 __all__ = [
     "accuracy", "collectives", "contour", "design_space", "iteration_by_gpus", "iteration_by_model",
     "memory_by_batch", "memory_timeline", "memory_waterfall", "optima", "pareto", "profiled_step", "roofline",
-    "save", "scaling_speedup", "speedup", "stage_memory", "strong_scaling", "time_waterfall", "timeline",
-    "to_svg", "tornado", "utilisation_by_cluster", "utilisation_by_compute",
+    "save", "scaling_speedup", "speedup", "stage_memory", "strong_scaling", "sweep", "time_waterfall",
+    "timeline", "to_svg", "tornado", "utilisation_by_cluster", "utilisation_by_compute",
 ]  # fmt: skip

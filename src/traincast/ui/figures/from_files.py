@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from traincast.catalog.documents import MAX_JSON_BYTES, parsed, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
+from traincast.planner.saved_answers import job_of, possible_software
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
-from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, unique
+from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep, unique
 
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
     "pareto": pareto,
@@ -43,15 +44,9 @@ def draw_plan(path: Path, kind: str) -> Figure:
         arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
         arguments["locks"] = document.get("locks")
         expected = document["recommended"]
-        # a file does not say how much of its software was stated: nothing, the framework, or all
-        framework = document["framework"]
-        assumptions = document["assumptions"]
-        stated: tuple[dict[str, Any], ...] = (
-            {},
-            {"framework": framework},
-            {"framework": framework, "assumptions": assumptions},
-        )
-        results = (search(model, system, **arguments, **software) for software in stated)
+        arguments["framework"] = document["framework"]
+        software = possible_software(document, job_of(document))
+        results = (search(model, system, **arguments, assumptions=assumed) for assumed in software)
         result = next((r for r in results if r.record().to_dict()["recommended"] == expected), None)
     except InputError:
         raise
@@ -78,7 +73,8 @@ def draw_study(
 
     The table may be a file of results of the reference code of arXiv 2410.00273, or a folder of them.
 
-    A contour is over the first fields of the first two axes, on the largest number of GPUs, if not given.
+    A contour is over the first fields of the first two axes, on the largest number of GPUs, if not given; a
+    sweep over that of the first axis.
     """
     results = read(path)
     frame = results.frame
@@ -93,13 +89,17 @@ def draw_study(
     if kind == "contour":
         x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
         return contour(frame, x, y, max(frame["gpus"]) if gpus is None else gpus)
+    if kind == "sweep":
+        return sweep(frame, x or _first_field(path, results, 0, "sweep"), gpus)
     if kind in ("optima", "speedup"):
         return optima(frame) if kind == "optima" else speedup(frame)
     return strong_scaling(frame, "throughput" if kind == "throughput" else "training_days")
 
 
-def _first_field(path: Path, results: Results, axis: int) -> str:
+def _first_field(path: Path, results: Results, axis: int, kind: str = "contour") -> str:
     axes = results.metadata["study"]["vary"]
+    if axis >= len(axes) and kind == "sweep":
+        raise InputError(str(path), ["varies no field; a sweep needs one: a study with `vary`"])
     if axis >= len(axes):
         problem = f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"
         raise InputError(str(path), [problem])

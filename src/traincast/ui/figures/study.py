@@ -401,6 +401,78 @@ def contour(
     return figure
 
 
+@style.styled
+def sweep(frame: pl.DataFrame, x: str, gpus: int | None = None) -> Figure:
+    """Draw the time of a step of the best plan against a varied field.
+
+    A line for each model, system, number of GPUs (`gpus` alone, if given) and value of further fields, with
+    the 90 % interval where errors are known and without a point where nothing fits. Strategies are optimised
+    over.
+
+    Raises
+    ------
+    InputError
+        If the table does not vary that field, nothing fits, or there are more lines than colours.
+    """
+    rows = best_rows(frame, "sweep", "gbs").drop_nulls("step_seconds")
+    if x not in rows.columns or COLUMNS[x].kind != "figure":
+        known = [column for column in rows.columns if COLUMNS[column].kind == "figure"]
+        raise unknown_name_error("column", x, known)
+    if gpus is not None:
+        rows = rows.filter(pl.col("gpus") == gpus)
+    if rows[x].n_unique() < 2:
+        raise InputError("sweep", [f"{x} has fewer than two values with a plan that fits"])
+    keys = ["model", "system", "gpus", *_further_fields(rows, x)]
+    fastest = rows.sort("step_seconds", maintain_order=True).unique([*keys, x], keep="first")
+    several = [name for name in keys if rows[name].n_unique() > 1]
+    lines = fastest.sort(*keys, x).partition_by(keys, maintain_order=True)
+    if len(lines) > len(style.COLOURS):
+        told = f"more than the {len(style.COLOURS)} that colours tell apart"
+        raise InputError("sweep", [f"{len(lines)} lines (of each {' and '.join(several)}) are {told}"])
+    figure, axes = style.axes_of((style.COLUMN + 1.2, 3.4), 1, 1)
+    ax = axes.ravel()[0]
+    for line, colour, marker in zip(lines, style.COLOURS, style.MARKERS, strict=False):
+        name = ", ".join(_value_words(key, line[key][0]) for key in several)
+        places = style.in_unit(x, line[x])
+        ax.plot(places, line["step_seconds"], color=colour, marker=marker, label=name)
+        if "step_seconds_low" in line.columns:
+            ends = line["step_seconds_low"], line["step_seconds_high"]
+            ax.fill_between(places, *ends, color=colour, alpha=0.15, linewidth=0)
+    values = fastest[x].to_numpy()
+    if values.max() > LOG_AXIS_RATIO * values.min():
+        ax.set_xscale("log")
+        style.log_axes(ax, "x")
+    ax.set(xlabel=style.label(x), ylabel=style.label("step_seconds"))
+    ax.set_ylim(bottom=0)
+    one = [_value_words(key, rows[key][0]) for key in keys if key not in several]
+    ax.set_title("\n".join(filter(None, (", ".join(one), f"{_variants(rows)}, band: 90% interval"))))
+    if several:
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _value_words(column: str, value: Any) -> str:
+    """Return a value of a column as a legend has it."""
+    if column == "gpus":
+        return f"{value:,} GPUs"
+    if COLUMNS[column].kind != "figure":
+        return str(value)
+    title, _, unit = style.label(column).rstrip("]").partition(" [")
+    return f"{title}: {style.in_unit(column, value):.4g} {unit}".strip()
+
+
+def _further_fields(rows: pl.DataFrame, *axes: str) -> list[str]:
+    """Return the fields varied besides some axes, but those that an axis determines: varied with it."""
+    return [
+        name
+        for name in rows.columns
+        if COLUMNS[name].kind == "figure"
+        and name not in axes
+        and rows[name].n_unique() > 1
+        and all(rows.select(axis, name).unique().height > rows[axis].n_unique() for axis in axes)
+    ]
+
+
 def _best_of(names: Sequence[str]) -> str:
     """Say which systems or strategies a figure shows: of several the fastest at each point."""
     return names[0] if len(names) == 1 else f"the fastest of {', '.join(names)}"
@@ -411,14 +483,7 @@ def _by_further_fields(rows: pl.DataFrame, x: str, y: str) -> list[tuple[list[st
 
     Fields that x or y determine, having varied together with it, are none of them.
     """
-    fields = [
-        name
-        for name in rows.columns
-        if COLUMNS[name].kind == "figure"
-        and name not in (x, y)
-        and rows[name].n_unique() > 1
-        and all(rows.select(axis, name).unique().height > rows[axis].n_unique() for axis in (x, y))
-    ]
+    fields = _further_fields(rows, x, y)
     if not fields:
         return [([], rows)]
     values = rows.select(fields).unique(maintain_order=True).sort(fields)
@@ -428,10 +493,7 @@ def _by_further_fields(rows: pl.DataFrame, x: str, y: str) -> list[tuple[list[st
         raise InputError("contour", [f"{problem}: study fewer values, or give --x and --y of other fields"])
     parts = []
     for of_part in values.iter_rows(named=True):
-        said = []
-        for name, number in of_part.items():
-            title, _, unit = style.label(name).rstrip("]").partition(" [")
-            said.append(f"{title}: {style.in_unit(name, number):.4g} {unit}".strip())
+        said = [_value_words(name, number) for name, number in of_part.items()]
         parts.append((said, rows.filter(*(pl.col(name) == number for name, number in of_part.items()))))
     return parts
 

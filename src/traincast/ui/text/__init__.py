@@ -5,7 +5,28 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 if TYPE_CHECKING:
-    from traincast.ui.text import accuracy, analysis, comparison, designs, launch, plans, tables, tuning
+    from traincast.ui.text import (
+        accuracy,
+        analysis,
+        comparison,
+        designs,
+        launch,
+        markdown,
+        plans,
+        tables,
+        tuning,
+    )
 
-__all__ = ["accuracy", "analysis", "comparison", "designs", "headline", "launch", "plans", "tables", "tuning"]
+__all__ = [
+    "accuracy",
+    "analysis",
+    "comparison",
+    "designs",
+    "headline",
+    "launch",
+    "markdown",
+    "plans",
+    "tables",
+    "tuning",
+]
 __getattr__, _, _ = lazy_loader.attach(__name__, __all__)

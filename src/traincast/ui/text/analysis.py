@@ -17,7 +17,7 @@ from traincast.planner.knob_changes import LEAST_GAIN
 from traincast.planner.plan_sentences import label
 from traincast.step.estimate import Estimate
 from traincast.ui.text.measured import measured_step
-from traincast.ui.text.plans import Command, breakdowns
+from traincast.ui.text.plans import Command, breakdowns, more_options
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
@@ -26,27 +26,33 @@ if TYPE_CHECKING:
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
 LEAST_SHOWN: Final = 0.0005  # share of tokens/s; less is no difference
+CHANGES: Final = "What to change, each alone and the best together"
 MAX_CHANGES_LISTED: Final = 5  # changes of one degree or choice
 MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
 SHARES: Final = ("FLOP", "memory", "network")
 
 
-def advice(result: Advice, command: Command | None = None) -> Parts:
-    """Show time, memory, bytes per parameter, throughput, dimensions, batches, network, rules of thumb.
+def advice(result: Advice, command: Command | None = None, why: bool = True) -> Parts:
+    """Show where time and memory go, what to change, throughput, and the network that is needed.
 
-    `command` is as in `plans.certainty`.
+    With `why`, also all causes of the width of the interval, dimensions where none is better, bytes per
+    parameter, micro-batches and rules of thumb. `command` is as in `plans.certainty`.
     """
-    yield from breakdowns(result.est, command)
+    yield from breakdowns(result.est, command, why)
     if result.measured is not None:
         yield from measured_step(result.measured)
     yield from _changes(result)
     yield from _methods(result)
-    yield from bytes_per_parameter(result.est)
     yield from _throughput(result)
-    yield from _dimensions(result.dimensions, result.est)
-    yield from _wasteful_products(result.products, result.est)
-    yield from _batches(result.batches)
     yield from _network(result.network, result.est)
+    if why or any(size.better is not None for size in result.dimensions):
+        yield from _dimensions(result.dimensions, result.est)
+    if not why:
+        yield from more_options(["--why: all causes, bytes per parameter, batches, rules of thumb"])
+        return
+    yield from _wasteful_products(result.products, result.est)
+    yield from bytes_per_parameter(result.est)
+    yield from _batches(result.batches)
     yield heading("Rules of thumb, and this plan")
     rules = [(rule.about, rule.rule, rule.here, rule.source) for rule in result.rules]
     yield table(("", "rule", "here", "source"), rows=rules, left=range(4), wrap=(1, 2, 3))
@@ -92,12 +98,19 @@ def _throughput(result: Advice) -> Parts:
 
 def _changes(result: Advice) -> Parts:
     """Show the changes of one degree or choice that help, and the best combination of two or three."""
-    yield heading("What to change, each alone and the best together")
-    listed = result.changes[:MAX_CHANGES_LISTED]
-    listed += [] if result.together is None else [result.together]
-    if not listed:
+    yield heading(CHANGES)
+    names, rows = changes(result)
+    if not rows:
         yield f"no change of one, two or three degrees or choices gains {LEAST_GAIN:.1%} and fits"
         return
+    last = len(names) - 1
+    yield table(names, rows, left=(last,), wrap=(last,))
+
+
+def changes(result: Advice) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of the changes that help, and of the best combination."""
+    listed = result.changes[:MAX_CHANGES_LISTED]
+    listed += [] if result.together is None else [result.together]
     known = all(change.fits_probability is not None for change in listed)
     rows = []
     for change in listed:
@@ -105,10 +118,8 @@ def _changes(result: Advice) -> Parts:
         odds = [probability_text(change.fits_probability or 0.0)] if known else []
         figures = (percent(change.gain), seconds(change.step_seconds), gib(change.memory_bytes), *odds)
         together = "together: " if change is result.together else ""
-        rows.append((*figures, f"{together}{words}"))
-    last = len(rows[0]) - 1
-    names = ("gain", "step", "memory", *(["fits"] if known else []), "change")
-    yield table(names, rows, left=(last,), wrap=(last,))
+        rows.append([*figures, f"{together}{words}"])
+    return ["gain", "step", "memory", *(["fits"] if known else []), "change"], rows
 
 
 def _methods(result: Advice) -> Parts:

@@ -21,7 +21,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, Narrower
 from traincast.step.measured_step import MeasuredStep
 from traincast.step.metrics import Metrics, cost_per_million_tokens
 from traincast.step.uncertainty import Alternative
@@ -256,8 +256,11 @@ def memory_line(est: Estimate) -> str:
         forms = f"{unsure}, measure one step", f"{unsure}, measure it"
         return next((form for form in forms if len(form) <= width()), unsure)
     if est.verdict == "does not fit":
-        sure = "" if odds is None else f" (fits with {probability_text(odds)} probability)"
-        return f"{used}: does not fit{sure}"
+        if odds is None:
+            return f"{used}: does not fit"
+        likely = f"fits with {probability_text(odds)} probability"
+        whole = f"{used}: does not fit ({likely})"
+        return whole if len(whole) <= width() else f"{used}: {likely}"
     return f"{used}: fits" + ("" if odds is None else f" with {probability_text(odds)} probability")
 
 
@@ -270,21 +273,37 @@ def run_line(est: Estimate, measures: Metrics, price: float | None = None) -> st
         parts.append(f"{large(est.model.training_tokens)} tokens in {days(measures.days)}{cost}")
     elif price is not None:
         parts.append(f"${number_text(cost_per_million_tokens(price, per_gpu), 3)} a million tokens")
-    if price is not None:
-        parts[-1] += f" at ${price:.4g}/h"
-    parts.append(f"{per_gpu:,.0f} token/s/GPU")
+    run = f"{parts[0]}, " if parts else ""
+    priced = run if price is None else f"{parts[0]} at ${price:.4g}/h, "
+    rate_and_mfu = f"{per_gpu:,.0f} token/s/GPU"
+    peak = ""
     if measures.mfu is not None:
-        parts.append(f"MFU {float(measures.mfu['megatron']):.1%}{of_peak(est.plan)}")
-    return joined("", parts)
+        rate_and_mfu += f", MFU {float(measures.mfu['megatron']):.1%}"
+        peak = of_peak(est.plan)
+    short_peak = f" ({peak.removeprefix(' of the ').removesuffix(' peak')})" if peak else ""
+    forms = (
+        f"{priced}{rate_and_mfu}{peak}",
+        f"{run}{rate_and_mfu}{peak}",
+        f"{run}{rate_and_mfu}{short_peak}",
+    )
+    return next((form for form in forms if len(form) <= width()), forms[-1])
 
 
 def narrowing_line(est: Estimate) -> Iterator[str]:
     """Yield what option narrows the interval most, where one does."""
     if est.narrower is None:
         return
-    option, half, others = est.narrower
+    narrower = est.narrower
+    others = narrower.others
     yours = f"or {' or '.join(others)}, as yours has" if others else "if yours is that"
-    yield joined(f"narrower, ±{np.expm1(half):.0%}, with {option}", [f" ({yours})"], "")
+    short = f"{narrowed(narrower)} with {narrower.option}"
+    whole = f"{short} ({yours})"
+    yield whole if len(whole) <= width() else short
+
+
+def narrowed(narrower: Narrower) -> str:
+    """Return how much an interval narrows: ``"±54% narrows to ±40%"``."""
+    return f"±{np.expm1(narrower.of):.0%} narrows to ±{np.expm1(narrower.half):.0%}"
 
 
 def of_peak(plan: Plan) -> str:

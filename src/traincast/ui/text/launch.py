@@ -11,7 +11,7 @@ from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.step.estimate import Answer
 from traincast.ui.text import headline
 from traincast.ui.text.measured import measured_step
-from traincast.ui.text.plans import breakdowns, header
+from traincast.ui.text.plans import Command, breakdowns, header, more_options
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, width
 
 MAX_VALUE: Final = 60  # characters of a setting's value
@@ -19,12 +19,17 @@ MAX_CHANGES_LISTED: Final = 5  # changes of one setting
 MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 
 
-def launch(checked: Checked) -> Parts:
-    """Show what was read of the launch, its estimate, the best plan, and which settings to change."""
+def launch(checked: Checked, command: Command | None = None, why: bool = True) -> Parts:
+    """Show what was read of the launch, its estimate, the best plan, and which settings to change.
+
+    With `why`, also all causes of the width of the interval. `command` is as in `plans.certainty`.
+    """
     est, reading = checked.est, checked.reading
     yield from headline.of_launch("This launch", est, _advice(checked), checked.measured)
     yield ""
     yield from header(est)
+    if not why:
+        yield from headline.narrowing_line(est)
     yield from paragraphs(f"{reading.form.title}, {len(reading.used)} settings read from {reading.path}")
     unread = [
         f"{each.setting}{f' {each.value}' if each.value != 'on' else ''} ({each.why})"
@@ -36,11 +41,13 @@ def launch(checked: Checked) -> Parts:
     yield from _names("no part of the prediction", reading.ignored)
     yield from paragraphs(*(f"assumed: {line}" for line in reading.assumed))
     yield ""
-    yield from breakdowns(est)
+    yield from breakdowns(est, command, why)
     if checked.measured is not None:
         yield from measured_step(checked.measured)
     yield from _best(checked)
     yield from _changes(checked)
+    if est.widths and not why:
+        yield from more_options(["--why: all causes of the interval's width"])
 
 
 def _advice(checked: Checked) -> str:
@@ -54,13 +61,21 @@ def _advice(checked: Checked) -> str:
     if change is None and (likelier := _likelier(checked)) is not None:
         odds = probability_text(likelier[1].fits_probability or 0.0)
         return f"{gap}another plan fits with {odds} probability: below"
+    if change is None and gap and checked.est.verdict == "fits":
+        return f"{gap}its settings differ in more than three: below"
     if change is None:
-        return f"{gap}no change of one, two or three settings helps"
+        return _nothing_helps(checked)
     first, *more = _setting_lines(checked, change.settings)
     effect = f"gains {percent(change.gain)}" if checked.est.verdict == "fits" else "helps it fit"
     named = [f"{first} and {len(more)} more", f"{len(more) + 1} settings together"] if more else [first]
     forms = [f"{start}{setting}: {effect}" for start in (gap, "") for setting in named]
     return next((form for form in forms if len(form) <= width()), gap.removesuffix("; "))
+
+
+def _nothing_helps(checked: Checked) -> str:
+    """Return what no change of a few settings does."""
+    helps = {"fits": "is faster and fits", "uncertain": "is likelier to fit", "does not fit": "makes it fit"}
+    return f"no change of one, two or three settings {helps[checked.est.verdict]}"
 
 
 def _names(title: str, names: Sequence[str], limit: int = MAX_SETTINGS_LISTED) -> Parts:
@@ -137,18 +152,14 @@ def _changes(checked: Checked) -> Parts:
         fits = [] if checked.est.fits_probability is None else ["fits"]
         last = 3 + len(fits)
         yield table(("gain", "step", "memory", *fits, "change"), rows, left=(last,), wrap=(last,))
-    elif checked.est.verdict == "fits":
-        yield "no change of one, two or three settings is faster and fits"
     elif (likelier := _likelier(checked)) is not None:
         plan, est = likelier
         lines = _setting_lines(checked, checked.bench.differing(plan))
         odds = probability_text(est.fits_probability or 0.0)
         yield f"to the plan above, which fits with {odds} probability{':' if lines else ''}"
         yield from paragraphs(*(f"  {line}" for line in lines))
-    elif checked.est.verdict == "uncertain":
-        yield "no change of one, two or three settings is likelier to fit"
     else:
-        yield "no change makes it fit"
+        yield _nothing_helps(checked)
 
 
 def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -> list[str]:
@@ -177,7 +188,7 @@ def misfit_advice(checked: Checked) -> str:
     short = f"{checked.reading.path}: the launch does not fit: {short_of(checked.est)}"
     change = checked.changes[0] if checked.changes else checked.together
     if change is None:
-        return f"{short}\n    no change of one, two or three settings makes it fit"
+        return f"{short}\n    {_nothing_helps(checked)}"
     settings = "; ".join(_setting_lines(checked, change.settings))
     memory, time = gib(change.est.memory_bytes), time_against_best(change.est, checked.est)
     settings = settings if settings.startswith("without ") else f"with {settings}"

@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -35,7 +34,7 @@ from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.step.uncertainty import NEVER
-from traincast.ui.text.headline import days, headline, narrowing_line, of_peak, step_text
+from traincast.ui.text.headline import days, headline, narrowed, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ if TYPE_CHECKING:
 Command: TypeAlias = Callable[[str], list[str]]  # option → words of a command line with it
 MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
 MAX_COMM_SHARE: Final = 0.35
-BAR_CHARACTERS: Final = 32  # length of a full bar
+BAR_CHARACTERS: Final = 32  # length of a full bar, where there is room
+BESIDE_BARS: Final = 48  # columns of a table that bars leave to its other columns
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
@@ -90,15 +90,26 @@ SHORT_COMPONENTS: Final = {  # column titles of memory components
 }
 
 
+class Usual(NamedTuple):
+    """What a question leaves out, so that the usual is taken."""
+
+    batch: bool = False  # also by the model
+    length: bool = False  # of sequences
+    tokens: bool = False  # of the whole run
+    price: bool = False  # of a GPU hour, where the system has one
+
+
+NOTHING_USUAL: Final = Usual()
+
+
 def search(
     result: "Found",
     explanation: "Explanation",
     elapsed: float,
     measures: Metrics,
-    usual_batch: bool = False,
+    usual: Usual = NOTHING_USUAL,
     *,
     price: float | None = None,
-    own_price: bool = False,
     each: bool = False,
     why: bool = False,
     rejected: bool = False,
@@ -110,9 +121,8 @@ def search(
 
     With `each`, plans alike are listed one by one; with `why`, the plan in words, all causes of the width of
     its interval, the parts of time and memory, and why all alternatives lose. `price` is that of a GPU hour
-    [$], `own_price` whether it was asked for; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs
-    that take less time, and `command` as in `certainty`. The last line names `--why` and `--rejected` where
-    they are not given.
+    [$]; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs that take less time, and `command` as
+    in `certainty`. The last line names `--why` and `--rejected` where they are not given.
     """
     if result.recommended is not None:
         yield from headline(_kind(result), result.recommended[1], measures, price)
@@ -122,7 +132,7 @@ def search(
         if asked and not why:  # else it stands beside the utilisation
             yield from paragraphs(*whole_run(measures, result.recommended[1], asked, said=True))
         yield ""
-    yield from _question(result, elapsed, usual_batch, price is not None and not own_price)
+    yield from _question(result, elapsed, usual)
     yield ""
     if result.recommended is not None:
         listed = Ranking(result, each)
@@ -139,19 +149,24 @@ def search(
         "--why: all causes, parts, what is held, alternatives": why,
         "--rejected: rules broken": rejected,
     }
-    if left := [option for option, shown in more.items() if not shown]:
-        yield note(f"\n{'; '.join(left)}")
+    yield from more_options(option for option, shown in more.items() if not shown)
 
 
-def _question(result: "Found", elapsed: float, usual_batch: bool, usual_price: bool) -> Parts:
+def more_options(options: Iterable[str]) -> Parts:
+    """Show options that say more, as the last line of an answer."""
+    if left := "; ".join(options):
+        yield note(f"\n{left}")
+
+
+def _question(result: "Found", elapsed: float, usual: Usual) -> Parts:
     """Show what was asked, what was assumed, and how much was searched."""
-    yield from header(result, usual_batch, usual_price=usual_price)
+    yield from header(result, usual)
     if result.recommended is not None:
         yield from narrowing_line(result.recommended[1])
     of_several = bool(result.framework.includes)
-    if of_several and (usual := framework_without(result.model, result.system, result.locks)):
+    if of_several and (default := framework_without(result.model, result.system, result.locks)):
         locked = ", ".join(f"{name} = {value}" for name, value in result.locks.items())
-        yield from paragraphs(f"{usual.name} runs no plans with {locked}")
+        yield from paragraphs(f"{default.name} runs no plans with {locked}")
     share = result.feasible / max(result.candidates, 1)
     counts = (
         f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit ({share:.0%})"
@@ -212,12 +227,10 @@ def recommendation(result: "Found") -> list[str]:
     return [*lines, result.recommendation.reason] if result.recommendation.reason else lines
 
 
-def header(
-    est: "Found | Estimate", usual_batch: bool = False, timed: bool = True, usual_price: bool = False
-) -> Parts:
+def header(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool = True) -> Parts:
     """Show the title of an answer and the remarks on it, as in `remarks`."""
     yield title_line(title(est))
-    yield from paragraphs(*remarks(est, usual_batch, timed, usual_price))
+    yield from paragraphs(*remarks(est, usual, timed))
 
 
 def title(est: "Found | Estimate") -> str:
@@ -226,13 +239,8 @@ def title(est: "Found | Estimate") -> str:
     return f"{model} on {count_of(est.job.gpus, 'GPU')} of {est.system.name}"
 
 
-def remarks(
-    est: "Found | Estimate", usual_batch: bool = False, timed: bool = True, usual_price: bool = False
-) -> list[str]:
-    """Return remarks on batch, assumptions and calibration.
-
-    `usual_batch` if model and user set no batch, `usual_price` if the price of a GPU hour is the system's.
-    """
+def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool = True) -> list[str]:
+    """Return remarks on batch, assumptions, what is taken for what the question leaves out, calibration."""
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
@@ -240,12 +248,16 @@ def remarks(
         batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
     lines = [*est.job.taken, f"a step: {batch}; assumptions: {with_release(est.assumptions.name)}"]
     assumed = []
-    if usual_batch and not model.is_fine_tuned:  # what that assumes is among what is taken
+    if usual.batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         assumed.append("the global batch (--global-batch)")
+    if usual.length and not model.is_fine_tuned:
+        assumed.append("the length of sequences (--seq)")
+    if usual.tokens and model.training_tokens is not None:
+        assumed.append(f"{large(model.training_tokens)} tokens of training (--tokens)")
     if not isinstance(est, Estimate) and model.is_fine_tuned and "recompute" not in est.locks:
         said = est.framework.about_fine_tuning
         assumed += [f"{said} (--recompute)"] if said else []
-    if usual_price:
+    if usual.price:
         assumed.append(f"{est.system.name}'s ${est.system.price:g} a GPU-hour (--price)")
     if assumed:
         lines.append(f"assumed: {', '.join(assumed)}")
@@ -518,16 +530,21 @@ def fast_members(plan: Plan) -> str:
     return " ".join(f"{number}{axis}" for axis, number in members.items() if number > 1)
 
 
-def breakdowns(est: Estimate, command: Command | None = None) -> Parts:
-    """Show step time and memory by component; `command` is as in `certainty`."""
+def breakdowns(est: Estimate, command: Command | None = None, why: bool = True) -> Parts:
+    """Show step time and memory by component; with `why` all causes of the width of the interval.
+
+    `command` is as in `certainty`.
+    """
     yield title_line(f"Plan: {est.plan}")
     if groups := est.group_rows():
         yield from paragraphs(network_of(est.system, groups))
     yield heading(f"Time of a step: {step_text(est)}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU")
-    yield from certainty(est, command)
+    if why:
+        yield from certainty(est, command)
     yield bar_table(est.breakdown, seconds, est.step_seconds, est.plan)
     yield from paragraphs(*_bound_sentences(est))
-    yield from _outside(est)
+    if why:
+        yield from _outside(est)
     yield from memory_breakdown(est)
 
 
@@ -542,13 +559,12 @@ def certainty(est: Estimate, command: Command | None = None, indent: str = "") -
     yield from paragraphs(f"{indent}uncertain by {'; '.join(map(str, est.widths))}")
     if est.narrower is None:
         return
-    option, half, _ = est.narrower
-    narrower = f"{indent}narrower, ±{np.expm1(half):.0%}, with {narrowing(est.narrower)}"
+    narrower = f"{indent}{narrowed(est.narrower)} with {narrowing(est.narrower)}"
     if command is None:
-        yield from paragraphs(f"{narrower}: {option}")
+        yield from paragraphs(f"{narrower}: {est.narrower.option}")
         return
     yield from paragraphs(f"{narrower}:")
-    yield from shell_lines(command(option), f"{indent}  ")
+    yield from shell_lines(command(est.narrower.option), f"{indent}  ")
 
 
 def narrowing(narrower: Narrower) -> str:
@@ -640,10 +656,11 @@ def memory_breakdown(est: Estimate) -> Parts:
 def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float, plan: Plan) -> Table:
     """Return a table of the components of a plan's time or memory, each with its share as a bar."""
     rows = []
+    longest = max(min(BAR_CHARACTERS, width() - BESIDE_BARS), 1)
     for name, value in parts.items():
         share = float(value) / total
         if value:
-            bar = Text("█" * round(share * BAR_CHARACTERS), style="cyan")
+            bar = Text("█" * round(share * longest), style="cyan")
             rows.append((label(name, plan), form(float(value)), f"{share:.1%}", bar))
     return table(("", "", "", ""), rows, left=(0, 3))
 

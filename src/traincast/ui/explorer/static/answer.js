@@ -12,7 +12,9 @@ export function headline(answer) {
   const [words, reason] = answer.recommendation;
   const label = h("p.label.mono", recommended.label);
   const why = reason ? h("p.notes", reason) : "";
-  return [...asked, step(recommended), uncertain(recommended), h("p.says", words), label, stats(recommended, answer), lockPrice(), why, notes(recommended, answer)];
+  const sure = [step(recommended), calibrated(answer.system), uncertain(recommended)];
+  const plan = [h("p.says", words), label, stats(recommended, answer)];
+  return [...asked, ...sure, ...plan, lockPrice(), why, notes(recommended, answer)];
 }
 
 /** The question in words. */
@@ -50,6 +52,12 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
     : "on an idealised machine, not calibrated";
   const value = h("strong", fixed(time / size, 4), h("span.unit", `${letter}s`));
   return h("p.step", value, h("span.of", "a step"), h("span.of", interval));
+}
+
+/** What the machine's figures are calibrated to, where that is the reader's own runs. */
+function calibrated({ calibrated: words }) {
+  if (!words) return "";
+  return h("p.notes", `${words[0].toUpperCase()}${words.slice(1)}; the interval is that of published runs.`);
 }
 
 /** What the width of the interval is made of, the largest first, and which field narrows it most. */

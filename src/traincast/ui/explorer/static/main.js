@@ -14,6 +14,7 @@ const STALE = 250; // milliseconds after which a search under way is given up fo
 const SLOWER = ["/api/space", "/api/explain", "/api/scaling", "/api/timeline"]; // questions that follow a search
 const MODULES = [
   ...["questions", "machine", "plans", "compare", "rejected", "take", "problems", "dialog", "waiting", "design"],
+  "measured",
 ];
 const CHARTS = ["space", "scaling", "sensitivity", "timeline"];
 
@@ -146,6 +147,12 @@ function draw(answer) {
 /** The plan that is shown in detail: the recommended, or a pinned one. */
 const shownPlan = () => now.pinned["ab".indexOf(now.state.view)]?.plan ?? now.answer.plans[0] ?? null;
 
+/** The request for what concerns that plan; null where there is none. */
+function ofShownPlan() {
+  const plan = now.answer && shownPlan();
+  return plan ? { ...question(now.state), plan: plan.knobs } : null;
+}
+
 function drawPlan() {
   const { plans, system } = now.answer;
   const plan = shownPlan();
@@ -164,6 +171,7 @@ function drawRest() {
   later.rejected.reasons(answer);
   byId("plans").hidden = !answer.plans.length;
   byId("compare").hidden = !answer.plans.length && !state.pins.length;
+  byId("measured").hidden = !answer.plans.length;
   if (answer.plans.length) {
     byId("plans-says").textContent = later.plans.says(answer);
     const { ranked, terms } = later.plans.ranking(answer, catalog, state.pins, togglePin);
@@ -234,6 +242,7 @@ async function drawSlower() {
   if (state !== now.state || turn !== now.turn) return;
   const plan = shownPlan();
   later.take.renew(state, takeChoices());
+  later.measured.renew(ofShownPlan());
   const show = (trace) => figures.timeline.show({ trace, redraw: () => figures.timeline.redraw() });
   if (plan) {
     const ofPlan = { ...body, plan: plan.knobs };
@@ -328,6 +337,7 @@ async function complete() {
   questions.facts(now.model, now.system);
   if (now.system) useSystem(now.system, now.systemName);
   take.prepare(() => now.state, takeChoices);
+  later.measured.prepare(ofShownPlan);
   dialog.prepare(change);
   const clicks = {
     share: () => take.copy(byId("share"), location.href),
