@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from traincast.launch.beside import found_by_suffix
 from traincast.launch.settings import evaluated
 
 MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
@@ -614,7 +615,7 @@ def _formatted(form: str, words: Sequence[str]) -> str:
 def _source(path: str, script: Script, depth: int) -> None:
     """Interpret a file beside the script."""
     name = re.sub(r"^.*[$`)\"]\S*?/", "", path)
-    candidate = script.folder / name if script.folder is not None else None
+    candidate = None if script.folder is None or not name else found_by_suffix(name, script.folder)
     try:
         if (
             candidate is None
