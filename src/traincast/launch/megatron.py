@@ -53,9 +53,13 @@ HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
 HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
 MAX_LAYERS: Final = 10_000  # of a pattern
 STEP_OF_SCHEDULE: Final = re.compile(r"\d[\d.]{0,20}[KMBTkmbt]?:(\d{1,9})")  # tokens or samples, and batch
-HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols
-    "M": "mamba2 only", "*": "attention only", "-": "dense only", "E": "moe only"
+HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols; + is latent attention, D with an indexer
+    "M": "mamba2 only", "G": "gated_delta only", "*": "attention only", "+": "attention only",
+    "D": "indexed only", "-": "dense only", "E": "moe only",
 }  # fmt: skip
+LATENT_LETTERS: Final = {"+", "D"}
+PREDICTION_PATTERN: Final = "mtp_hybrid_override_pattern"  # letters of each prediction head, in older scripts
+SPARSE: Final = "dsa"  # of --experimental-attention-variant
 
 
 def write_gpus(facts: Facts) -> Values:
@@ -130,10 +134,17 @@ def read_encoder(settings: Settings) -> Facts:
 
 
 def name_hybrid(settings: Settings) -> None:
-    """Name a hybrid's specification without its module, as releases have it in several."""
+    """Name a hybrid's specification without its module, and infer latent attention from its letters.
+
+    Releases have the specification in several modules. arguments.py infers the attention, and refuses both
+    kinds in one model (hybrid_layer_allocation.py).
+    """
     spec = settings.get("spec")
     if isinstance(spec, tuple) and spec[-1] in HYBRID_STACKS:
         settings["spec"] = spec[-1]
+    letters = set(_hybrid_pattern(settings))
+    if letters & LATENT_LETTERS:
+        settings["multi_latent_attention"] = True
 
 
 def _hybrid_pattern(settings: Settings) -> str:
@@ -152,14 +163,15 @@ def read_hybrid(settings: Settings) -> Facts:
         pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
     if not pattern:
         return {}
-    letters, _, further = pattern.partition("/")
+    name = next((name for name in HYBRID if settings.is_on(name)), "num_layers")
+    letters, *predictions = pattern.split("/")
     letters = letters.replace("|", "")
-    if further or not letters or set(letters) - HYBRID_KINDS.keys():
-        unknown = "".join(sorted(set(letters) - HYBRID_KINDS.keys()))
-        problem = f"layers {unknown} are not supported; known: {', '.join(HYBRID_KINDS)}"
-        problem = "prediction heads of their own kinds, behind /, are not supported" if further else problem
-        name = next(name for name in HYBRID if settings.is_on(name))
-        raise InputError(name, [f"{name} = {pattern[:60]!r}: {problem}"])
+    heads = [head for head in predictions if head]
+    if settings.is_on(PREDICTION_PATTERN) and not heads:
+        heads = [str(settings[PREDICTION_PATTERN])] * settings.count("mtp_num_layers")
+    wrong = _against_pattern(letters, heads)
+    if wrong:
+        raise InputError(name, [f"{name} = {pattern[:60]!r}: {wrong}"])
     width = settings.number("mamba_head_dim", default=64)
     facts = {
         "layers": len(letters),
@@ -170,23 +182,60 @@ def read_hybrid(settings: Settings) -> Facts:
         "mamba2.groups": settings.number("mamba_num_groups", default=8),
         "mamba2.chunk": 128,
     }
+    all_letters = {*letters, *"".join(heads)}
     experts = tuple(i for i, letter in enumerate(letters, 1) if letter == "E")
-    facts |= {} if "-" in letters else {"ffn": 0}
-    facts |= {} if "M" in letters else {name: None for name in facts if name.startswith("mamba2.")}
-    return {name: value for name, value in facts.items() if value is not None} | (
-        {"moe_layers": experts} if experts else {}
-    )
+    facts |= {} if "-" in all_letters else {"ffn": 0}
+    facts |= {} if "M" in all_letters else {name: None for name in facts if name.startswith("mamba2.")}
+    facts |= _delta_widths(settings) if "G" in all_letters else {}
+    facts |= _indexer(settings) if "D" in all_letters else {}
+    facts |= {"moe_layers": experts} if experts else {}
+    if heads:
+        facts |= {"mtp": len(heads), "mtp_kinds": tuple(HYBRID_KINDS[letter] for letter in heads[0])}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _against_pattern(letters: str, heads: list[str]) -> str:
+    """Return what is against a hybrid's letters and those of its prediction heads; empty if nothing is."""
+    present = {*letters, *"".join(heads)}
+    if unknown := "".join(sorted(present - HYBRID_KINDS.keys())) or not letters:
+        return f"layers {unknown} are not supported; known: {', '.join(HYBRID_KINDS)}"
+    if len(set(heads)) > 1:
+        return "all prediction heads, behind /, must have the same layers"
+    if "*" in present and present & LATENT_LETTERS:
+        return "attention (*) and latent attention (+, D) in one model, which Megatron-LM refuses"
+    return ""
+
+
+def _delta_widths(settings: Settings) -> Facts:
+    """Return heads and widths of Gated DeltaNet; defaults are those of transformer_config.py."""
+    return {
+        "gated_delta.key_heads": settings.number("linear_num_key_heads", default=16),
+        "gated_delta.value_heads": settings.number("linear_num_value_heads", default=32),
+        "gated_delta.key_dim": settings.number("linear_key_head_dim", default=128),
+        "gated_delta.value_dim": settings.number("linear_value_head_dim", default=128),
+        "gated_delta.conv": settings.number("linear_conv_kernel_dim", default=4),
+    }
+
+
+def _indexer(settings: Settings) -> Facts:
+    """Return the indexer of sparse attention, whose sizes have no defaults (transformer_config.py)."""
+    names = {"heads": "dsa_indexer_n_heads", "head_dim": "dsa_indexer_head_dim", "topk": "dsa_indexer_topk"}
+    missing = [name for name in names.values() if not settings.is_on(name)]
+    if missing:
+        raise InputError(missing[0], [f"{name} = none: sparse attention needs it" for name in missing])
+    return {f"indexer.{part}": settings.number(name) for part, name in names.items()}
 
 
 def read_linear(settings: Settings) -> Facts:
-    """Read Gated DeltaNet: in all layers but every n-th, or those that a pattern marks.
-
-    Defaults are those of transformer_config.py.
-    """
+    """Read Gated DeltaNet, in all layers but every n-th or those that a pattern marks, or sparse attention."""
     variants = {
         str(settings.get(name)) for name in ("experimental_attention_variant", "linear_attention_type")
     }
     layers, frequency = settings.count(*LAYERS), str(settings.get("linear_attention_freq", ""))
+    if SPARSE in variants and layers:
+        with_experts = read_moe_layers(settings).get("moe_layers", ())
+        blocks = ("moe" if layer in with_experts else "dense" for layer in range(1, layers + 1))
+        return {"layer_kinds": tuple(f"indexed {block}" for block in blocks), **_indexer(settings)}
     if not variants & {*GATED_DELTA} or not layers or not frequency:
         return {}
     linear = set(marked_layers(frequency, layers, "linear_attention_freq"))
@@ -197,14 +246,7 @@ def read_linear(settings: Settings) -> Facts:
         "gated_delta " * (layer in linear) + ("moe" if layer in experts else "dense")
         for layer in range(1, layers + 1)
     )
-    return {
-        "layer_kinds": tuple(kinds),
-        "gated_delta.key_heads": settings.number("linear_num_key_heads", default=16),
-        "gated_delta.value_heads": settings.number("linear_num_value_heads", default=32),
-        "gated_delta.key_dim": settings.number("linear_key_head_dim", default=128),
-        "gated_delta.value_dim": settings.number("linear_value_head_dim", default=128),
-        "gated_delta.conv": settings.number("linear_conv_kernel_dim", default=4),
-    }
+    return {"layer_kinds": tuple(kinds), **_delta_widths(settings)}
 
 
 def write_topk(facts: Facts) -> Values:

@@ -26,9 +26,12 @@ ARRAY: Final = re.compile(
     rf"(?:(?:{'|'.join(DECLARATIONS)})\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
 )
 _INNER: Final = r"(?:[^{}]|\{[^{}]{0,999}\}){0,9999}"  # of braces, with one level more
+_NESTED = "[^()]{0,999}"  # of round brackets, with three levels more
+for _ in range(3):
+    _NESTED = rf"(?:[^()]|\({_NESTED}\)){{0,999}}"
 SUBSTITUTION: Final = re.compile(
     rf"""\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
-    |\$\((?P<command>(?:[^()]|\((?:[^()]|\([^()]{{0,999}}\)){{0,999}}\)){{0,999}})\)
+    |\$\((?P<command>{_NESTED})\)
     |\$\{{(?P<count>\#?)(?P<indirect>!?)(?P<name>\w+)(?P<index>\[[^\]\n]{{1,40}}\])?
       (?:(?P<how>:?[-=+?]|%%?|\#\#?|//?|,,|\^\^)(?P<other>{_INNER}))?\}}
     |\$(?P<plain>[A-Za-z_]\w*|[\d\#@*])""",
@@ -44,7 +47,7 @@ OPERAND: Final = re.compile(r"(?<![\w${])[A-Za-z_]\w*")  # of an arithmetic expr
 KEYWORD: Final = re.compile(r"^(?:(then|else|do)\b|(?:\{|!|time\b|exec\b|\w+\s*\(\)\s*\{))\s*")
 # A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
 VARIABLE: Final = r"\$\{(?:[^{}]|\{[^{}]{0,999}\}){0,999}\}|\$(?!\{)|\$\{"
-_COMMAND: Final = r"\$\((?:[^()]|\((?:[^()]|\([^()]{0,999}\)){0,999}\)){0,999}\)"
+_COMMAND: Final = rf"\$\({_NESTED}\)"
 # Or escaped; without its end, up to the end of the text.
 QUOTED: Final = rf"""\\.|'[^']*'?|"(?:\\.|{_COMMAND}|[^"\\])*+"?"""
 COMMENT_PARTS: Final = re.compile(

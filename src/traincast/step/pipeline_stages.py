@@ -79,7 +79,7 @@ def end_layers(model: Model) -> int:
         return 0
     layer = model.layer_parameters(active=True) / model.layers
     head = model.vocab * model.hidden * model.head
-    return round((head + model.mtp * (layer + head)) / layer)
+    return round((head + model.mtp * (layer * len(model.mtp_pattern) + head)) / layer)
 
 
 def begin_layers(model: Model) -> int:
