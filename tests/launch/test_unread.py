@@ -178,7 +178,7 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
         (
             MEGATRON + " --hybrid-attention-ratio 0.1",
             None,
-            "a model with Mamba-1, hybrid layers by ratio or hybrid prediction heads",
+            "a model with Mamba-1 or hybrid layers by ratio",
             "--hybrid-attention-ratio",
         ),
     ],
