@@ -590,7 +590,10 @@ def test_attention_within_documents_has_full_length_unless_lengths_are_given(tmp
     path.write_text(launch.replace("--swiglu", "--swiglu --reset-attention-mask"), encoding="utf-8")
     whole = tc.check(path, "dgx-h100")
     assert whole.est.step_seconds == est.step_seconds
-    assert "every sequence is one document of full length, as none of their lengths is known" in whole.reading.assumed
+    assert (
+        "every sequence is one document of full length, as none of their lengths is known"
+        in whole.reading.assumed
+    )
     assert [each.setting for each in whole.reading.unread] == ["--reset-attention-mask"]
     checked = tc.check(path, "dgx-h100", lengths="1024")
     assert checked.est.model.documents == parse_lengths("1024")

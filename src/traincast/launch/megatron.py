@@ -752,7 +752,9 @@ def figures(settings: Settings) -> Values:
 
     As many rows for each tensor rank (training/vocab_utils.py); none where its padded size is given.
     """
-    if settings.any_on("padded_vocab_size", "pad_vocab_size_to", "no_pad_vocab_size", "disable_pad_vocab_size"):
+    if settings.any_on(
+        "padded_vocab_size", "pad_vocab_size_to", "no_pad_vocab_size", "disable_pad_vocab_size"
+    ):
         return {"memory.vocab_multiple": 1}
     multiple = settings.count("make_vocab_size_divisible_by")
     return {"memory.vocab_multiple": multiple} if multiple else {}

@@ -63,7 +63,7 @@ PLACEHOLDER_OF_TEMPLATE: Final = re.compile(r"(?<![$\w])\{\{[^{}\n]{1,60}\}\}|\{
 # A value that somebody is to replace.
 PLACEHOLDER: Final = re.compile(
     r"\{\{.{1,60}\}\}|<[\w .:/-]{1,60}>|\[[A-Z][A-Z_ ]{1,60}\]|\?\?\?|@\w{1,60}@|%\w{1,60}%|__[A-Z]\w{0,60}__"
-    r"|(?:YOUR|MY)_\w{1,60}|TODO|FIXME|XXX*"
+    r"|(?:YOUR|MY)_\w{1,60}|TODO|FIXME|XXX+"
 )
 NO_LENGTH: Final = "does not give the sequence length; give `seq`"
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")

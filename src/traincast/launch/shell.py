@@ -40,7 +40,9 @@ SUBSTITUTION: Final = re.compile(
 # An assignment to a member of an array, and a member among the words of an array with keys.
 MEMBER: Final = re.compile(r"([A-Za-z_]\w*)\[([^\]\n]{1,99})\](\+?)=(.*)", re.DOTALL)
 KEYED: Final = re.compile(r"\[([^\]\n]{1,99})\]=(.*)", re.DOTALL)
-FUNCTION: Final = re.compile(r"(?:function\s+([\w-]+)\s*(?:\(\s*\))?|([\w-]+)\s*\(\s*\))\s*(?:\{|$)", re.DOTALL)
+FUNCTION: Final = re.compile(
+    r"(?:function\s+([\w-]+)\s*(?:\(\s*\))?|([\w-]+)\s*\(\s*\))\s*(?:\{|$)", re.DOTALL
+)
 BACKQUOTED: Final = re.compile(r"`((?:\\.|[^`\\\n]){1,999})`")
 OPERAND: Final = re.compile(r"(?<![\w${])[A-Za-z_]\w*")  # of an arithmetic expression, without a dollar sign
 # Before a branch's commands.
@@ -129,7 +131,9 @@ class Script:
     from_input: set[str] = field(default_factory=set)  # variables that commands such as mapfile set
     missed: set[str] = field(default_factory=set)  # variables without a value in the present condition
     passed: dict[str, str] = field(default_factory=dict)  # of single commands, whose launchers pass them on
-    keys: dict[str, list[str]] = field(default_factory=dict)  # of arrays with keys, in the order of their values
+    keys: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # of arrays with keys, in the order of their values
     functions: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # statements of their bodies
     called: set[str] = field(default_factory=set)  # functions that a command has called
     folder: Path | None = None
