@@ -211,7 +211,7 @@ UNREAD = [
         "a.json",
     ),
     (MEGATRON + " --spec my.module layers", None, "--spec", "my.module layers"),
-    (MEGATRON + " --fine-grained-activation-offloading", None, "--fine-grained-activation-offloading", "on"),
+    (MEGATRON + " --offload-optimizer-states", None, "--offload-optimizer-states", "on"),
     (MEGATRON + " --lora-rank 8", None, "--lora-rank", "8"),
     (MEGATRON + " --main-grads-dtype fp16", None, "--main-grads-dtype", "fp16"),
     (

@@ -6,7 +6,7 @@ from typing import Any, Final
 from traincast.catalog.load import load_model
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
-from traincast.core.knobs import words
+from traincast.core.knobs import OFFLOADED_MODULES, words
 from traincast.launch import deepspeed
 from traincast.launch.adapters import BRIDGE_NAMES, BRIDGE_RANK, module_names, probability, targets_of
 from traincast.launch.arguments import Arguments
@@ -706,12 +706,17 @@ def layers_of(settings: Settings) -> int:
 
 
 def write_offload(facts: Facts) -> Values:
-    """Write what is offloaded to the host; activations only without a pipeline, and never of all layers."""
+    """Write what is offloaded to the host: activations of layers without a pipeline, those of modules in any.
+
+    Of all layers they never are.
+    """
     offloaded = words(facts["offload"])
     settings: dict[str, Any] = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
     if "activations" in offloaded and facts["pp"] == 1:
         moved = min(facts["layers"] // facts.get("offload_every", 1), facts["layers"] - 1)
         settings |= {"cpu_offloading_num_layers": moved} if moved else {}
+    if modules := tuple(name for name in OFFLOADED_MODULES if name in offloaded):
+        settings |= {"fine_grained_activation_offloading": True, "offload_modules": modules}
     return settings
 
 
@@ -725,7 +730,20 @@ def read_offload(settings: Settings) -> Facts:
     if (moved := settings.count("cpu_offloading_num_layers")) and not off:
         offloaded.add("activations")
         facts["offload_every"] = max(round((layers_of(settings) or moved) / moved), 1)
+    offloaded |= _offloaded_modules(settings)
     return {"offload": "+".join(sorted(offloaded)) or "none", **facts}
+
+
+def _offloaded_modules(settings: Settings) -> set[str]:
+    """Return the modules whose inputs are offloaded (transformer_config.py, offload_modules)."""
+    if not settings.is_on("fine_grained_activation_offloading"):
+        return set()
+    value = settings.get("offload_modules", ())
+    names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])]
+    unknown = [name for name in names if name not in OFFLOADED_MODULES]
+    if unknown or not names:
+        raise not_allowed("offload_modules", " ".join(unknown), OFFLOADED_MODULES)
+    return set(names)
 
 
 # The software

@@ -14,9 +14,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
-from traincast.core.knobs import words
+from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
+from traincast.operations.offload import offloaded_bytes
 from traincast.operations.operation import Operation, total
 from traincast.step.pipeline_stages import ENDS, Counts, Stages, present_parts
 from traincast.times.pipeline.schedules import SCHEDULES
@@ -63,6 +64,7 @@ class Footprint(TakesRows):
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
     expert_frozen_fp32: Column = 0.0
+    offloaded: Column = 0.0  # of what is saved, what goes to the host [byte]
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
@@ -80,7 +82,10 @@ class Footprint(TakesRows):
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen)
+        offloaded = offloaded_bytes(operations, plan)
+        return cls(
+            weights, expert_weights, saved, live, peak, live + gradients, *frozen, offloaded=offloaded
+        )
 
 
 def memory(
@@ -258,9 +263,10 @@ def working(
     saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
     present = stages.present_parts[i]
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
-    if "activations" in words(plan.offload):
-        staying = saved * (1 - 1 / plan.offload_every)
-        saved = minimum(saved, staying + 2 * _largest(footprints, present, "saved"))
+    if offloaded_activations(plan.offload):
+        moved = _sum(footprints, stages.executed_parts[i], "offloaded") * beside.in_flight
+        staying = saved - moved / plan.offload_every
+        saved = minimum(saved, staying + 2 * _largest(footprints, present, "offloaded"))
     at_work = "at_work" if assumed.memory.counts_gradients_at_work else "live"
     temporary = _largest(footprints, present, at_work)
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
