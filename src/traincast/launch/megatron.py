@@ -541,10 +541,12 @@ def write_zero(facts: Facts) -> Values:
     """Write what is sharded over data-parallel ranks: by the distributed optimizer, or by Megatron-FSDP.
 
     Both are for Adam (distrib_optimizer.py), which needs the first on one rank too where it is aware of
-    precision; Muon shards its state itself.
+    precision; with Muon the first flag shards its state by whole layers (0.19.2, arguments.py).
     """
     zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
-    if facts["optimizer_kind"] in ("muon", "sgd"):
+    if facts["optimizer_kind"] == "muon":
+        return {"use_distributed_optimizer": True} if zero == 1 else {}
+    if facts["optimizer_kind"] == "sgd":
         return {}
     alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
     settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
@@ -611,10 +613,9 @@ def batches_of_schedule(settings: Settings) -> tuple[int, ...]:
 
 
 def write_optimizer(facts: Facts) -> Values:
-    """Write the kind of optimizer; of Muon the one that shards its state over ranks, or the other."""
+    """Write the kind of optimizer, which is Adam by default."""
     kind = facts["optimizer_kind"]
-    names = {"sgd": "sgd", "muon": "dist_muon" if facts.get("zero") else "muon"}
-    return {"optimizer": names[kind]} if kind in names else {}
+    return {"optimizer": kind} if kind in ("sgd", "muon") else {}
 
 
 def write_moments(facts: Facts) -> Values:

@@ -19,12 +19,11 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations.offload import offloaded_bytes
 from traincast.operations.operation import Operation, total
-from traincast.step.pipeline_stages import ENDS, Counts, Stages, present_parts
+from traincast.step.pipeline_stages import ENDS, VOCABULARY, Counts, Stages, present_parts
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.process_groups import is_group
 
 # parts that hold a matrix of the vocabulary
-VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
 NOTHING: Final = 1e-6  # bytes that count as none
 FP32: Final = 4.0  # where an element of 16 bits has two bytes [byte]
 Phase: TypeAlias = Literal[
@@ -501,6 +500,10 @@ def states(
         chunk = sharded * is_group(plan.vp) / plan.vp
         gradients = gradients + plan.gradient_bytes * element_scale * chunk
     optimizer = size(plan.master_bytes(assumed) + plan.optimizer.state, plan.zero >= 1)
+    if plan.optimizer.vocabulary_state:
+        ends = {part: count for part, count in stored.parts.items() if part in VOCABULARY}
+        vocabulary = on_rank(_sum(footprints, ends, "weights"), 0.0, plan.zero >= 1)
+        optimizer = optimizer + plan.optimizer.vocabulary_state * element_scale * vocabulary
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
         "gradients": gradients,

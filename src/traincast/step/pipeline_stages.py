@@ -24,7 +24,8 @@ from traincast.core.quantities import Column
 from traincast.core.units import count_of
 from traincast.times.pipeline.schedules import SCHEDULES
 
-ENDS: Final = ("embedding", "decoder embedding", "head", "tied", "mtp")
+VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices
+ENDS: Final = (*VOCABULARY, "mtp")
 Counts = Mapping[str, Column]
 
 
