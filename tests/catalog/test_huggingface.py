@@ -893,9 +893,16 @@ def test_a_text_part_without_its_section_is_read_as_one_with_it(tmp_path):
         "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "merge_kernel_size": [2, 2],
         "mm_hidden_size": 1152, "text_hidden_size": 7168,
     }  # fmt: skip
-    whole = {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25", "vision_config": seen}
+    whole = {
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "model_type": "kimi_k25",
+        "vision_config": seen,
+    }
     models = []
-    for name, document in (("flat", text), ("nested", {"text_config": {**text, "model_type": "deepseek_v3"}})):
+    for name, document in (
+        ("flat", text),
+        ("nested", {"text_config": {**text, "model_type": "deepseek_v3"}}),
+    ):
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps({**whole, **document}), encoding="utf-8")
         models.append(load_model(path))

@@ -96,6 +96,39 @@ SCRIPTS = {  # what bash 5.2 passes to the program, by hand
         """,
         {"gbs": 32},
     ),
+    "words of here-documents": (
+        f"""\
+        MODEL=$(cat <<EOT
+        --num-layers 32 {SIZES}
+        EOT
+        )
+        read -r -d '' PLAN <<'EOF'
+          --tensor-model-parallel-size 4
+          --global-batch-size 64
+        EOF
+        torchrun --nnodes 4 --nproc_per_node 8 pretrain_gpt.py $MODEL $PLAN "${{@}}"
+        """,
+        {"layers": 32, "tp": 4, "gbs": 64, "vocab": 32000},
+    ),
+    "functions that main calls with what the script is given": (
+        f"""\
+        degrees() {{ TP=${{1:-2}}; }}
+        main() {{
+          degrees "$@"
+          {RUN} --num-layers 32 --tensor-model-parallel-size $TP
+        }}
+        main "$@"
+        """,
+        {"tp": 2, "layers": 32},
+    ),
+    "processes of MPI": (
+        f"mpirun -np 64 -x PATH python pretrain_gpt.py {SIZES} --num-layers 32\n",
+        {"gpus": 64},
+    ),
+    "tasks of Slurm": (
+        f"srun --ntasks=128 python pretrain_gpt.py {SIZES} --num-layers 32\n",
+        {"gpus": 128},
+    ),
     "words of a here-string and an array that is not set": (
         f"""\
         DEGREES="2,4,1"

@@ -185,7 +185,9 @@ def test_products_of_muon_stay_on_the_gpu():
         for kind in ("sgd", "muon")
         for offload in ("none", "optimizer")
     }
-    embedding_and_head = 2 * LLAMA.vocab * LLAMA.hidden / 8 * 2 * 4  # the second moment, read and written [byte]
+    embedding_and_head = (
+        2 * LLAMA.vocab * LLAMA.hidden / 8 * 2 * 4
+    )  # the second moment, read and written [byte]
     on_gpu, on_host = DGX.accelerator.hbm_bandwidth, CALIBRATED.host.memory_bandwidth
     products = steps["muon", "none"] - steps["sgd", "none"] - embedding_and_head / on_gpu
     assert products > 0

@@ -44,6 +44,17 @@ FUNCTION: Final = re.compile(
     r"(?:function\s+([\w-]+)\s*(?:\(\s*\))?|([\w-]+)\s*\(\s*\))\s*(?:\{|$)", re.DOTALL
 )
 BACKQUOTED: Final = re.compile(r"`((?:\\.|[^`\\\n]){1,999})`")
+# What `cat` prints, or `read` takes, of a here-document.
+PRINTED: Final = re.compile(
+    r"\"?\$\(\s*cat\s*<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n"
+    r"[ \t]*(?P=end)[ \t]*\n\s*\)\"?",
+    re.DOTALL,
+)
+TAKEN: Final = re.compile(
+    r"(?<![\w-])read[ \t]+(?:-\w+[ \t]+|''[ \t]+|\"\"[ \t]+)*(?P<name>[A-Za-z_]\w*)[ \t]*"
+    r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n[ \t]*(?P=end)[ \t]*(?=\n|$)",
+    re.DOTALL,
+)
 OPERAND: Final = re.compile(r"(?<![\w${])[A-Za-z_]\w*")  # of an arithmetic expression, without a dollar sign
 # Before a branch's commands.
 KEYWORD: Final = re.compile(r"^(?:(then|else|do)\b|(?:\{|!|time\b|exec\b|\w+\s*\(\)\s*\{))\s*")
@@ -88,6 +99,7 @@ CALCULATIONS: Final = tuple(
     )
 )
 NODES_OF_SLURM: Final = re.compile(r"^\s*scontrol\s+show\s+hostnames?\b[^|]*\|\s*wc\s+(?:-l|--lines)\s*$")
+ALL_PARAMETERS: Final = re.compile(r"\$\{?[@*](?::\d{1,3})?\}?")  # that the script is started with
 OF_FILES: Final = ("-f", "-d", "-e", "-s", "-r", "-x", "-L", "-h", "-t", "-v")  # tests: not known
 
 
@@ -225,7 +237,8 @@ class Script:
 
 def interpret(text: str, script: Script, depth: int = 0) -> None:
     """Collect the variables and commands of a text in a script."""
-    plain = _without_backquotes(_without_comments(text.replace("\r\n", "\n")))
+    plain = _without_here_documents(_without_comments(text.replace("\r\n", "\n")))
+    plain = _without_backquotes(plain)
     _interpret(list(_statements(plain)), script, depth)
     if depth == 0:  # what another script calls
         for name, body in list(script.functions.items()):
@@ -580,7 +593,8 @@ def _run(text: str, script: Script, depth: int) -> None:
         _set_parameters(script.values["@"][count:], script)
     elif expanded[0] in script.functions:
         if depth < MAX_DEPTH:
-            _call(expanded[0], expanded[1:], script, depth)
+            given = [word for word in expanded[1:] if not ALL_PARAMETERS.fullmatch(word)]
+            _call(expanded[0], given, script, depth)
     elif command := split_command_lines(expanded):
         everything = {name: " ".join(value) for name, value in script.values.items()} | variables
         script.passed = variables | script.passed
@@ -646,6 +660,19 @@ def _without_comments(text: str) -> str:
         return CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
 
     return COMMENT_PARTS.sub(kept, text)
+
+
+def _without_here_documents(text: str) -> str:
+    """Return a script whose variables are assigned the here-documents that `cat` or `read` puts in them."""
+
+    def quoted(match: re.Match[str]) -> str:
+        body = " ".join(match["body"].split()).replace('"', r"\"")
+        return f"'{body}'" if match["quote"] and "'" not in body else f'"{body}"'
+
+    if "<<" not in text:
+        return text
+    text = PRINTED.sub(quoted, text)
+    return TAKEN.sub(lambda match: f"{match['name']}={quoted(match)}", text)
 
 
 def _without_backquotes(text: str) -> str:

@@ -82,9 +82,7 @@ class Footprint(TakesRows):
             for of_experts in (False, True)
         )
         offloaded = offloaded_bytes(operations, plan)
-        return cls(
-            weights, expert_weights, saved, live, peak, live + gradients, *frozen, offloaded=offloaded
-        )
+        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen, offloaded=offloaded)
 
 
 def memory(

@@ -85,7 +85,9 @@ def _text_of(
     Whether the head shares the embedding's weights stands beside text_config, or in it.
     """
     default = row["defaults"].get("text_config.model_type", f"{document.get('model_type')}_text")
-    if inner is document and "text" not in row and "num_hidden_layers" in document:  # taken out of text_config
+    if (
+        inner is document and "text" not in row and "num_hidden_layers" in document
+    ):  # taken out of text_config
         return {**text_defaults(default), **document, "model_type": default}, default
     if inner is document:  # its fields stand at the top, or all of them are left out
         inner = document if "text" in row else {}
