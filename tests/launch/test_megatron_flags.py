@@ -19,7 +19,8 @@ USUAL = parser_defaults("megatron", "pretrain")
 # What switches on the features whose options would else be without effect.
 CONTEXT = Settings(
     {
-        "num_experts": 8, "tensor_model_parallel_size": 2, "expert_model_parallel_size": 4, "fp8_format": "hybrid",
+        "num_experts": 8, "tensor_model_parallel_size": 2, "expert_model_parallel_size": 4,
+        "fp8_format": "hybrid",
         "fp4_format": "e2m1", "perform_rl_step": True, "tp_comm_overlap": True, "moe_paged_stash": True,
         "logits_load_dir": "logits", "logits_save_dir": "logits",
     }

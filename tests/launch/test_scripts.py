@@ -133,7 +133,8 @@ SCRIPTS = {  # what bash 5.2 passes to the program, by hand
         f"""\
         DEGREES="2,4,1"
         IFS=, read -r TP PP CP <<< "$DEGREES"
-        {RUN} --num-layers 32 --tensor-model-parallel-size $TP ${{FURTHER[@]}} --pipeline-model-parallel-size $PP
+        {RUN} --num-layers 32 --tensor-model-parallel-size $TP ${{FURTHER[@]}} \\
+            --pipeline-model-parallel-size $PP
         """,
         {"tp": 2, "pp": 4},
     ),

@@ -1,4 +1,4 @@
-"""Fine-grained offloading of activations: the inputs of modules, in a pipeline as well (Megatron-Core 0.19.2)."""
+"""Fine-grained offloading of activations: the inputs of modules, in a pipeline as well (Megatron-Core)."""
 
 import pytest
 
@@ -23,7 +23,8 @@ def moved(model, offload, **knobs):
 
 @pytest.mark.parametrize(
     ("modules", "expected"),
-    [  # llama-3-8b by hand: 8,192 tokens of 4,096 numbers in 2 bytes are 64 MiB; keys and values have a quarter each
+    # llama-3-8b by hand: 8,192 tokens of 4,096 numbers in 2 bytes are 64 MiB; keys and values have a quarter
+    [
         ("attn_norm", 64),
         ("qkv_linear", 64),
         ("core_attn", 64 + 2 * 16 + 1),  # queries, keys, values; 32 statistics of a token in 4 bytes

@@ -29,7 +29,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modul
     # the gated norm of a delta net's result, and the exchange that follows (Megatron-Core's name)
     "gdn_norm_out": frozenset({"gated_norm"}),
 }
-# Modules whose inputs alone are offloaded, by Megatron-Core's names (0.19.2, transformer_config.py, offload_modules)
+# Modules whose inputs alone are offloaded (Megatron-Core 0.19.2, transformer_config.py, offload_modules)
 OFFLOADED_MODULES: Final = (
     *("attn_norm", "qkv_linear", "core_attn", "attn_proj"),
     *("mlp_norm", "expert_fc1", "moe_act"),

@@ -97,8 +97,8 @@ def found(name: str, folder: Path) -> Path | None:
 def found_by_suffix(name: str, folder: Path) -> Path | None:
     """Return the file of a name, or of the end of one, as a path from a folder or from one above it.
 
-    So `examples/deepspeed/z3.json` of a repository is found where a copy of it has `deepspeed/z3.json`. A name
-    without folders is one of the folder itself.
+    So `examples/deepspeed/z3.json` of a repository is found where a copy of it has `deepspeed/z3.json`. A
+    name without folders is one of the folder itself.
     """
     parts = Path(name).parts
     ends = (found(str(Path(*parts[start:])), folder) for start in range(len(parts) - 1))

@@ -227,7 +227,7 @@ def _indexer(settings: Settings) -> Facts:
 
 
 def read_linear(settings: Settings) -> Facts:
-    """Read Gated DeltaNet, in all layers but every n-th or those that a pattern marks, or sparse attention."""
+    """Read Gated DeltaNet, where a number or a pattern says, or sparse attention."""
     variants = {
         str(settings.get(name)) for name in ("experimental_attention_variant", "linear_attention_type")
     }

@@ -451,7 +451,8 @@ def _spelled_problem(form: Format, settings: Settings, problem: str) -> str:
     if PLACEHOLDER.fullmatch(value.strip()):
         return f"{form.spelled(name)} = {value}: a placeholder, as this is a template; fill it in"
     if "$((" in value and (unset := _unset(value)):
-        return f"{form.spelled(name)} is computed from {' and '.join(unset)}, not set in the file: {_to_set(unset)}"
+        lacking = f"{' and '.join(unset)}, not set in the file"
+        return f"{form.spelled(name)} is computed from {lacking}: {_to_set(unset)}"
     if advice := _advice(value):
         return f"{spelled}{advice}"
     return f"{spelled}; give `gpus`" if name in form.names_of("gpus") else spelled

@@ -52,7 +52,8 @@ PRINTED: Final = re.compile(
 )
 TAKEN: Final = re.compile(
     r"(?<![\w-])read[ \t]+(?:-\w+[ \t]+|''[ \t]+|\"\"[ \t]+)*(?P<name>[A-Za-z_]\w*)[ \t]*"
-    r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n[ \t]*(?P=end)[ \t]*(?=\n|$)",
+    r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n"
+    r"[ \t]*(?P=end)[ \t]*(?=\n|$)",
     re.DOTALL,
 )
 OPERAND: Final = re.compile(r"(?<![\w${])[A-Za-z_]\w*")  # of an arithmetic expression, without a dollar sign

@@ -21,7 +21,7 @@ import numpy as np
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, numbered, take_rows
-from traincast.core.knobs import DEFAULTS, offloaded_activations, words
+from traincast.core.knobs import DEFAULTS, offloaded_activations
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import System

@@ -63,7 +63,7 @@ class Footprint(TakesRows):
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
     expert_frozen_fp32: Column = 0.0
-    offloaded: Column = 0.0  # of what is saved, what goes to the host [byte]
+    offloaded: Column = 0.0  # of what is saved, what goes to the host where modules are offloaded [byte]
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
@@ -261,9 +261,10 @@ def working(
     present = stages.present_parts[i]
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
     if offloaded_activations(plan.offload):
-        moved = _sum(footprints, stages.executed_parts[i], "offloaded") * beside.in_flight
+        figure = "saved" if "activations" in words(plan.offload) else "offloaded"
+        moved = _sum(footprints, stages.executed_parts[i], figure) * beside.in_flight
         staying = saved - moved / plan.offload_every
-        saved = minimum(saved, staying + 2 * _largest(footprints, present, "offloaded"))
+        saved = minimum(saved, staying + 2 * _largest(footprints, present, figure))
     at_work = "at_work" if assumed.memory.counts_gradients_at_work else "live"
     temporary = _largest(footprints, present, at_work)
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
