@@ -294,10 +294,10 @@ def _further_questions(reading: Reading, problems: Sequence[str]) -> list[str]:
     if "model" in given:
         return questions
     try:
-        named = form.named_model(reading.settings)
+        model = form.named_model(reading.settings)
     except InputError as error:
         return [*questions, *error.problems]
-    if named:
+    if model:
         return questions
     if not form.model:
         return [*questions, f"{form.title} does not describe the model; give `model`"]

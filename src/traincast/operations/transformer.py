@@ -48,8 +48,8 @@ def parts(
         operations |= tower_parts(model, tower, plan, assumptions, layers)
     if model.mtp:
         sharding = sharding_of(model, plan, assumptions)
-        layers = (layer(model, plan, assumptions, kind, counted) for kind in model.mtp_pattern)
-        inner = chain.from_iterable(layers)
+        inside = (layer(model, plan, assumptions, kind, counted) for kind in model.mtp_pattern)
+        inner = chain.from_iterable(inside)
         joined = adapted(sharding, embedding_and_head.mtp(sharding))
         head = adapted(sharding, embedding_and_head.head(sharding, shared=True))
         operations["mtp"] = (*joined, *inner, *head)

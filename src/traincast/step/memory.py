@@ -81,8 +81,8 @@ class Footprint(TakesRows):
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        offloaded = offloaded_bytes(operations, plan)
-        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen, offloaded=offloaded)
+        moved = offloaded_bytes(operations, plan)
+        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen, moved)
 
 
 def memory(
