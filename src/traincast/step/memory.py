@@ -8,7 +8,7 @@ recomputation and offload, the loss, and what a framework takes for itself. What
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -81,8 +81,8 @@ class Footprint(TakesRows):
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        moved = offloaded_bytes(operations, plan)
-        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen, moved)
+        footprint = cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen)
+        return replace(footprint, offloaded=offloaded_bytes(operations, plan))
 
 
 def memory(
