@@ -9,7 +9,7 @@ WORKERS  ?= 3
 DRAWS    ?= 10
 FRAMEWORKS ?= .venv/frameworks
 ORACLES    := torch==2.13.0 transformers==5.23.0
-LAUNCHED   ?= tests/frameworks
+LAUNCHED   ?= tests/frameworks tests/launch/test_published_files.py
 
 BIN     := .venv/bin
 INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)

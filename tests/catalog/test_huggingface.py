@@ -877,3 +877,38 @@ def test_any_value_loads_or_is_refused_by_name(name: str, value: object, load: C
             load(outer | {"text_config": changed} if inner is not outer else changed)
         except InputError as error:
             assert any(problem.startswith(key) for problem in error.problems), (key, error.problems)  # noqa: PT017
+
+
+def test_a_text_part_without_its_section_is_read_as_one_with_it(tmp_path):
+    """As some tools write a multimodal model's configuration: fields of `text_config` at the top."""
+    text = {
+        "num_hidden_layers": 61, "hidden_size": 7168, "num_attention_heads": 64, "num_key_value_heads": 64,
+        "intermediate_size": 18432, "vocab_size": 163840, "max_position_embeddings": 262144,
+        "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 1, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "tie_word_embeddings": False,
+    }  # fmt: skip
+    seen = {
+        "vt_num_hidden_layers": 27, "vt_num_attention_heads": 16, "vt_hidden_size": 1152,
+        "vt_intermediate_size": 4304,
+        "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "merge_kernel_size": [2, 2],
+        "mm_hidden_size": 1152, "text_hidden_size": 7168,
+    }  # fmt: skip
+    whole = {
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "model_type": "kimi_k25",
+        "vision_config": seen,
+    }
+    models = []
+    for name, document in (
+        ("flat", text),
+        ("nested", {"text_config": {**text, "model_type": "deepseek_v3"}}),
+    ):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({**whole, **document}), encoding="utf-8")
+        models.append(load_model(path))
+    flat, nested = models
+    assert flat.parameters == nested.parameters
+    assert flat.experts == nested.experts
+    assert flat.experts.experts == 384

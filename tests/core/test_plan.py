@@ -97,7 +97,11 @@ def test_only_the_placement_may_be_left_open(knob):
             "none, full, selective, attention, activation, norms, mlp, experts, per-op, mla_up_proj"
             ", gdn_norm_out, or several of them but none and full joined by +",
         ),
-        ("offload", "none, optimizer, activations, weights, or several of them but none joined by +"),
+        (
+            "offload",
+            "none, optimizer, activations, weights, attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,"
+            " expert_fc1, moe_act, or several of them but none joined by +",
+        ),
     ],
 )
 @pytest.mark.parametrize("value", ["", "Flash", None, 1, ["flash"], {}], ids=repr)

@@ -155,7 +155,7 @@ def test_advice_on_deepspeed_is_in_its_names(tmp_path):
             {"deepspeed_config": {"zero_stage": 2}, "fp8_config": {"backend": "XX"}},
             "fp8_config.backend = 'XX': must be one of AO, TE, MSAMP",
         ),
-        ({"distributed_type": "TPU", "deepspeed_config": {}}, "must be one of FSDP, DEEPSPEED"),
+        ({"distributed_type": "GPU", "deepspeed_config": {}}, "must be one of FSDP, DEEPSPEED"),
         ({"deepspeed_config": {"zero_stage": 2, "new_offloading": 1}}, "new_offloading = 1: not read"),
     ],
 )

@@ -607,20 +607,23 @@ def test_lengths_and_images_are_given_beside_a_launch(tmp_path):
     assert not any("full length" in line for line in checked.reading.assumed)
 
 
-def test_attention_within_documents_is_read_where_their_lengths_are_given(tmp_path):
+def test_attention_within_documents_has_full_length_unless_lengths_are_given(tmp_path):
     plan = tc.Plan(tp=8, dp=2, sp=True)
     est = tc.estimate("llama-3-8b", "dgx-h100", plan, gbs=16)
     launch = tc.export(est, "megatron").text
     path = tmp_path / "run.sh"
     path.write_text(launch.replace("--swiglu", "--swiglu --reset-attention-mask"), encoding="utf-8")
-    with pytest.raises(
-        tc.InputError,
-        match=r"--reset-attention-mask: not read \(attention within documents only: give their lengths\)",
-    ):
-        tc.check(path, "dgx-h100")
+    whole = tc.check(path, "dgx-h100")
+    assert whole.est.step_seconds == est.step_seconds
+    assert (
+        "every sequence is one document of full length, as none of their lengths is known"
+        in whole.reading.assumed
+    )
+    assert [each.setting for each in whole.reading.unread] == ["--reset-attention-mask"]
     checked = tc.check(path, "dgx-h100", lengths="1024")
     assert checked.est.model.documents == parse_lengths("1024")
     assert not checked.reading.unread
+    assert not any("full length" in line for line in checked.reading.assumed)
 
 
 @pytest.mark.parametrize(

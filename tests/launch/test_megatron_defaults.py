@@ -54,6 +54,8 @@ def in_text(name, text):
 
 
 def written_out(name, value):
+    if isinstance(value, bool):
+        return flag(name) if value else flag(f"no_{name}")
     values = value if isinstance(value, list) else [WORDS.get(name, value)]
     return f"{flag(name)} {' '.join(map(str, values))}"
 
@@ -75,7 +77,7 @@ def test_default_written_out_of_every_setting_is_read_as_the_absent_one(tmp_path
     values = {
         name: value
         for name, value in parser_defaults("megatron", "pretrain").items()
-        if value not in (None, []) and not isinstance(value, bool) and not in_text(name, text)
+        if value not in (None, []) and not in_text(name, text)
     }
     assert len(values) > 200
     assert differing(tmp_path, text, values) == {}

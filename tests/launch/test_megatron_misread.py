@@ -95,14 +95,70 @@ def test_the_largest_stage_of_a_hybrid_sets_the_pace(tmp_path):
             "--decoder-first-pipeline-num-layers 1",
             "--decoder-first-pipeline-num-layers = 1: the |",
         ),
-        ("D-|+-|M*|G-", "", "layers +DG are not supported; known: M, *, -, E"),
-        ("M-|M-|M*|M-/M-", "", "behind /, are not supported"),
+        ("X-|M-|M*|Y-", "", "layers XY are not supported; known: M, G, *, +, D, -, E"),
+        ("M-|M-|M*|M-/M-/M*", "", "all prediction heads, behind /, must have the same layers"),
+        ("M-|+-|M*|M-", "", "attention (*) and latent attention (+, D) in one model"),
+        ("M-|D-|M-|M-", "", "--dsa-indexer-topk = none: sparse attention needs it"),
     ],
 )
 def test_patterns_that_do_not_run_or_are_not_known_are_refused(tmp_path, pattern, further, said):
     """megatron/training/arguments.py: what splits layers over stages besides | is refused."""
     with pytest.raises(tc.InputError, match=re.escape(said)):
         read_script(tmp_path, f'{HYBRID} "{pattern}" {further}')
+
+
+LATENT_WIDTHS = "--kv-lora-rank 512 --q-lora-rank 1536 --dsa-indexer-n-heads 64 --dsa-indexer-head-dim 128"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "further", "expected"),
+    [  # megatron/core/models/hybrid/hybrid_layer_allocation.py of 0.19.2, Symbols
+        (
+            "G-|G-|G*|G-",
+            "--linear-num-key-heads 8",
+            {"layer_kinds": ("gated_delta only", "dense only") * 2 + (
+                "gated_delta only", "attention only", "gated_delta only", "dense only",
+            ), "gated_delta.key_heads": 8, "gated_delta.value_heads": 32},
+        ),
+        (
+            "M+|M-|D-|M-",
+            f"{LATENT_WIDTHS} --dsa-indexer-topk 2048",
+            {"latent.kv_rank": 512, "latent.q_rank": 1536, "indexer.heads": 64, "indexer.topk": 2048},
+        ),
+        ("M-|M-|M*|M-/M*/M*", "", {"layers": 8, "mtp": 2, "mtp_kinds": ("mamba2 only", "attention only")}),
+        (
+            "M-|M-|M*|M-",
+            "--mtp-hybrid-override-pattern M- --mtp-num-layers 1",
+            {"mtp": 1, "mtp_kinds": ("mamba2 only", "dense only")},
+        ),
+    ],
+)  # fmt: skip
+def test_every_letter_of_a_hybrid_is_read(tmp_path, pattern, further, expected):
+    facts = read_script(tmp_path, f'{HYBRID} "{pattern}" {further}').facts
+    assert {name: facts.get(name) for name in expected} == expected
+    assert "mamba2.heads" in facts or "M" not in pattern
+
+
+def test_prediction_heads_of_a_hybrid_have_the_weights_of_all_their_layers(tmp_path):
+    """Counted by hand: a module joins 2 × 4096 numbers, has three norms, and the layers behind /."""
+    plain, two = (
+        checked(tmp_path, f'{HYBRID} "M-|M-|M*|M-{heads}" --swiglu --normalization RMSNorm').est.model
+        for heads in ("", "/M*/M*")
+    )
+    layers = {str(kind): plain.kind_parameters(kind) for kind in plain.kinds}
+    module = 2 * 4096**2 + 3 * 4096 + layers["mamba2 only"] + layers["attention only"]
+    assert two.mtp_parameters == 2 * module
+    assert plain.mtp_parameters == 0
+
+
+def test_sparse_attention_in_every_layer_is_read(tmp_path):
+    """--experimental-attention-variant dsa: latent attention with an indexer (transformer_config.py)."""
+    text = f"{GPT} --multi-latent-attention --experimental-attention-variant dsa {LATENT_WIDTHS}"
+    facts = read_script(tmp_path, f"{text} --dsa-indexer-topk 2048").facts
+    assert facts["layer_kinds"] == ("indexed dense",) * 32
+    assert (facts["indexer.head_dim"], facts["indexer.topk"]) == (128, 2048)
+    with pytest.raises(tc.InputError, match="--dsa-indexer-topk = none: sparse attention needs it"):
+        read_script(tmp_path, text)
 
 
 # The vocabulary

@@ -90,13 +90,14 @@ def test_megatron_fsdp_has_what_it_requires(zero):
     assert bridge.not_expressed == {}
 
 
-@pytest.mark.parametrize(("zero", "name"), [(0, "muon"), (1, "dist_muon"), (2, "muon")])
+@pytest.mark.parametrize(("zero", "sharded"), [(0, False), (1, True), (2, False)])
 @pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
-def test_muon_shards_its_state_itself_and_overlaps_nothing(zero, name, to):
-    """megatron/training/arguments.py, Muon optimizer check; layer_wise_optimizer.py is that of dist_muon."""
+def test_the_distributed_optimizer_shards_the_state_of_muon_which_overlaps_nothing(zero, sharded, to):
+    """megatron/training/arguments.py of 0.19.2, emerging optimizer check: dist_muon is deprecated."""
     launched = written(zero=zero, optimizer_kind="muon", to=to)
-    assert re.search(rf"--optimizer {name}$|optimizer.optimizer={name}$", launched.text, re.MULTILINE)
-    assert not re.search(r"distributed.optimizer|overlap.(grad|param)|fsdp\b", launched.text)
+    assert re.search(r"--optimizer muon$|optimizer.optimizer=muon$", launched.text, re.MULTILINE)
+    assert bool(re.search(r"use.distributed.optimizer", launched.text)) == sharded
+    assert not re.search(r"overlap.(grad|param)|fsdp\b", launched.text)
     assert set(launched.not_expressed) == {"dp_overlap", *(["zero"] if zero == 2 else [])}
     assert written(zero=min(zero, 1), optimizer_kind="muon", dp_overlap=False, to=to).not_expressed == {}
 

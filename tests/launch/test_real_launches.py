@@ -754,7 +754,7 @@ def test_the_last_of_repeated_keys_counts(tmp_path):
      "is a launch of conversion, preparation or upload of data or checkpoints"),
     ("torchrun --nproc_per_node 8 evaluate_megatron_llama.py --num-layers 32 --hidden-size 4096", "text generation"),
     ("PP=2\nNLS=$((3*PP))\n. `pwd`/CONFIG.sh\nsbatch --nodes=$PP --export=PARAMS --job-name=a SRUN.sh",
-     "on model, degrees, batch or memory; not beside it: `pwd`/CONFIG.sh"),
+     "on model, degrees, batch or memory; not beside it: \\$.pwd./CONFIG.sh"),
     ("MODEL=DeepSeek-V3 PP=abc EP=-2 bash sbatch_benchmarking.sh", "PP = 'abc': .*\\n.*EP = '-2'"),
     ("torchrun --nproc_per_node 8 torchtitan/train.py --job.config_file configs/llama3_8b.toml",
      "a launch of torchtitan's command line.*: check configs/llama3_8b.toml instead"),

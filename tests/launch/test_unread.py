@@ -178,7 +178,7 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
         (
             MEGATRON + " --hybrid-attention-ratio 0.1",
             None,
-            "a model with Mamba-1, hybrid layers by ratio or hybrid prediction heads",
+            "a model with Mamba-1 or hybrid layers by ratio",
             "--hybrid-attention-ratio",
         ),
     ],
@@ -211,7 +211,7 @@ UNREAD = [
         "a.json",
     ),
     (MEGATRON + " --spec my.module layers", None, "--spec", "my.module layers"),
-    (MEGATRON + " --fine-grained-activation-offloading", None, "--fine-grained-activation-offloading", "on"),
+    (MEGATRON + " --offload-optimizer-states", None, "--offload-optimizer-states", "on"),
     (MEGATRON + " --lora-rank 8", None, "--lora-rank", "8"),
     (MEGATRON + " --main-grads-dtype fp16", None, "--main-grads-dtype", "fp16"),
     (
@@ -223,7 +223,6 @@ UNREAD = [
     (MEGATRON + " --optimizer lamb", None, "--optimizer", "lamb"),
     (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16", None, "--exp-avg-dtype", "bf16"),
     (MEGATRON + " --curriculum-learning", None, "--curriculum-learning", "on"),
-    (MEGATRON + " --reset-attention-mask", None, "--reset-attention-mask", "on"),
     (MEGATRON + " --fp8-format hybrid --first-last-layers-bf16", None, "--first-last-layers-bf16", "on"),
     (MEGATRON + " --some-new-parallel-size 4", None, "--some-new-parallel-size", "4"),
     (MOE + " --moe-token-dispatcher-type allgather", None, "--moe-token-dispatcher-type", "allgather"),
@@ -285,12 +284,6 @@ UNREAD = [
         "1",
     ),
     (
-        NANOTRON.format(parallelism="", model="    _use_doc_masking: true\n", optimizer=""),
-        "nanotron",
-        "model.model_config._use_doc_masking",
-        "on",
-    ),
-    (
         NANOTRON.format(parallelism="  tp_recompute_allgather: false\n", model="", optimizer=""),
         "nanotron",
         "parallelism.tp_recompute_allgather",
@@ -327,7 +320,7 @@ def test_a_setting_that_matters_and_is_not_read_stops_the_answer(text, form, set
     assert "--accept-unread" in err
 
 
-@pytest.mark.parametrize(("text", "form", "setting", "value"), [UNREAD[5], UNREAD[14]])
+@pytest.mark.parametrize(("text", "form", "setting", "value"), [UNREAD[5], UNREAD[13]])
 def test_accepted_it_is_answered_and_named(text, form, setting, value, check):
     code, answer, _ = check(text, form, "--accept-unread")
     assert code in (0, 1)
@@ -342,6 +335,27 @@ def test_what_changes_neither_model_nor_plan_is_named_without_being_refused(chec
         "--enable-cuda-graph",
         "--deterministic-mode",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "setting"),
+    [
+        (MEGATRON + " --reset-attention-mask", None, "--reset-attention-mask"),
+        (
+            NANOTRON.format(parallelism="", model="    _use_doc_masking: true\n", optimizer=""),
+            "nanotron",
+            "model.model_config._use_doc_masking",
+        ),
+    ],
+)
+def test_attention_within_documents_is_named_and_every_document_has_full_length(text, form, setting, check):
+    code, answer, _ = check(text, form)
+    assert code in (0, 1)
+    assert [unread["setting"] for unread in answer["unread"]] == [setting]
+    assert (
+        "every sequence is one document of full length, as none of their lengths is known"
+        in answer["assumed"]
+    )
 
 
 def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path, monkeypatch):

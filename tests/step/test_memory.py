@@ -611,3 +611,11 @@ def test_a_paged_optimizer_is_not_pytorchs():
     used = {"weights": 4.0, "optimizer": 2.0, "reserved": 1.0, "buffers": 1.0}
     assert memory_as_reported(used, "paged") == 4
     assert memory_as_reported(used, "allocated") == 6
+
+
+def test_muon_leaves_embedding_and_head_to_adam():
+    """megatron-core 0.19.2, emerging_optimizers.py: by name, not by shape; Adam has 4 bytes more of each."""
+    model = replace(tc.load_model("llama-3-8b"), vocab=128 * 1024)
+    state = tc.estimate(model, "dgx-h100", tc.Plan(dp=8, optimizer_kind="muon"), gbs=8).memory["optimizer"]
+    embedding_and_head = 2 * 128 * 1024 * 4096
+    assert state == pytest.approx((8 * model.parameters + 4 * embedding_and_head) / 8, rel=1e-6)

@@ -186,9 +186,14 @@ def test_products_of_muon_stay_on_the_gpu():
         for kind in ("sgd", "muon")
         for offload in ("none", "optimizer")
     }
-    products = steps["muon", "none"] - steps["sgd", "none"]
+    embedding_and_head = (
+        2 * LLAMA.vocab * LLAMA.hidden / 8 * 2 * 4
+    )  # the second moment, read and written [byte]
+    on_gpu, on_host = DGX.accelerator.hbm_bandwidth, CALIBRATED.host.memory_bandwidth
+    products = steps["muon", "none"] - steps["sgd", "none"] - embedding_and_head / on_gpu
     assert products > 0
-    assert steps["muon", "optimizer"] - steps["sgd", "optimizer"] == pytest.approx(products)
+    further = steps["muon", "optimizer"] - steps["sgd", "optimizer"] - embedding_and_head / on_host
+    assert further == pytest.approx(products)
 
 
 def test_overlapped_exchanges_are_exposed_no_more_than_others():
@@ -468,14 +473,17 @@ def test_the_optimizer_by_hand():
 
 
 def test_muon_by_hand():
-    """5 iterations of 4 m²n + 2 m³ FLOP for each m x n matrix, m <= n (Jordan et al. 2024): attention, MLP,
-    head."""
+    """5 iterations of 4 m²n + 2 m³ FLOP for each m x n matrix, m <= n (Jordan et al. 2024): attention, MLP.
+
+    Adam steps embedding and head, with two moments (there too; Megatron-Core 0.19.2, emerging_optimizers.py).
+    """
     e, f, kv, vocab = 4096, 14336, 1024, 128 * 1024
     model = replace(LLAMA, vocab=vocab)
-    matrices = [(e, e + 2 * kv), (e, e), (e, 2 * f), (e, f)] * 32 + [(e, vocab)]
+    matrices = [(e, e + 2 * kv), (e, e), (e, 2 * f), (e, f)] * 32
     work = sum(5 * (4 * m**2 * n + 2 * m**3) for m, n in matrices) / 8
     gpu = DGX.accelerator
     moved = model.parameters / 8 * (2 * (4 + 4) + 2 * 4 + 2)  # master copy and one momentum, as for Adam
+    moved += (2 * e * vocab + e) / 8 * 2 * 4  # the second moment of embedding, head and its norm
     seconds = run(model, dp=8, grad_dtype="fp32", optimizer_kind="muon").breakdown["optimizer_step"]
     assert seconds == pytest.approx(
         work / (CALIBRATED.kernels.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth,

@@ -186,8 +186,9 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
     if model.mtp:
         ends = (*embedding_and_head.mtp(sharding), *embedding_and_head.head(sharding, shared=True))
         module = _count(ends, model)
-        for part, count in _layer_parts(sharding, model.last_kind).items():
-            module = module.plus(count._replace(products=0.0) if part == ROUTER else count)
+        for kind in model.mtp_pattern:
+            for part, count in _layer_parts(sharding, kind).items():
+                module = module.plus(count._replace(products=0.0) if part == ROUTER else count)
         result[MTP] = _Count().plus(module, model.mtp)
     return result
 

@@ -29,7 +29,12 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modul
     # the gated norm of a delta net's result, and the exchange that follows (Megatron-Core's name)
     "gdn_norm_out": frozenset({"gated_norm"}),
 }
-OFFLOADED: Final = ("optimizer", "activations", "weights")
+# Modules whose inputs alone are offloaded (Megatron-Core 0.19.2, transformer_config.py, offload_modules)
+OFFLOADED_MODULES: Final = (
+    *("attn_norm", "qkv_linear", "core_attn", "attn_proj"),
+    *("mlp_norm", "expert_fc1", "moe_act"),
+)
+OFFLOADED: Final = ("optimizer", "activations", "weights", *OFFLOADED_MODULES)
 MAX_CHUNKS: Final = 1 << 16  # largest number of chunks that a layout may repeat
 Number = TypeVar("Number")
 Placement = TypeVar("Placement")
@@ -110,7 +115,8 @@ class Knobs(Generic[Number, Placement]):
     )
     offload: str = _knob(
         "none",
-        "kept in host memory: none, or optimizer, activations, weights joined by +",
+        "kept in host memory: none, or optimizer, activations, weights joined by +; in place of activations"
+        f" those of modules: {', '.join(OFFLOADED_MODULES)}",
         allowed=("none", *OFFLOADED),
         alone=("none",),
     )
@@ -152,6 +158,11 @@ def words(choice: str) -> frozenset[str]:
     ['attention', 'norms']
     """
     return frozenset() if choice == "none" else frozenset(choice.split("+"))
+
+
+def offloaded_activations(offload: str) -> frozenset[str]:
+    """Return the words of a choice of `offload` that move activations: all, or those of modules."""
+    return words(offload) & {"activations", *OFFLOADED_MODULES}
 
 
 def chunks(layout: str) -> tuple[int, ...]:

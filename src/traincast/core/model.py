@@ -367,7 +367,7 @@ class Model(ModelFigures):
         """Weights of multi-token prediction, which published counts leave out, without embedding and head."""
         e, norm = self.hidden, self.norm_vectors * self.hidden
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
-        return self.mtp * (module + self.kind_parameters(self.last_kind))
+        return self.mtp * (module + sum(map(self.kind_parameters, self.mtp_pattern)))
 
     @property
     def training_tokens(self) -> float | None:

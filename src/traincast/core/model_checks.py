@@ -103,11 +103,13 @@ def word_problems(model: ModelFigures) -> Iterator[str]:
 def kind_problems(model: ModelFigures) -> Iterator[str]:
     """Yield a line for each contradiction between the kinds of layers and the parts they need."""
     named = model.layer_kinds
-    unknown = [name for name in named if kind_of(name) is None]
-    if unknown:
-        yield f"layer_kinds: {unknown[0]!r}: must be one of {', '.join(KINDS)}"
-        return
-    kinds = {kind for name in named if (kind := kind_of(name))}
+    for field, names in (("layer_kinds", named), ("mtp_kinds", model.mtp_kinds)):
+        if unknown := [name for name in names if kind_of(name) is None]:
+            yield f"{field}: {unknown[0]!r}: must be one of {', '.join(KINDS)}"
+            return
+    if model.mtp_kinds and not model.mtp:
+        yield "mtp: missing; mtp_kinds names the layers of its modules"
+    kinds = {kind for name in (*named, *model.mtp_kinds) if (kind := kind_of(name))}
     known, used = {shape.name for shape in model.shapes}, {kind.shape for kind in kinds}
     if missing := sorted(used - known - {""}):
         yield f"shapes: {missing[0]!r} is missing; layer_kinds names layers that have it"

@@ -134,6 +134,9 @@ class ModelFigures:
     transform_bias: bool = True  # whether that dense layer has a bias
     small_end_weights: int = 0  # other weights outside of the layers, of negligible work
     mtp: int = 0  # modules for multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2)
+    mtp_kinds: tuple[
+        str, ...
+    ] = ()  # kinds of the layers of each such module; if empty, that of the last layer
     patch: int | None = None  # values of an image patch, embedded by a linear layer (ViT) in place of tokens
     classes: int | None = None  # classes of an image classifier, the width of its head
     global_batch: int | None = None  # batch of one optimizer step, if no other is given [sequence]
@@ -296,8 +299,13 @@ class ModelFigures:
 
     @property
     def last_kind(self) -> Kind:
-        """Kind of the last layer, and of the layer inside a multi-token-prediction module."""
+        """Kind of the last layer."""
         return self.pattern[-1]
+
+    @property
+    def mtp_pattern(self) -> tuple[Kind, ...]:
+        """Kinds of the layers inside a multi-token-prediction module."""
+        return tuple(kind for name in self.mtp_kinds if (kind := kind_of(name))) or (self.last_kind,)
 
     def attended(self, local: bool) -> float:
         """Count the query-key pairs of a sequence of `seq` tokens in one head that the mask leaves."""

@@ -19,6 +19,7 @@ from traincast.core.knobs import (
     KNOB_SPECS,
     KNOBS,
     MODULES,
+    OFFLOADED_MODULES,
     PLACEMENTS,
     STRATEGIES,
     VIRTUAL_STAGES,
@@ -164,7 +165,13 @@ Plan.__annotations__ = {
 def contradicting_choices(values: Mapping[str, Any]) -> list[str]:
     """Return a line for each choice that needs another one: SUMMA's attention, and layers to count."""
     needs_grid = values.get("attention") == "summa" != values.get("tp_kind")
-    return ["attention summa: needs tp_kind summa"] * needs_grid + [
+    offloaded = set(words(str(values.get("offload", "none"))))
+    problems = ["attention summa: needs tp_kind summa"] * needs_grid
+    if "attn_proj" in offloaded and "core_attn" not in offloaded:
+        problems.append("offload attn_proj: needs core_attn, whose backward pass needs its result as well")
+    if "activations" in offloaded and offloaded & set(OFFLOADED_MODULES):
+        problems.append("offload activations: has those of all modules; leave out the names of modules")
+    return problems + [
         f"{name}_every > 1: needs {name} {needed}"
         for name, needed in (("recompute", "full"), ("offload", "activations"))
         if values.get(f"{name}_every", 1) > 1 and needed not in words(str(values.get(name, "none")))

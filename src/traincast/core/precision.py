@@ -48,6 +48,8 @@ class Optimizer:
     about: str
     accuracy: str = ""  # as for a precision; empty for the usual Adam
     iterations: float = 0.0  # of Newton-Schulz on a weight matrix (Muon's orthogonalisation)
+    # beside `state`, of a parameter of embedding and head, which another optimizer steps [byte]
+    vocabulary_state: float = 0.0
     roots: float = 0.0  # of second moments, in the moments' own precision, of a parameter [byte]
     precision_aware: bool = False  # whether Megatron-Core needs its precision-aware optimizer for it
 
@@ -195,13 +197,15 @@ _OPTIMIZERS = (
         accuracy="comparable to Adam in translation (arXiv 1804.04235)",
     ),
     # Five Newton-Schulz iterations of three products each, on a matrix and its smaller square (Jordan et al.
-    # 2024).
+    # 2024). Embedding and head have the two moments of Adam instead (there too; Megatron-Core 0.19.2,
+    # core/optimizer/emerging_optimizers.py, _is_nonlinear_or_embedding, and --muon-scalar-optimizer adam).
     Optimizer(
         "muon",
         4.0,
         "Muon, one fp32 momentum, orthogonalised by Newton-Schulz",
         accuracy="meets AdamW's loss with about half of the compute (arXiv 2502.16982)",
         iterations=5.0,
+        vocabulary_state=4.0,
     ),
 )
 PRECISIONS: Final = {recipe.name: recipe for recipe in _RECIPES}

@@ -25,7 +25,7 @@ SEQUENCE: Final = f"{DEGREES}sp_size"
 DISTRIBUTED_TYPES: Final = ("FSDP", "DEEPSPEED", "NO", "MULTI_GPU")  # the last two: one process, or DDP
 DDP_TYPES: Final = (
     *(f"MULTI_{device}" for device in ("CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON")),
-    "XLA",
+    *("XLA", "TPU"),  # TPU is how Accelerate before 0.27 names XLA
 )  # accelerate/utils/dataclasses.py, DistributedType
 NOT_READ: Final = {  # the others: of a cluster, and of Amazon SageMaker
     "MEGATRON_LM": "Accelerate's plugin for Megatron-LM is not read; check the launch with Megatron-LM's own"

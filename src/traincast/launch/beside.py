@@ -44,7 +44,7 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
         value = settings.get(name)
         if not isinstance(value, str) or is_off(value) or not value.lower().endswith(ENDINGS):
             continue
-        file = found(value, path.parent)
+        file = found_by_suffix(value, path.parent)
         if file is None and beside is not None and prefix == _prefix(beside):
             file, beside = beside, None
         if file is None:
@@ -92,6 +92,18 @@ def found(name: str, folder: Path) -> Path | None:
     """Return the file of a name, as a path from a folder or from one above it."""
     parents = folder.absolute().parents
     return next((file for base in (folder, *parents) if (file := base / name).is_file()), None)
+
+
+def found_by_suffix(name: str, folder: Path) -> Path | None:
+    """Return the file of a name, or of the end of one, as a path from a folder or from one above it.
+
+    So `examples/deepspeed/z3.json` of a repository is found where a copy of it has `deepspeed/z3.json`. A
+    name without folders is one of the folder itself.
+    """
+    parts = Path(name).parts
+    ends = (found(str(Path(*parts[start:])), folder) for start in range(len(parts) - 1))
+    alone = folder / parts[-1] if parts else folder
+    return next(filter(None, ends), alone if alone.is_file() else found(name, folder))
 
 
 def deepspeed_settings(settings: Settings, names: Mapping[str, str]) -> Settings:

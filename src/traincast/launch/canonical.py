@@ -58,7 +58,7 @@ PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
 _RARE: Final = """
     parallel embedding_norm token_types head_bias reference head_transform layer_kinds value_dim head
     gate_per_head channel_mix streams keys_are_values reuses_keys shapes beside beside_layers shared_layers
-    inner_norms small_weights own_width final_norm transform_bias small_end_weights
+    inner_norms small_weights mtp_kinds own_width final_norm transform_bias small_end_weights
 """
 RARE_MODEL_FIELDS: Final = {
     field.name: field.default for field in fields(Model) if field.name in _RARE.split()

@@ -222,7 +222,7 @@ def check(
     names = [name for name, value in named.items() if value is not None]
     names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
     outside = Given(variables or {}, recipe, names, actor=actor)
-    reading = errors.catch(read, path, READERS, framework, beside, outside)
+    reading = errors.catch(read, path, READERS, framework, beside, outside, accept_unread)
     if reading is not None and machine is not None and machine.is_cpu:
         reading = reading.on_cpus()
     name = None if reading is None else ErrorCollector("").catch(reading.form.named_model, reading.settings)

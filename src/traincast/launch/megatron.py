@@ -6,7 +6,7 @@ from typing import Any, Final
 from traincast.catalog.load import load_model
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
-from traincast.core.knobs import words
+from traincast.core.knobs import OFFLOADED_MODULES, words
 from traincast.launch import deepspeed
 from traincast.launch.adapters import BRIDGE_NAMES, BRIDGE_RANK, module_names, probability, targets_of
 from traincast.launch.arguments import Arguments
@@ -53,9 +53,13 @@ HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
 HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
 MAX_LAYERS: Final = 10_000  # of a pattern
 STEP_OF_SCHEDULE: Final = re.compile(r"\d[\d.]{0,20}[KMBTkmbt]?:(\d{1,9})")  # tokens or samples, and batch
-HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols
-    "M": "mamba2 only", "*": "attention only", "-": "dense only", "E": "moe only"
+HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols; + is latent attention, D with an indexer
+    "M": "mamba2 only", "G": "gated_delta only", "*": "attention only", "+": "attention only",
+    "D": "indexed only", "-": "dense only", "E": "moe only",
 }  # fmt: skip
+LATENT_LETTERS: Final = {"+", "D"}
+PREDICTION_PATTERN: Final = "mtp_hybrid_override_pattern"  # letters of each prediction head, in older scripts
+SPARSE: Final = "dsa"  # of --experimental-attention-variant
 
 
 def write_gpus(facts: Facts) -> Values:
@@ -130,10 +134,17 @@ def read_encoder(settings: Settings) -> Facts:
 
 
 def name_hybrid(settings: Settings) -> None:
-    """Name a hybrid's specification without its module, as releases have it in several."""
+    """Name a hybrid's specification without its module, and infer latent attention from its letters.
+
+    Releases have the specification in several modules. arguments.py infers the attention, and refuses both
+    kinds in one model (hybrid_layer_allocation.py).
+    """
     spec = settings.get("spec")
     if isinstance(spec, tuple) and spec[-1] in HYBRID_STACKS:
         settings["spec"] = spec[-1]
+    letters = set(_hybrid_pattern(settings))
+    if letters & LATENT_LETTERS:
+        settings["multi_latent_attention"] = True
 
 
 def _hybrid_pattern(settings: Settings) -> str:
@@ -152,14 +163,15 @@ def read_hybrid(settings: Settings) -> Facts:
         pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
     if not pattern:
         return {}
-    letters, _, further = pattern.partition("/")
+    name = next((name for name in HYBRID if settings.is_on(name)), "num_layers")
+    letters, *predictions = pattern.split("/")
     letters = letters.replace("|", "")
-    if further or not letters or set(letters) - HYBRID_KINDS.keys():
-        unknown = "".join(sorted(set(letters) - HYBRID_KINDS.keys()))
-        problem = f"layers {unknown} are not supported; known: {', '.join(HYBRID_KINDS)}"
-        problem = "prediction heads of their own kinds, behind /, are not supported" if further else problem
-        name = next(name for name in HYBRID if settings.is_on(name))
-        raise InputError(name, [f"{name} = {pattern[:60]!r}: {problem}"])
+    heads = [head for head in predictions if head]
+    if settings.is_on(PREDICTION_PATTERN) and not heads:
+        heads = [str(settings[PREDICTION_PATTERN])] * settings.count("mtp_num_layers")
+    wrong = _against_pattern(letters, heads)
+    if wrong:
+        raise InputError(name, [f"{name} = {pattern[:60]!r}: {wrong}"])
     width = settings.number("mamba_head_dim", default=64)
     facts = {
         "layers": len(letters),
@@ -170,23 +182,60 @@ def read_hybrid(settings: Settings) -> Facts:
         "mamba2.groups": settings.number("mamba_num_groups", default=8),
         "mamba2.chunk": 128,
     }
+    all_letters = {*letters, *"".join(heads)}
     experts = tuple(i for i, letter in enumerate(letters, 1) if letter == "E")
-    facts |= {} if "-" in letters else {"ffn": 0}
-    facts |= {} if "M" in letters else {name: None for name in facts if name.startswith("mamba2.")}
-    return {name: value for name, value in facts.items() if value is not None} | (
-        {"moe_layers": experts} if experts else {}
-    )
+    facts |= {} if "-" in all_letters else {"ffn": 0}
+    facts |= {} if "M" in all_letters else {name: None for name in facts if name.startswith("mamba2.")}
+    facts |= _delta_widths(settings) if "G" in all_letters else {}
+    facts |= _indexer(settings) if "D" in all_letters else {}
+    facts |= {"moe_layers": experts} if experts else {}
+    if heads:
+        facts |= {"mtp": len(heads), "mtp_kinds": tuple(HYBRID_KINDS[letter] for letter in heads[0])}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _against_pattern(letters: str, heads: list[str]) -> str:
+    """Return what is against a hybrid's letters and those of its prediction heads; empty if nothing is."""
+    present = {*letters, *"".join(heads)}
+    if unknown := "".join(sorted(present - HYBRID_KINDS.keys())) or not letters:
+        return f"layers {unknown} are not supported; known: {', '.join(HYBRID_KINDS)}"
+    if len(set(heads)) > 1:
+        return "all prediction heads, behind /, must have the same layers"
+    if "*" in present and present & LATENT_LETTERS:
+        return "attention (*) and latent attention (+, D) in one model, which Megatron-LM refuses"
+    return ""
+
+
+def _delta_widths(settings: Settings) -> Facts:
+    """Return heads and widths of Gated DeltaNet; defaults are those of transformer_config.py."""
+    return {
+        "gated_delta.key_heads": settings.number("linear_num_key_heads", default=16),
+        "gated_delta.value_heads": settings.number("linear_num_value_heads", default=32),
+        "gated_delta.key_dim": settings.number("linear_key_head_dim", default=128),
+        "gated_delta.value_dim": settings.number("linear_value_head_dim", default=128),
+        "gated_delta.conv": settings.number("linear_conv_kernel_dim", default=4),
+    }
+
+
+def _indexer(settings: Settings) -> Facts:
+    """Return the indexer of sparse attention, whose sizes have no defaults (transformer_config.py)."""
+    names = {"heads": "dsa_indexer_n_heads", "head_dim": "dsa_indexer_head_dim", "topk": "dsa_indexer_topk"}
+    missing = [name for name in names.values() if not settings.is_on(name)]
+    if missing:
+        raise InputError(missing[0], [f"{name} = none: sparse attention needs it" for name in missing])
+    return {f"indexer.{part}": settings.number(name) for part, name in names.items()}
 
 
 def read_linear(settings: Settings) -> Facts:
-    """Read Gated DeltaNet: in all layers but every n-th, or those that a pattern marks.
-
-    Defaults are those of transformer_config.py.
-    """
+    """Read Gated DeltaNet, where a number or a pattern says, or sparse attention."""
     variants = {
         str(settings.get(name)) for name in ("experimental_attention_variant", "linear_attention_type")
     }
     layers, frequency = settings.count(*LAYERS), str(settings.get("linear_attention_freq", ""))
+    if SPARSE in variants and layers:
+        with_experts = read_moe_layers(settings).get("moe_layers", ())
+        blocks = ("moe" if layer in with_experts else "dense" for layer in range(1, layers + 1))
+        return {"layer_kinds": tuple(f"indexed {block}" for block in blocks), **_indexer(settings)}
     if not variants & {*GATED_DELTA} or not layers or not frequency:
         return {}
     linear = set(marked_layers(frequency, layers, "linear_attention_freq"))
@@ -197,14 +246,7 @@ def read_linear(settings: Settings) -> Facts:
         "gated_delta " * (layer in linear) + ("moe" if layer in experts else "dense")
         for layer in range(1, layers + 1)
     )
-    return {
-        "layer_kinds": tuple(kinds),
-        "gated_delta.key_heads": settings.number("linear_num_key_heads", default=16),
-        "gated_delta.value_heads": settings.number("linear_num_value_heads", default=32),
-        "gated_delta.key_dim": settings.number("linear_key_head_dim", default=128),
-        "gated_delta.value_dim": settings.number("linear_value_head_dim", default=128),
-        "gated_delta.conv": settings.number("linear_conv_kernel_dim", default=4),
-    }
+    return {"layer_kinds": tuple(kinds), **_delta_widths(settings)}
 
 
 def write_topk(facts: Facts) -> Values:
@@ -499,10 +541,12 @@ def write_zero(facts: Facts) -> Values:
     """Write what is sharded over data-parallel ranks: by the distributed optimizer, or by Megatron-FSDP.
 
     Both are for Adam (distrib_optimizer.py), which needs the first on one rank too where it is aware of
-    precision; Muon shards its state itself.
+    precision; with Muon the first flag shards its state by whole layers (0.19.2, arguments.py).
     """
     zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
-    if facts["optimizer_kind"] in ("muon", "sgd"):
+    if facts["optimizer_kind"] == "muon":
+        return {"use_distributed_optimizer": True} if zero == 1 else {}
+    if facts["optimizer_kind"] == "sgd":
         return {}
     alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
     settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
@@ -569,10 +613,9 @@ def batches_of_schedule(settings: Settings) -> tuple[int, ...]:
 
 
 def write_optimizer(facts: Facts) -> Values:
-    """Write the kind of optimizer; of Muon the one that shards its state over ranks, or the other."""
+    """Write the kind of optimizer, which is Adam by default."""
     kind = facts["optimizer_kind"]
-    names = {"sgd": "sgd", "muon": "dist_muon" if facts.get("zero") else "muon"}
-    return {"optimizer": names[kind]} if kind in names else {}
+    return {"optimizer": kind} if kind in ("sgd", "muon") else {}
 
 
 def write_moments(facts: Facts) -> Values:
@@ -664,12 +707,17 @@ def layers_of(settings: Settings) -> int:
 
 
 def write_offload(facts: Facts) -> Values:
-    """Write what is offloaded to the host; activations only without a pipeline, and never of all layers."""
+    """Write what is offloaded to the host: activations of layers without a pipeline, those of modules in any.
+
+    Of all layers they never are.
+    """
     offloaded = words(facts["offload"])
     settings: dict[str, Any] = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
     if "activations" in offloaded and facts["pp"] == 1:
         moved = min(facts["layers"] // facts.get("offload_every", 1), facts["layers"] - 1)
         settings |= {"cpu_offloading_num_layers": moved} if moved else {}
+    if modules := tuple(name for name in OFFLOADED_MODULES if name in offloaded):
+        settings |= {"fine_grained_activation_offloading": True, "offload_modules": modules}
     return settings
 
 
@@ -683,7 +731,20 @@ def read_offload(settings: Settings) -> Facts:
     if (moved := settings.count("cpu_offloading_num_layers")) and not off:
         offloaded.add("activations")
         facts["offload_every"] = max(round((layers_of(settings) or moved) / moved), 1)
+    offloaded |= _offloaded_modules(settings)
     return {"offload": "+".join(sorted(offloaded)) or "none", **facts}
+
+
+def _offloaded_modules(settings: Settings) -> set[str]:
+    """Return the modules whose inputs are offloaded (transformer_config.py, offload_modules)."""
+    if not settings.is_on("fine_grained_activation_offloading"):
+        return set()
+    value = settings.get("offload_modules", ())
+    names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])]
+    unknown = [name for name in names if name not in OFFLOADED_MODULES]
+    if unknown or not names:
+        raise not_allowed("offload_modules", " ".join(unknown), OFFLOADED_MODULES)
+    return set(names)
 
 
 # The software
@@ -710,7 +771,9 @@ def figures(settings: Settings) -> Values:
 
     As many rows for each tensor rank (training/vocab_utils.py); none where its padded size is given.
     """
-    if settings.any_on("padded_vocab_size", "pad_vocab_size_to"):
+    if settings.any_on(
+        "padded_vocab_size", "pad_vocab_size_to", "no_pad_vocab_size", "disable_pad_vocab_size"
+    ):
         return {"memory.vocab_multiple": 1}
     multiple = settings.count("make_vocab_size_divisible_by")
     return {"memory.vocab_multiple": multiple} if multiple else {}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from traincast.catalog.documents import catalogue, raw
 from traincast.catalog.load import load_model
-from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
+from traincast.core.errors import ErrorCollector, InputError, raise_problems, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.model_blocks import natural_load
 from traincast.core.plan import Plan
@@ -64,6 +64,14 @@ FAMILY_FACTS: Final = ("ffn", "kv_heads", "mlp", "norm", "positions", "experts.e
 TRL: Final = "trl"  # format of files with the Trainer's settings; scripts of other programs have their own
 LEAST_OPTIONS: Final = 2  # of a program, by which it is told from another one
 OF_MEGATRON: Final = re.compile(r"(?:pretrain|finetune)_\w+\.py$")  # names of its programs
+NO_GPUS: Final = "does not give the number of GPUs; give `gpus`"
+# Of Jinja and the like, but not of bash's ${{, which GitHub's workflows have.
+PLACEHOLDER_OF_TEMPLATE: Final = re.compile(r"(?<![$\w])\{\{[^{}\n]{1,60}\}\}|\{%[^\n]{1,60}%\}")
+# A value that somebody is to replace.
+PLACEHOLDER: Final = re.compile(
+    r"\{\{.{1,60}\}\}|<[\w .:/-]{1,60}>|\[[A-Z][A-Z_ ]{1,60}\]|\?\?\?|@\w{1,60}@|%\w{1,60}%|__[A-Z]\w{0,60}__"
+    r"|(?:YOUR|MY)_\w{1,60}|TODO|FIXME|XXX+"
+)
 NO_LENGTH: Final = "does not give the sequence length; give `seq`"
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
@@ -173,6 +181,10 @@ class Reading(Result):
 
     def check_unread(self) -> None:
         """Raise an `InputError` with every setting that matters and is not read, its value, and why."""
+        raise_problems(self.path, self.problems_of_unread())
+
+    def problems_of_unread(self) -> list[str]:
+        """Return a problem for every setting that matters and is not read: its value, and why."""
         named = {self.form.spelled(name) for name in self.not_in_table.named}
         unset = self._spelled(self.defaults)
         problems = [
@@ -185,7 +197,7 @@ class Reading(Result):
         ]
         if problems:
             problems[-1] += "; --accept-unread predicts without them"
-            raise InputError(self.path, problems)
+        return problems
 
 
 def read(
@@ -194,12 +206,14 @@ def read(
     form: str | None = None,
     beside: str | Path | None = None,
     given: Given | None = None,
+    accept_unread: bool = False,
 ) -> Reading:
     """Read a launch script or a configuration, in the format named, or else detected from its content.
 
     `beside` is a configuration of Accelerate or DeepSpeed that belongs to it. What is `given` sets variables,
     chooses one of several runs, and makes up for facts that the file does not hold. An `InputError` says that
-    the file is unreadable, of no known format, of a training that is not supported, or has invalid values.
+    the file is unreadable, of no known format, of a training that is not supported, or has invalid values;
+    then it says at once what else is to be given, settings that are not read included unless `accept_unread`.
     """
     if form is not None and form not in formats:
         raise unknown_name_error("format", form, formats)
@@ -213,10 +227,10 @@ def read(
     try:
         settings = detected.read(text, given)
     except InputError as error:
-        raise InputError(str(path), error.problems) from None
+        raise InputError(str(path), [*error.problems, *_template(text)]) from None
     if detected.takes_files:
         other = None if beside is None else Path(beside)
-        settings = errors.require(errors.catch(with_files_beside, settings, Path(path), other))
+        settings = errors.catch(with_files_beside, settings, Path(path), other) or settings
     elif beside is not None:
         raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
     is_script, program = detected.ending == ".sh", program_of_script(text, str(path), given)
@@ -239,7 +253,10 @@ def read(
     against = {name: why for name, why in against.items() if name not in named}
     problems += _refused_arguments(detected, settings, against, given)
     if problems:
-        lines = (_spelled_problem(detected, settings, problem) for problem in problems)
+        reading = Reading(str(path), detected, settings, facts, given=given.facts)
+        lines = [_spelled_problem(detected, settings, problem) for problem in problems]
+        lines += _further_questions(reading, problems)
+        lines += [] if accept_unread else reading.problems_of_unread()
         raise InputError(str(path), dict.fromkeys(lines))
     if not facts or not set(settings) & _settings_of(detected, set(detected.rows) - {*OF_LAUNCHERS}):
         read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
@@ -257,12 +274,49 @@ def read(
     reading = Reading(
         str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)), given.facts
     )
+    if "documents" in reading.not_in_table.asked and FULL_LENGTH[True] not in reading.assumed:
+        reading = replace(reading, assumed=(*reading.assumed, FULL_LENGTH[True]))
     lacking = [detected.spelled(name) for name in reading.missing]
     lacking += [f"{detected.spelled(name)} {value_text(settings[name])}" for name in against]
     if arguments is None or not lacking:
         return reading
     note = f"{arguments.title} has no {', '.join(lacking)}: of another version or a fork, or a mistake"
     return replace(reading, assumed=(*reading.assumed, note))
+
+
+def _template(text: str) -> list[str]:
+    """Return a problem if a text is a template whose placeholders are still to be filled in."""
+    found_in = PLACEHOLDER_OF_TEMPLATE.search(text)
+    return [f"{found_in[0][:MAX_SHOWN_CHARACTERS]}: this is a template; fill it in"] if found_in else []
+
+
+def _further_questions(reading: Reading, problems: Sequence[str]) -> list[str]:
+    """Return what is to be given besides what `problems` say, so that one answer settles all."""
+    form, facts, given = reading.form, reading.facts, set(reading.given)
+    named = {problem.partition(" = ")[0] for problem in problems}
+    wrong = {fact for fact in ("gpus", "dp", "seq", "vocab") if named & set(form.names_of(fact))}
+    questions = []
+    if not {"gpus", "dp"} & (facts.keys() | given | wrong):
+        questions.append(NO_GPUS)
+    if "model" in given:
+        return questions
+    try:
+        model = form.named_model(reading.settings)
+    except InputError as error:
+        return [*questions, *error.problems]
+    if model:
+        return questions
+    if not form.model:
+        return [*questions, f"{form.title} does not describe the model; give `model`"]
+    if "seq" not in facts.keys() | given | wrong:
+        questions.append(NO_LENGTH)
+    if "vocab" not in facts.keys() | given | wrong:
+        candidates = [] if set(CATALOGUE_SIZES) - facts.keys() else models_of_same_sizes(facts)
+        try:
+            _vocabulary_size(reading, {"seq": 1} | facts, candidates, [])
+        except InputError as error:
+            questions += error.problems
+    return questions
 
 
 def _said_of(file: str, given: Given) -> str:
@@ -400,15 +454,31 @@ def _spelled_problem(form: Format, settings: Settings, problem: str) -> str:
     """Return a problem as the framework spells the setting, with a hint on a variable that is not set."""
     name = problem.partition(" = ")[0]
     spelled = form.spelled(name) + problem[len(name) :] if name in form.known else problem
-    if advice := _advice(settings.get(name)):
+    value = value_text(settings.get(name))
+    if PLACEHOLDER.fullmatch(value.strip()):
+        return f"{form.spelled(name)} = {value}: a placeholder, as this is a template; fill it in"
+    if "$((" in value and (unset := _unset(value)):
+        lacking = f"{' and '.join(unset)}, not set in the file"
+        return f"{form.spelled(name)} is computed from {lacking}: {_to_set(unset)}"
+    if advice := _advice(value):
         return f"{spelled}{advice}"
     return f"{spelled}; give `gpus`" if name in form.names_of("gpus") else spelled
 
 
+def _unset(text: str) -> list[str]:
+    """Return the variables that a value needs and the file does not set."""
+    return list(dict.fromkeys(VARIABLE.findall(text)))
+
+
+def _to_set(names: Sequence[str]) -> str:
+    """Return what gives variables."""
+    return f"give {'it' if len(names) == 1 else 'them'} with {' '.join(f'--set {name}=…' for name in names)}"
+
+
 def _advice(value: Any) -> str:
-    """Return what gives a variable that a value needs and the file does not set."""
-    unset = VARIABLE.search(value_text(value))
-    return f"; not set in the file: give it with --set {unset[1]}=…" if unset else ""
+    """Return what gives the variables that a value needs and the file does not set."""
+    unset = _unset(value_text(value))
+    return f"; not set in the file: {_to_set(unset)}" if unset else ""
 
 
 def complete_launch(
@@ -464,7 +534,7 @@ def complete_launch(
     if "documents" in given:
         assumed = [note for note in assumed if note not in ASSUMED_LENGTHS]
     if "gpus" not in facts and "dp" not in facts:
-        errors.add(["does not give the number of GPUs; give `gpus`"], reading.path)
+        errors.add([NO_GPUS], reading.path)
     if "mbs" in usual and "gbs" in given and (rows := _rows_of_batch(facts)) < facts["mbs"]:
         facts["mbs"] = rows
         del usual["mbs"]

@@ -13,7 +13,14 @@ from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron import ARGUMENTS, name_hybrid
 from traincast.launch.megatron_script import old_release
 from traincast.launch.settings import Settings, dotted
-from traincast.launch.shell import Command, Script, interpret, split_command_lines, substitute
+from traincast.launch.shell import (
+    ALL_PARAMETERS,
+    Command,
+    Script,
+    interpret,
+    split_command_lines,
+    substitute,
+)
 
 JSON_HERE_DOCUMENT: Final = re.compile(
     r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
@@ -41,6 +48,8 @@ NO_SCRIPTS: Final = (".py", ".yaml", ".yml", ".json", ".toml")
 LAUNCHERS: Final = re.compile(  # modules that start another program
     r"(?:torch/distributed/(?:run|launch)|accelerate/commands/(?:launch|accelerate_cli)|deepspeed/launcher/\w+)\.py$"
 )
+OF_PROCESSES: Final = re.compile(r"(?:.*/)?(?:mpirun|mpiexec|srun)")
+OF_NODES: Final = re.compile(r"torchrun|torch[./]distributed|deepspeed\b|accelerate\b")
 STARTER: Final = re.compile(r"(?:.*/)?(?:python3?(?:\.\d+)?|torchrun|bash)")  # ends the options of a launcher
 MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 
@@ -70,6 +79,7 @@ def settings_of(text: str, given: Given = NOTHING) -> Settings:
     settings = directives(text)
     for words in lines:
         settings |= arguments(words)
+        settings |= _processes(words)
     if str(settings.get("num_experts")) == "1":  # a dense model
         del settings["num_experts"]
     name_hybrid(settings)
@@ -85,6 +95,17 @@ def settings_of(text: str, given: Given = NOTHING) -> Settings:
     if release := old_release(settings):
         settings["release"] = release
     return settings
+
+
+def _processes(words: Sequence[str]) -> Settings:
+    """Return the processes that mpirun or srun starts of a Python program itself, one per accelerator."""
+    if not words or not OF_PROCESSES.fullmatch(words[0]):
+        return Settings()
+    if any(OF_NODES.search(word) for word in words):  # one process a node, which starts others
+        return Settings()
+    counts = [after for word, after in pairwise(words) if word in ("-np", "-n", "--np", "--ntasks")]
+    counts += [word.partition("=")[2] for word in words if word.startswith(("--ntasks=", "--np="))]
+    return Settings({"world_size": counts[0]}) if counts and counts[0].isdecimal() else Settings()
 
 
 def _is_complete(lines: Sequence[Sequence[str]], script: Script) -> bool:
@@ -181,7 +202,7 @@ def arguments(words: Sequence[str]) -> Settings:
             settings[name] = True if match[2] is None else match[2]
         elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")) or STARTER.fullmatch(word):
             taking = False
-        elif taking and word not in ("$@", "$*"):
+        elif taking and not ALL_PARAMETERS.fullmatch(word):
             value: Any = settings[name]
             more = value if isinstance(value, tuple) else (value,)
             if value is True or not UNSET.fullmatch(word):  # which bash drops

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from traincast.launch.beside import found_by_suffix
 from traincast.launch.settings import evaluated
 
 MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
@@ -25,19 +26,42 @@ ARRAY: Final = re.compile(
     rf"(?:(?:{'|'.join(DECLARATIONS)})\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
 )
 _INNER: Final = r"(?:[^{}]|\{[^{}]{0,999}\}){0,9999}"  # of braces, with one level more
+_NESTED = "[^()]{0,999}"  # of round brackets, with three levels more
+for _ in range(3):
+    _NESTED = rf"(?:[^()]|\({_NESTED}\)){{0,999}}"
 SUBSTITUTION: Final = re.compile(
     rf"""\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
-    |\$\((?P<command>[^()]{{0,999}}(?:\([^()]{{0,999}}\)[^()]{{0,999}}){{0,9}})\)
-    |\$\{{(?P<count>\#?)(?P<name>\w+)(?P<index>\[[^\]\n]{{1,40}}\])?
+    |\$\((?P<command>{_NESTED})\)
+    |\$\{{(?P<count>\#?)(?P<indirect>!?)(?P<name>\w+)(?P<index>\[[^\]\n]{{1,40}}\])?
       (?:(?P<how>:?[-=+?]|%%?|\#\#?|//?|,,|\^\^)(?P<other>{_INNER}))?\}}
     |\$(?P<plain>[A-Za-z_]\w*|[\d\#@*])""",
     re.VERBOSE,
 )
+# An assignment to a member of an array, and a member among the words of an array with keys.
+MEMBER: Final = re.compile(r"([A-Za-z_]\w*)\[([^\]\n]{1,99})\](\+?)=(.*)", re.DOTALL)
+KEYED: Final = re.compile(r"\[([^\]\n]{1,99})\]=(.*)", re.DOTALL)
+FUNCTION: Final = re.compile(
+    r"(?:function\s+([\w-]+)\s*(?:\(\s*\))?|([\w-]+)\s*\(\s*\))\s*(?:\{|$)", re.DOTALL
+)
+BACKQUOTED: Final = re.compile(r"`((?:\\.|[^`\\\n]){1,999})`")
+# What `cat` prints, or `read` takes, of a here-document.
+PRINTED: Final = re.compile(
+    r"\"?\$\(\s*cat\s*<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n"
+    r"[ \t]*(?P=end)[ \t]*\n\s*\)\"?",
+    re.DOTALL,
+)
+TAKEN: Final = re.compile(
+    r"(?<![\w-])read[ \t]+(?:-\w+[ \t]+|''[ \t]+|\"\"[ \t]+)*(?P<name>[A-Za-z_]\w*)[ \t]*"
+    r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n"
+    r"[ \t]*(?P=end)[ \t]*(?=\n|$)",
+    re.DOTALL,
+)
+OPERAND: Final = re.compile(r"(?<![\w${])[A-Za-z_]\w*")  # of an arithmetic expression, without a dollar sign
 # Before a branch's commands.
 KEYWORD: Final = re.compile(r"^(?:(then|else|do)\b|(?:\{|!|time\b|exec\b|\w+\s*\(\)\s*\{))\s*")
 # A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
 VARIABLE: Final = r"\$\{(?:[^{}]|\{[^{}]{0,999}\}){0,999}\}|\$(?!\{)|\$\{"
-_COMMAND: Final = r"\$\((?:[^()]|\([^()]{0,999}\)){0,999}\)"
+_COMMAND: Final = rf"\$\({_NESTED}\)"
 # Or escaped; without its end, up to the end of the text.
 QUOTED: Final = rf"""\\.|'[^']*'?|"(?:\\.|{_COMMAND}|[^"\\])*+"?"""
 COMMENT_PARTS: Final = re.compile(
@@ -65,6 +89,18 @@ COMPARISONS: Final = {
 REDIRECTION: Final = re.compile(r"\d*>{1,2}[|&]?(.*)", re.DOTALL)  # and the file it names
 HERE_STRING: Final = "<<<"
 OF_INPUT: Final = ("read", "mapfile", "readarray")  # commands that set variables
+# Commands that print the value of an expression of whole numbers.
+CALCULATIONS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"^\s*echo\s+[\"']?([^\"'|]{1,200}?)[\"']?\s*\|\s*bc\s*$",
+        r"^\s*bc\s*<<<\s*[\"']?([^\"'|]{1,200}?)[\"']?\s*$",
+        r"^\s*python3?\s+-c\s+[\"']\s*print\(([^\"']{1,200})\)\s*[\"']\s*$",
+        r"^\s*expr\s+([^\"'|]{1,200})$",
+    )
+)
+NODES_OF_SLURM: Final = re.compile(r"^\s*scontrol\s+show\s+hostnames?\b[^|]*\|\s*wc\s+(?:-l|--lines)\s*$")
+ALL_PARAMETERS: Final = re.compile(r"\$\{?[@*](?::\d{1,3})?\}?")  # that the script is started with
 OF_FILES: Final = ("-f", "-d", "-e", "-s", "-r", "-x", "-L", "-h", "-t", "-v")  # tests: not known
 
 
@@ -108,6 +144,11 @@ class Script:
     from_input: set[str] = field(default_factory=set)  # variables that commands such as mapfile set
     missed: set[str] = field(default_factory=set)  # variables without a value in the present condition
     passed: dict[str, str] = field(default_factory=dict)  # of single commands, whose launchers pass them on
+    keys: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # of arrays with keys, in the order of their values
+    functions: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # statements of their bodies
+    called: set[str] = field(default_factory=set)  # functions that a command has called
     folder: Path | None = None
     frames: list[_Frame] = field(default_factory=list)
     steps: int = 0
@@ -149,6 +190,38 @@ class Script:
         if sum(map(len, words)) < MAX_VALUE_CHARACTERS:
             self.values[name] = words
 
+    def set_member(self, name: str, key: str, value: str, append: bool = False) -> None:
+        """Set a member of an array, or append to it; one with keys that are no numbers has them all."""
+        words = list(self.values.get(name, []))
+        keys = self.keys.get(name, [str(number) for number in range(len(words))])
+        if key not in keys:
+            keys = [*keys, key]
+            words = [*words, ""]
+        place = keys.index(key)
+        words[place] = words[place] + value if append else value
+        self.set(name, words, False)
+        self.keys[name] = keys
+
+    def member(self, name: str, key: str) -> list[str] | None:
+        """Return the member of an array as a list of one; None if it has none of this key."""
+        words = self.values.get(name)
+        if words is None:
+            return None
+        if name in self.keys:
+            key = key.strip("'\"")
+            return [words[self.keys[name].index(key)]] if key in self.keys[name] else None
+        place = self.number(key)
+        return None if place is None or not -len(words) <= place < len(words) else [words[place]]
+
+    def needed(self, text: str) -> str:
+        """Return an arithmetic expression with the names that it needs and that have no value in braces."""
+
+        def value(match: re.Match[str]) -> str:
+            known = self.values.get(match[0])
+            return f"${{{match[0]}}}" if known is None else " ".join(known)
+
+        return OPERAND.sub(value, substitute(text, self)[:MAX_SUM_CHARACTERS])
+
     def number(self, text: str) -> int | None:
         """Return the value of an arithmetic expression; None if it is not known."""
         text = substitute(text, self)[:MAX_SUM_CHARACTERS]
@@ -165,18 +238,70 @@ class Script:
 
 def interpret(text: str, script: Script, depth: int = 0) -> None:
     """Collect the variables and commands of a text in a script."""
-    statements = list(_statements(_without_comments(text.replace("\r\n", "\n"))))
+    plain = _without_here_documents(_without_comments(text.replace("\r\n", "\n")))
+    plain = _without_backquotes(plain)
+    _interpret(list(_statements(plain)), script, depth)
+    if depth == 0:  # what another script calls
+        for name, body in list(script.functions.items()):
+            if name not in script.called:
+                _interpret(body, script, depth + 1)
+
+
+def _interpret(statements: Sequence[tuple[str, str]], script: Script, depth: int) -> None:
+    """Collect the variables and commands of statements in a script."""
     position, status, outer = 0, None, len(script.frames)
     while position < len(statements) and script.steps < MAX_STATEMENTS:
         operator, statement = statements[position]
         position += 1
         script.steps += 1
         frame = script.frames[-1] if len(script.frames) > outer else None
+        function = FUNCTION.match(statement.strip())
+        if function is not None and (end := _end_of_function(statements, position - 1)) is not None:
+            if script.active:
+                first = ("\n", statement.strip()[function.end() :])
+                script.functions[function[1] or function[2]] = [first, *statements[position:end]]
+            position = end + 1
+            continue
         if operator.startswith(";;") and frame is not None and frame.kind == "case":
             frame.header, frame.active = True, False
         jump, status = _step(operator, statement.strip(), position, script, outer, status, depth)
         position = position if jump is None else jump
     del script.frames[outer:]
+
+
+def _end_of_function(statements: Sequence[tuple[str, str]], start: int) -> int | None:
+    """Return the place of the statement that ends a function; None if none does."""
+    depth = 0
+    for place in range(start, len(statements)):
+        text = statements[place][1].strip()
+        header = FUNCTION.match(text)
+        opens = header[0].endswith("{") if header is not None else re.match(r"\{(\s|$)", text) is not None
+        depth += opens
+        if re.match(r"\}(\s|$)", text):
+            depth -= 1
+            if depth <= 0:
+                return place
+    return None
+
+
+def _call(name: str, words: Sequence[str], script: Script, depth: int) -> None:
+    """Interpret a function with its positional parameters."""
+    outer = {key: value for key, value in script.values.items() if key.isdecimal() or key in ("@", "*")}
+    script.called.add(name)
+    _set_parameters(words, script)
+    _interpret(script.functions[name], script, depth + 1)
+    _set_parameters((), script)
+    for key in ("@", "*"):
+        del script.values[key]
+    script.values |= outer
+
+
+def _set_parameters(words: Sequence[str], script: Script) -> None:
+    """Set the positional parameters, in place of those there are."""
+    for key in [key for key in script.values if key.isdecimal()]:
+        del script.values[key]
+    script.values |= {str(number): [word] for number, word in enumerate(words, 1)}
+    script.values |= {"@": list(words), "*": list(words)}
 
 
 def _step(
@@ -421,8 +546,22 @@ def _unquoted(word: str, script: Script) -> str:
 def _run(text: str, script: Script, depth: int) -> None:
     """Read an assignment of an array, or a command with the assignments before it."""
     if array := ARRAY.match(text):
-        items = _words(text[array.end() :].rstrip().removesuffix(")"))
+        items = list(_words(text[array.end() :].rstrip().removesuffix(")")))
+        keyed = [KEYED.fullmatch(item) for item in items]
+        if items and all(keyed):
+            if not array[2]:
+                script.values.pop(array[1], None)
+                script.keys.pop(array[1], None)
+            for pair in filter(None, keyed):
+                key, value = (_unquoted(part, script) for part in pair.groups())
+                script.set_member(array[1], key, value)
+            return
+        script.keys.pop(array[1], None)
         script.set(array[1], [part for item in items for part in expand_word(item, script)], bool(array[2]))
+        return
+    if member := MEMBER.fullmatch(text.strip()):
+        key, value = _unquoted(member[2], script), _unquoted(member[4], script)
+        script.set_member(member[1], key, value, bool(member[3]))
         return
     words, variables = list(_without_redirections(_words(text))), {}
     declares = False
@@ -450,6 +589,13 @@ def _run(text: str, script: Script, depth: int) -> None:
             script.values.pop(name, None)
     elif expanded[0] == "set" and expanded[1:2] == ["--"]:
         script.values |= {str(number): [word] for number, word in enumerate(expanded[2:], 1)}
+    elif expanded[0] == "shift" and "@" in script.values:
+        count = int(expanded[1]) if len(expanded) > 1 and expanded[1].isdecimal() else 1
+        _set_parameters(script.values["@"][count:], script)
+    elif expanded[0] in script.functions:
+        if depth < MAX_DEPTH:
+            given = [word for word in expanded[1:] if not ALL_PARAMETERS.fullmatch(word)]
+            _call(expanded[0], given, script, depth)
     elif command := split_command_lines(expanded):
         everything = {name: " ".join(value) for name, value in script.values.items()} | variables
         script.passed = variables | script.passed
@@ -491,7 +637,7 @@ def _formatted(form: str, words: Sequence[str]) -> str:
 def _source(path: str, script: Script, depth: int) -> None:
     """Interpret a file beside the script."""
     name = re.sub(r"^.*[$`)\"]\S*?/", "", path)
-    candidate = script.folder / name if script.folder is not None else None
+    candidate = None if script.folder is None or not name else found_by_suffix(name, script.folder)
     try:
         if (
             candidate is None
@@ -515,6 +661,30 @@ def _without_comments(text: str) -> str:
         return CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
 
     return COMMENT_PARTS.sub(kept, text)
+
+
+def _without_here_documents(text: str) -> str:
+    """Return a script whose variables are assigned the here-documents that `cat` or `read` puts in them."""
+
+    def quoted(match: re.Match[str]) -> str:
+        body = " ".join(match["body"].split()).replace('"', r"\"")
+        return f"'{body}'" if match["quote"] and "'" not in body else f'"{body}"'
+
+    if "<<" not in text:
+        return text
+    text = PRINTED.sub(quoted, text)
+    return TAKEN.sub(lambda match: f"{match['name']}={quoted(match)}", text)
+
+
+def _without_backquotes(text: str) -> str:
+    """Return a script whose commands in backquotes stand in $( ) instead."""
+
+    def kept(part: re.Match[str]) -> str:
+        if part[1] is not None:
+            return f"$({part[1]})"
+        return BACKQUOTED.sub(r"$(\1)", part[0]) if part[0][0] == '"' else part[0]
+
+    return re.sub(rf"{BACKQUOTED.pattern}|{QUOTED}", kept, text, flags=re.DOTALL) if "`" in text else text
 
 
 def _statements(text: str) -> Iterator[tuple[str, str]]:
@@ -566,7 +736,8 @@ def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
             expansion += re.sub(r"\\([\\\"$`])", r"\1", inner)
         else:
             value = substitute(re.sub(r"\\(.)", r"\1", piece), script)
-            has_blanks = has_blanks or (value != piece and bool(re.search(r"\s", value.strip())))
+            separable = value != piece and "$((" not in value
+            has_blanks = has_blanks or (separable and bool(re.search(r"\s", value.strip())))
             expansion += value
     return expansion.split() if split and has_blanks else [expansion] if expansion or not split else []
 
@@ -577,7 +748,7 @@ def substitute(text: str, script: Script, depth: int = 0) -> str:
     def value(match: re.Match[str]) -> str:
         if match["sum"] is not None:
             number = script.number(match["sum"]) if depth < MAX_DEPTH else None
-            return str(number) if number is not None else match[0]
+            return str(number) if number is not None else f"$(({script.needed(match['sum'])}))"
         if match["command"] is not None:
             return _output(match["command"], script, depth, match[0])
         name = match["name"] or match["plain"]
@@ -585,13 +756,18 @@ def substitute(text: str, script: Script, depth: int = 0) -> str:
             return str(sum(known.isdecimal() for known in script.values))
         words, how = script.values.get(name), match["how"] or ""
         index = (match["index"] or "[@]")[1:-1]
+        if match["indirect"]:  # the keys of an array, or the variable that this one names
+            if match["index"] in ("[@]", "[*]"):
+                keys = script.keys.get(name, [str(number) for number in range(len(words or ()))])
+                return " ".join(keys)
+            target = None if words is None else "".join(words)
+            words = None if target is None else script.values.get(target)
         if match["index"] in ("[@]", "[*]") and not how and script.is_empty(name):
             return "0" if match["count"] else ""
         if match["count"]:
             return str(len(words)) if words is not None and match["index"] else match[0]
         if index not in ("@", "*") and words is not None:
-            place = script.number(index)
-            words = None if place is None or place >= len(words) else [words[place]]
+            words = script.member(name, substitute(index, script, depth + 1) if "$" in index else index)
         current = None if words is None else (_separator(script) if index == "*" else " ").join(words)
         other = match["other"] or ""
         if how in ("%", "%%", "#", "##", "/", "//", ",,", "^^"):
@@ -636,8 +812,16 @@ def _changed(value: str, how: str, other: str, script: Script, depth: int) -> st
 
 def _output(command: str, script: Script, depth: int, unknown: str) -> str:
     """Return what a command prints, if it is one of few; else `unknown`."""
-    inner = Script(dict(script.values), fixed=script.fixed, steps=script.steps)
-    if depth >= MAX_DEPTH - 2 or "|" in command:
+    inner = Script(dict(script.values), fixed=script.fixed, steps=script.steps, keys=dict(script.keys))
+    if depth >= MAX_DEPTH - 2:
+        return unknown
+    if calculation := next(filter(None, (form.match(command) for form in CALCULATIONS)), None):
+        expression = re.sub(r"\bint\(", "(", calculation[1].replace("\\*", "*"))
+        number = script.number(expression)
+        return str(number) if number is not None else f"$(({script.needed(expression)}))"
+    if NODES_OF_SLURM.match(command):
+        return " ".join(script.values.get("SLURM_JOB_NUM_NODES", [unknown]))
+    if "|" in command:
         return unknown
     interpret(command, inner, depth=MAX_DEPTH)
     script.steps = inner.steps + 1

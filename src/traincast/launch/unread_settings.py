@@ -21,6 +21,8 @@ SUSPECT_WORDS: Final = frozenset((*_WORDS.split(), *_LENGTHS.split()))
 NOT_UNDERSTOOD: Final = "not understood, may matter"
 # Keys of an effect with several names or values.
 LISTS: Final = ("settings", "neutral", "at", "unless", "degrees")
+# How a program spells the switch of the options whose names begin alike.
+SWITCHES: Final = ("use_{}", "enable_{}", "{}.enabled", "{}.enable", "{}_enabled")
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 
@@ -65,6 +67,7 @@ class UnreadSettings:
 
     matter: dict[str, str] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)  # those of `matter` that are not refused
+    asked: set[str] = field(default_factory=set)  # facts that those of `matter` ask for
     small: list[str] = field(default_factory=list)
     harmless: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -116,9 +119,12 @@ class UnreadRules:
             named = [effect for effect in self.matter if name in effect.settings]
             effects = named if named or listed or name in known else self._matching(name)
             effect = next((effect for effect in effects if effect.applies(value, settings, given)), None)
-            if effect is not None:
+            if name not in known and _is_of_what_is_off(name, settings):
+                result.harmless.append(name)
+            elif effect is not None:
                 result.matter[name] = effect.why
                 result.named.update([name] if effect.named else [])
+                result.asked.update([effect.given] if effect.given else [])
             elif name in known:
                 continue
             elif effects:  # at a value for which the prediction holds
@@ -139,6 +145,13 @@ class UnreadRules:
     def _is_suspect(self, name: str) -> bool:
         words = {word.lower() for word in WORD_SEPARATOR.split(name)}
         return bool(words & SUSPECT_WORDS) or _listed(name, self.suspect)
+
+
+def _is_of_what_is_off(name: str, settings: Settings) -> bool:
+    """Return whether the file switches off what an option is of, as `use_galore` does `galore_rank`."""
+    beginnings = (name[: place.start()] for place in re.finditer(r"[_.]", name))
+    switches = (switch.format(beginning) for beginning in beginnings for switch in SWITCHES)
+    return any(switch != name and str(settings.get(switch)).lower() == "false" for switch in switches)
 
 
 def unread_rules(document: Mapping[str, Any]) -> UnreadRules:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
@@ -48,7 +49,8 @@ def parts(
         operations |= tower_parts(model, tower, plan, assumptions, layers)
     if model.mtp:
         sharding = sharding_of(model, plan, assumptions)
-        inner = layer(model, plan, assumptions, model.last_kind, counted)
+        inside = (layer(model, plan, assumptions, kind, counted) for kind in model.mtp_pattern)
+        inner = chain.from_iterable(inside)
         joined = adapted(sharding, embedding_and_head.mtp(sharding))
         head = adapted(sharding, embedding_and_head.head(sharding, shared=True))
         operations["mtp"] = (*joined, *inner, *head)

@@ -19,7 +19,7 @@ import numpy as np
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, maximum
-from traincast.core.knobs import STRATEGIES, words
+from traincast.core.knobs import STRATEGIES, offloaded_activations
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
@@ -172,11 +172,12 @@ def _sharing_layers(spaces: Sequence[Space], timed: bool = True) -> list[list[in
     for index, space in enumerate(spaces):
         plans = space.layouts
         key = [value for name, value in plans.choices().items() if name not in (*AROUND_LAYERS, "order")]
+        key += [offloaded_activations(plans.offload) - {"activations"}]  # whose bytes footprints have
         if timed:
             # tp and cp come first in every order; experts take ranks of all axes
             key += [space.batch.experts and plans.order]
             key += [plans.tp_overlap, space.batch.overlaps_in_domain, plans.ep_overlap]
-            key += ["activations" in words(plans.offload)]
+            key += [bool(offloaded_activations(plans.offload))]
         together.setdefault(tuple(key), []).append(index)
     return list(together.values())
 

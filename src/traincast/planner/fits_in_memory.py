@@ -21,7 +21,7 @@ import numpy as np
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, numbered, take_rows
-from traincast.core.knobs import DEFAULTS, words
+from traincast.core.knobs import DEFAULTS, offloaded_activations
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import System
@@ -90,7 +90,7 @@ class Searched:
 
     def _split(self, outline: Outline) -> Outline:
         space, rows = outline.space, np.arange(outline.rows)
-        offloads = any("activations" in words(batch.given.get("offload", "none")) for batch in self.batches)
+        offloads = any(offloaded_activations(batch.given.get("offload", "none")) for batch in self.batches)
         if offloads or space.model.adapters is not None:
             return outline.split(rows)
         if self.assumed.memory.gradients_last != "backward":
@@ -529,7 +529,8 @@ def _key(plan: Plans, around: Sequence[str]) -> Any:
     """
     given = plan.choices() | {name: getattr(plan, name) for name in EVERY}
     given["ep_overlap"] = plan.ep_overlap and SCHEDULES[plan.schedule].ahead_of_exchanges > 0
-    return tuple(value for name, value in given.items() if name not in around)
+    modules = offloaded_activations(plan.offload) - {"activations"}  # whose bytes footprints have
+    return *(value for name, value in given.items() if name not in around), modules
 
 
 def _among(numbers: Ints, all_numbers: Ints) -> Ints | None:

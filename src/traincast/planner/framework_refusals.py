@@ -65,6 +65,13 @@ MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]]
         {"offload": "activations"},
         "Megatron offloads or recomputes",
     ),
+    (
+        MEGATRON,
+        "offload",
+        {"expert_fc1", "moe_act"},
+        {"recompute": "experts"},
+        "recomputed experts (moe) have nothing to offload",
+    ),
     (OPTIMIZER, "offload", {"optimizer"}, {"zero": 0}, f"Adam on the host {SHARDED}"),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "sgd"}, HOST),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "muon"}, HOST),

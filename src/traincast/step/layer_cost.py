@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincast.core.columns import TakesRows, maximum, minimum
-from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
+from traincast.operations.offload import offloaded_bytes
 from traincast.operations.operation import Operation, total
 from traincast.step.pipeline_stages import Counts
 from traincast.times.operation_time import Timed
@@ -68,7 +68,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.layer_input_bytes for t in timed if t.operation.saves_layer_input)
         + total(t.operation.passed_bytes for t in timed),
-        saved=_offloaded([t.operation for t in timed], plan) if "activations" in words(plan.offload) else 0.0,
+        saved=offloaded_bytes([t.operation for t in timed], plan),
         frozen=total(t.operation.frozen_bytes for t in timed if not t.operation.experts),
         expert_frozen=total(t.operation.frozen_bytes for t in timed if t.operation.experts),
         squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
@@ -79,16 +79,6 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         hidden=total(t.forward.hidden + t.backward.hidden for t in timed) if plan.ep_overlap else 0.0,
         idle=total(t.forward.idle for t in timed)
         + total(t.recompute.idle for t in timed if t.recompute is not None) / plan.recompute_every,
-    )
-
-
-def _offloaded(operations: list[Operation], plan: Plans) -> Column:
-    """Return the activations offloaded: all saved ones, of a fully recomputed layer its input [byte]."""
-    saved = total(op.saved_bytes for op in operations)
-    if "full" not in plan.recomputed:
-        return saved
-    return (
-        saved - total(op.saved_bytes_within_layer for op in operations if op.recompute) / plan.recompute_every
     )
 
 

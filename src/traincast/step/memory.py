@@ -8,22 +8,22 @@ recomputation and offload, the loss, and what a framework takes for itself. What
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
-from traincast.core.knobs import words
+from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
+from traincast.operations.offload import offloaded_bytes
 from traincast.operations.operation import Operation, total
-from traincast.step.pipeline_stages import ENDS, Counts, Stages, present_parts
+from traincast.step.pipeline_stages import ENDS, VOCABULARY, Counts, Stages, present_parts
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.process_groups import is_group
 
 # parts that hold a matrix of the vocabulary
-VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
 NOTHING: Final = 1e-6  # bytes that count as none
 FP32: Final = 4.0  # where an element of 16 bits has two bytes [byte]
 Phase: TypeAlias = Literal[
@@ -63,6 +63,7 @@ class Footprint(TakesRows):
     expert_frozen: Column = 0.0
     frozen_fp32: Column = 0.0  # what those loaded in fp32 take beside these [byte]
     expert_frozen_fp32: Column = 0.0
+    offloaded: Column = 0.0  # of what is saved, what goes to the host where modules are offloaded [byte]
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
@@ -80,7 +81,8 @@ class Footprint(TakesRows):
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
             for of_experts in (False, True)
         )
-        return cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen)
+        footprint = cls(weights, expert_weights, saved, live, peak, live + gradients, *frozen)
+        return replace(footprint, offloaded=offloaded_bytes(operations, plan))
 
 
 def memory(
@@ -266,9 +268,11 @@ def working(
     saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
     present = stages.present_parts[i]
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
-    if "activations" in words(plan.offload):
-        staying = saved * (1 - 1 / plan.offload_every)
-        saved = minimum(saved, staying + 2 * _largest(footprints, present, "saved"))
+    if offloaded_activations(plan.offload):
+        figure = "saved" if "activations" in words(plan.offload) else "offloaded"
+        moved = _sum(footprints, stages.executed_parts[i], figure) * beside.in_flight
+        staying = saved - moved / plan.offload_every
+        saved = minimum(saved, staying + 2 * _largest(footprints, present, figure))
     at_work = "at_work" if assumed.memory.counts_gradients_at_work else "live"
     temporary = _largest(footprints, present, at_work)
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
@@ -510,6 +514,10 @@ def states(
         chunk = sharded * is_group(plan.vp) / plan.vp
         gradients = gradients + plan.gradient_bytes * element_scale * chunk
     optimizer = size(plan.master_bytes(assumed) + plan.optimizer.state, plan.zero >= 1)
+    if plan.optimizer.vocabulary_state:
+        ends = {part: count for part, count in stored.parts.items() if part in VOCABULARY}
+        vocabulary = on_rank(_sum(footprints, ends, "weights"), 0.0, plan.zero >= 1)
+        optimizer = optimizer + plan.optimizer.vocabulary_state * element_scale * vocabulary
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
         "gradients": gradients,

@@ -243,7 +243,7 @@ def _diffusion_weights(model: Model) -> float:
 
 def _of_products(model: Model, masked: bool) -> Forward:
     """Count the products that a token meets, head included, and attention, `masked` or in full."""
-    passed = model.pattern + (model.last_kind,) * model.mtp
+    passed = model.pattern + model.mtp_pattern * model.mtp
     weights = sum(n * _layer_weights(model, kind) for kind, n in Counter(passed).items())
     weights += model.mtp * 2 * model.hidden**2  # joins state and embedding
     return Forward(2.0 * weights, _attention(model, passed, masked), 2.0 * _end_weights(model))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import minimum
-from traincast.core.knobs import words
+from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
@@ -31,7 +31,7 @@ def free_of_copies(costs: Costs, plan: Plans, system: System, assumed: Assumptio
     Where the accelerator's PCIe link leads to its host and to its NIC, copies and traffic take turns. Where
     they have links of their own, this is an upper bound.
     """
-    if not {"activations", "weights"} & set(words(plan.offload)):
+    if "weights" not in words(plan.offload) and not offloaded_activations(plan.offload):
         return costs
     free = {}
     for part, cost in costs.items():
@@ -54,7 +54,7 @@ def _copied(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) 
     weights = plan.recipe.width * assumed.memory.element_bytes * (cost.weights + cost.expert_weights)
     weights = weights + cost.frozen + cost.expert_frozen
     copied = 0 * cost.forward
-    if "activations" in offloaded:
+    if offloaded_activations(plan.offload):
         copied = copied + cost.saved / plan.offload_every / link
     if "weights" in offloaded:
         copied = copied + weights / link

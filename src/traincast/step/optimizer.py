@@ -6,7 +6,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.step.layer_cost import Costs, sum_of
-from traincast.step.pipeline_stages import Counts
+from traincast.step.pipeline_stages import VOCABULARY, Counts
 
 
 def optimizer_seconds(
@@ -22,7 +22,12 @@ def optimizer_seconds(
     states = plan.master_bytes(assumed) + plan.optimizer.state
     # states read and written; gradients read twice
     moved = 2 * updated * element_scale * (states + plan.gradient_bytes + plan.recipe.width)
-    squares = sum_of(costs, stored, "squares") / n + sum_of(costs, stored, "expert_squares") / n_experts
+    layers = {part: count for part, count in stored.items() if part not in VOCABULARY}
+    if plan.optimizer.vocabulary_state:
+        ends = {part: count for part, count in stored.items() if part in VOCABULARY}
+        vocabulary = sum_of(costs, ends, "weights") / n
+        moved = moved + 2 * vocabulary * element_scale * plan.optimizer.vocabulary_state
+    squares = sum_of(costs, layers, "squares") / n + sum_of(costs, layers, "expert_squares") / n_experts
     products = plan.optimizer.iterations * squares / (assumed.kernels.matrix_efficiency * gpu.matrix_flops)
     if "optimizer" in words(plan.offload):
         # gradients go to the host, which updates, and weights come back; products stay on the accelerator

@@ -24,7 +24,8 @@ from traincast.core.quantities import Column
 from traincast.core.units import count_of
 from traincast.times.pipeline.schedules import SCHEDULES
 
-ENDS: Final = ("embedding", "decoder embedding", "head", "tied", "mtp")
+VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices
+ENDS: Final = (*VOCABULARY, "mtp")
 Counts = Mapping[str, Column]
 
 
@@ -79,7 +80,7 @@ def end_layers(model: Model) -> int:
         return 0
     layer = model.layer_parameters(active=True) / model.layers
     head = model.vocab * model.hidden * model.head
-    return round((head + model.mtp * (layer + head)) / layer)
+    return round((head + model.mtp * (layer * len(model.mtp_pattern) + head)) / layer)
 
 
 def begin_layers(model: Model) -> int:

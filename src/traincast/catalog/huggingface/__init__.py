@@ -85,6 +85,10 @@ def _text_of(
     Whether the head shares the embedding's weights stands beside text_config, or in it.
     """
     default = row["defaults"].get("text_config.model_type", f"{document.get('model_type')}_text")
+    if (
+        inner is document and "text" not in row and "num_hidden_layers" in document
+    ):  # taken out of text_config
+        return {**text_defaults(default), **document, "model_type": default}, default
     if inner is document:  # its fields stand at the top, or all of them are left out
         inner = document if "text" in row else {}
     model_type = row["text"] if inner is document else inner.get("model_type", default)
