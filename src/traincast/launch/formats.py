@@ -21,6 +21,7 @@ from traincast.launch import (
     megatron,
     megatron_bridge,
     megatron_script,
+    ms_swift,
     nanotron,
     nemo_programs,
     read_bash,
@@ -81,6 +82,8 @@ def _with_deepspeed(form: Format) -> Format:
     return replace(form, rows={**form.rows, "DeepSpeed": rows}, unread=rules, takes_files=True)
 
 
+# Readers of programs on the Trainer with command lines of their own.
+OWN_TEXTS: Final = {"ms-swift": ms_swift.read_trainer}
 _DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
 _BRIDGE: Final = load_format(
     "megatron-bridge", "megatron", megatron,
@@ -112,7 +115,7 @@ def _facts_of_accelerate(settings: Settings) -> Facts:
 
 def _on_trainer(program: huggingface.Program) -> Format:
     """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside."""
-    program = replace(program, accelerate=_facts_of_accelerate)
+    program = replace(program, accelerate=_facts_of_accelerate, own_text=OWN_TEXTS.get(program.name))
     form = load_format(
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
         named_model=program.named_model, usual_by_fact=program.usual_by_fact,
@@ -126,7 +129,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
     return replace(
         form,
         rows=rows,
-        unread=form.unread + _ACCELERATE.unread,
+        unread=huggingface.OWN_RULES.get(program.name, UnreadRules()) + form.unread + _ACCELERATE.unread,
         takes_files=True,
         names_model=True,
         own_stack=program.own_stack,
@@ -222,6 +225,11 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
             ("modelzoo", dialects.read_variables),
         )
     },
+    "ms-swift-megatron": replace(
+        dialects.dialect("ms-swift-megatron", _MEGATRON, ms_swift.read_megatron),
+        assumptions=ms_swift.assumptions,
+        defaults=ms_swift.defaults,
+    ),
     **{
         name: replace(dialects.dialect(name, base, reader), assumptions=actors.assumptions, **own)
         for name, base, reader, own in (

@@ -17,6 +17,7 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.launch.adapters import notes
 from traincast.launch.beside import found, with_files_beside
 from traincast.launch.canonical import (
+    FILLED,
     FULL_LENGTH,
     GOVERNED,
     Facts,
@@ -479,7 +480,7 @@ def complete_launch(
     if defaults:
         assumed.append(f"{', '.join(defaults)}: not set in the file")
     batch = completed["gbs"]
-    if "gbs" not in facts and "accumulation" not in facts:
+    if not {"gbs", "accumulation", FILLED} & facts.keys():
         assumed.append(f"global batch {batch}: one micro-batch per data-parallel replica, as it is not set")
     return replace(reading, facts=completed, assumed=tuple(assumed)), transformer, plan, batch
 
