@@ -496,7 +496,7 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize("to", ["trl", "axolotl", "llama-factory", "torchtune"])
+@pytest.mark.parametrize("to", ["trl", "axolotl", "llama-factory", "ms-swift", "torchtune"])
 @pytest.mark.parametrize(("trained", "knobs"), PLANS)
 def test_what_is_written_is_read_back(to, trained, knobs, tmp_path):
     """The same estimate, or the difference is declared."""

@@ -182,15 +182,11 @@ def test_a_given_batch_that_is_smaller_replaces_the_rows_of_a_rank(launch):
 
 # Launches of programs that share settings with those that are read, and the names that they are refused by.
 OTHERS = {
-    "ms-swift": (
-        "swift sft --model Qwen/Qwen3-8B --train_type full --max_length 4096 --deepspeed zero3",
-        "NPROC_PER_NODE=8 swift pt --model m --per_device_train_batch_size 1 --max_length 4096",
-        "NNODES=$N NODE_RANK=$R megatron sft --load m --tensor_model_parallel_size 2 --micro_batch_size 1",
-        "megatron rlhf --rlhf_type dpo --load m --micro_batch_size 1",
-        "model: Qwen/Qwen2.5-7B\ntrain_type: lora\nmax_length: 2048\nper_device_train_batch_size: 2\n",
-        "python3 -m torch.distributed.run --nproc_per_node=8 /opt/swift/cli/_megatron/sft.py --model m"
-        " --pipeline_model_parallel_size 2 --recompute_granularity full",
+    "ms-swift, no step of training": (
+        "swift export --adapters output --merge_lora true",
+        "swift infer --model Qwen/Qwen3-8B --max_length 4096",
     ),
+    "ms-swift in a Python program": ("from swift.llm import sft_main, TrainArguments\nsft_main(args)\n",),
     "DeepSpeed-Chat": (
         f"deepspeed --num_gpus 8 main.py {MODEL} --max_seq_len 512 --zero_stage 3 --gradient_checkpointing",
     ),
@@ -209,7 +205,6 @@ OTHERS = {
     "torchtitan": (
         "torchrun --nproc_per_node=8 -m torchtitan.train --job.config_file llama3_8b.toml",
         "CONFIG_FILE=llama3_8b.toml NGPU=16 ./run_train.sh --training.local_batch_size 2",
-        "NGPU=8 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --parallelism.tensor_parallel_degree 2",
     ),
     "OpenRLHF (supervised": (
         "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --train_batch_size 256 --bf16",

@@ -27,6 +27,7 @@ from traincast.launch import (
     read_bash,
     recipes,
     torchtitan,
+    torchtitan_command,
     torchtitan_config,
     torchtune,
     write_bash,
@@ -148,12 +149,14 @@ FORMATS: Final[Mapping[str, Format]] = {
             read=torchtitan_config.read,
             write=torchtitan_config.write,
             assumptions=torchtitan.assumptions_of_program,
+            named_model=torchtitan.named_model,
         ),
         load_format(
             "torchtitan-toml",
             "torchtitan",
             torchtitan,
             read=alone(torchtitan.parse_toml),
+            named_model=torchtitan.named_model,
             lifted=(WHOLE_EXPERTS,),
         ),
         _DEEPSPEED,
@@ -181,6 +184,15 @@ _MEGATRON: Final = replace(
     defaults=lambda _: {},
     parser_defaults=lambda _: {},
 )
+# Processes that a launcher starts, of formats whose own files do not say them.
+_PROCESSES: Final = (
+    ComputedRow(
+        facts=("gpus",),
+        settings=("nnodes", "nproc_per_node", "nodes", "gpus_per_node", "ntasks_per_node"),
+        read=megatron.read_gpus,
+        note="of the launcher",
+    ),
+)
 _RECIPE: Final = replace(
     FORMATS["megatron-bridge"],
     name="bridge-recipe",
@@ -198,6 +210,17 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         program.name: replace(_on_trainer(program), title=title, source=source, sign="(?!)")  # by its command
         for program, title, source in huggingface.READ_ALONE
     },
+    "torchtitan-command": replace(
+        FORMATS["torchtitan"],
+        name="torchtitan-command",
+        title="torchtitan (a command)",
+        ending=".sh",
+        sign="(?!)",  # known by its command
+        rows={**FORMATS["torchtitan"].rows, "launch": _PROCESSES},
+        read=torchtitan_command.read,
+        unread=UnreadRules(harmless=torchtitan_command.OF_LAUNCHERS) + FORMATS["torchtitan"].unread,
+        assumptions=torchtitan_command.assumptions,
+    ),
     "primus-torchtitan": dialects.dialect(
         "primus-torchtitan", FORMATS["torchtitan-toml"], dialects.read_primus
     ),

@@ -88,6 +88,7 @@ READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
     *("pp", "vp", "order", "tp_kind"),
 )
+OF_DEEPSPEED: Final = ("zero", "replicas", "offload", "dp_overlap")  # facts that its configuration states
 GROWING_SEGMENTS: Final = ("axolotl", "llama-factory")  # programs that have PyTorch's allocator grow segments
 
 
@@ -424,7 +425,8 @@ class Program:
                 return {}
             parts = (deepspeed.write_groups, deepspeed.write_offload, deepspeed.write_overlap)
             written = {accelerate.STAGE: zero, **{k: v for part in parts for k, v in part(facts).items()}}
-            return {f"{DEEPSPEED}{name}": value for name, value in written.items()}
+            explicit = {f"{DEEPSPEED}{name}": value for name, value in written.items()}
+            return self._deepspeed_preset(facts) or {**self.writes.get("deepspeed", {}), **explicit}
         if facts["dp"] % replicas:
             return {}
         degrees = {
@@ -448,6 +450,22 @@ class Program:
         fsdp = self.writes["sharded"]
         preset: tuple[str, ...] = PRESET_OF_FSDP if "accelerate_config" in fsdp else ()
         return {**fsdp, **{name: value for name, value in sharded.items() if name not in preset}}
+
+    def _deepspeed_preset(self, facts: Facts) -> Values:
+        """Return the name of a configuration of DeepSpeed that comes with the program; none if it is another."""
+        named = (
+            {"accelerate_config": PRESETS} if "accelerate_config" in self.writes.get("sharded", {}) else {}
+        )
+        wanted = {name: facts[name] for name in OF_DEEPSPEED if name in facts}
+        for setting, meanings in {**named, **self.presets}.items():
+            for word, meaning in meanings.items():
+                settings = Settings(dotted(meaning))
+                if self.engine(settings) != "DEEPSPEED":
+                    continue
+                known = {"replicas": 1, **self.read_parallelism(settings)}
+                if all(known.get(name) == value for name, value in wanted.items()):
+                    return {setting: word}
+        return {}
 
     def read_recompute(self, settings: Settings) -> Facts:
         """Read whether layers are recomputed, every one or every n-th, and where what they save is held."""

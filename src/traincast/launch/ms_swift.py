@@ -33,6 +33,8 @@ DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 SPLIT: Final = "cuda_visible_devices"  # setting: devices over which one process splits the layers
 ADAPTED: Final = ("tuner_type", "train_type", "sft_type")  # in releases 4, 3 and 2
 LORA: Final = {"lora_rank": 8, "lora_dropout": 0.05, "target_modules": "all-linear"}  # tuner_args.py
+PRESET: Final = "fsdp2"  # of FSDP, the only one
+FULL_SHARD: Final = "full_shard auto_wrap"
 HALVES: Final = ("float16", "float32")  # dtypes of weights with which products are in fp16 (model_args.py)
 EXPERTS: Final = "expert_model_parallel_size"
 OF_EXPERTS: Final = ("moe_token_dispatcher_type", "moe_grouped_gemm", "expert_tensor_parallel_size")
@@ -156,10 +158,33 @@ def read_trainer(text: str, given: Given = NOTHING) -> Settings:
     settings["rlhf_type"] = objective
     if settings.is_on("packing") and settings.is_on("packing_length"):
         settings["max_length"] = settings["packing_length"]
+    settings = _with_fsdp(settings, given)
     dtype = str(settings.get("torch_dtype", "")).removeprefix("torch.")
     if dtype in HALVES and not {"bf16", "fp16"} & settings.keys():
         settings |= {"bf16": False, "fp16": True}
     return dotted(settings)
+
+
+def _with_fsdp(own: Settings, given: Given) -> Settings:
+    """Return settings with what a configuration of FSDP says: a preset's, a file's, or one in their place.
+
+    It holds both of the Trainer's settings, `fsdp` and `fsdp_config`, and replaces the latter (sft_args.py,
+    _init_fsdp).
+    """
+    named = own.get("fsdp")
+    if isinstance(named, str) and named.endswith(CONFIGURATIONS):
+        file = None if given.folder is None else found(named, given.folder)
+        if file is None:
+            raise InputError("fsdp", [f"fsdp = {named}: there is no such file beside this one"])
+        named = read_document(file)
+    if named != PRESET and not isinstance(named, Mapping):
+        return own
+    settings = Settings({name: value for name, value in own.items() if not name.startswith("fsdp")})
+    if not isinstance(named, Mapping):
+        return Settings({**settings, "fsdp": named})
+    settings["fsdp"] = named.get("fsdp", FULL_SHARD)
+    further = named.get("fsdp_config")
+    return Settings({**settings, **dotted({"fsdp_config": further if isinstance(further, Mapping) else {}})})
 
 
 def ulysses(checkpoint: str, degree: int) -> int:
