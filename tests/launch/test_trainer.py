@@ -285,33 +285,6 @@ def test_defaults_of_trl_are_said(launch):
     assert "gradient_checkpointing on" in said
 
 
-SFT = """
-from transformers import AutoModelForCausalLM
-from trl import SFTConfig, SFTTrainer
-args = SFTConfig(output_dir="out", per_device_train_batch_size=1, max_length=2048)
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "messages"),
-    [
-        (SFT, ["a launch of TRL in a Python program", "its command line or a YAML"]),
-        (
-            f"{SFT}config = DistributedConfig(tp_size=8, enable_expert_parallel=True)\n",
-            ["a launch of TRL", "expert parallelism of transformers' DistributedConfig"],
-        ),
-        (
-            "from transformers import Trainer, TrainingArguments\n"
-            "args = TrainingArguments('out', per_device_train_batch_size=2, num_train_epochs=1)\n",
-            ["a launch of Hugging Face Trainer in a Python program", "its command line is read"],
-        ),
-    ],
-)
-def test_python_programs_are_refused_by_name(text, messages, launch):
-    said = refusal(launch(text, "train.py"))
-    assert [message for message in messages if message not in said] == []
-
-
 def test_misread_script_around_a_program(launch):
     """A job that starts a program without settings: that file is what is to be checked."""
     job = "#!/bin/bash\n#SBATCH --nodes=8\nsrun torchrun --nproc_per_node 8 --nnodes 8 $DIR/train.py\n"
@@ -319,8 +292,8 @@ def test_misread_script_around_a_program(launch):
     assert "holds no setting of train.py" in said
     assert "check train.py instead" in said
     assert "Megatron" not in said
-    launch(SFT, "train.py")
-    assert "train.py is a launch of TRL in a Python program" in refusal(launch(job, "job.slurm"))
+    launch("import unsloth\n", "train.py")
+    assert "train.py is a launch of Unsloth" in refusal(launch(job, "job.slurm"))
 
 
 # Megatron-Bridge: a recipe whose file is not read, and what a recipe assigns.

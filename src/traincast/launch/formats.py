@@ -30,6 +30,7 @@ from traincast.launch import (
     torchtitan_command,
     torchtitan_config,
     torchtune,
+    trainer_programs,
     write_bash,
 )
 from traincast.launch.canonical import Facts
@@ -114,9 +115,13 @@ def _facts_of_accelerate(settings: Settings) -> Facts:
     return errors.require(_ACCELERATE.facts(settings, errors))
 
 
-def _on_trainer(program: huggingface.Program) -> Format:
-    """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside."""
-    program = replace(program, accelerate=_facts_of_accelerate, own_text=OWN_TEXTS.get(program.name))
+def _on_trainer(program: huggingface.Program, own_text: huggingface.OwnText | None = None) -> Format:
+    """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside.
+
+    `own_text` reads a text of its own, where that is no plain configuration or command line.
+    """
+    own_text = own_text or OWN_TEXTS.get(program.name)
+    program = replace(program, accelerate=_facts_of_accelerate, own_text=own_text)
     form = load_format(
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
         named_model=program.named_model, usual_by_fact=program.usual_by_fact,
@@ -193,6 +198,23 @@ _PROCESSES: Final = (
         note="of the launcher",
     ),
 )
+
+
+def _python_program(base: Format, program: huggingface.Program, name: str, title: str, source: str) -> Format:
+    """Return the format of Python programs on the Trainer or on TRL, from that of their command lines."""
+    form = _on_trainer(program, trainer_programs.read)
+    return replace(
+        form,
+        name=name,
+        title=title,
+        ending=".py",
+        sign="(?!)",  # known by what it imports and builds
+        source=source,
+        unread=huggingface.OF_PROGRAMS + base.unread,
+        assumptions=lambda settings: (*form.assumptions(settings), *trainer_programs.assumptions(settings)),
+    )
+
+
 _RECIPE: Final = replace(
     FORMATS["megatron-bridge"],
     name="bridge-recipe",
@@ -209,6 +231,17 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **{
         program.name: replace(_on_trainer(program), title=title, source=source, sign="(?!)")  # by its command
         for program, title, source in huggingface.READ_ALONE
+    },
+    **{
+        name: _python_program(FORMATS["trl"], program, name, title, source)
+        for name, program, title, source in (
+            ("trl-program", huggingface.PROGRAMS[0], "TRL (a program)", FORMATS["trl"].source),
+            *(
+                ("trainer-program", program, f"{title} (a program)", source)
+                for program, title, source in huggingface.READ_ALONE
+                if program.name == "huggingface-trainer"
+            ),
+        )
     },
     "torchtitan-command": replace(
         FORMATS["torchtitan"],

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from traincast.catalog.documents import parsed
 from traincast.catalog.names import repository
@@ -92,6 +92,9 @@ OF_DEEPSPEED: Final = ("zero", "replicas", "offload", "dp_overlap")  # facts tha
 GROWING_SEGMENTS: Final = ("axolotl", "llama-factory")  # programs that have PyTorch's allocator grow segments
 
 
+OwnText: TypeAlias = Callable[[str, Given], Settings]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """What differs between programs on the Trainer, as in the table; its methods convert the settings."""
@@ -124,7 +127,7 @@ class Program:
     # Facts of Accelerate's settings
     accelerate: Callable[[Settings], Facts] = lambda _: {}
     # Reader of a text in its own names, where it is no plain configuration or command line
-    own_text: Callable[[str, Given], Settings] | None = None
+    own_text: OwnText | None = None
 
     __name__ = "Program"
 
@@ -713,6 +716,7 @@ def _program(name: str, spec: Mapping[str, Any]) -> Program:
 PROGRAMS: Final = tuple(_program(name, spec) for name, spec in TABLE["programs"].items())
 # Rules on settings that only one of them has, by its name
 OWN_RULES: Final = {name: unread_rules(spec.get("unread", {})) for name, spec in TABLE["programs"].items()}
+OF_PROGRAMS: Final = unread_rules(TABLE["python"])  # on what only Python programs state
 # Those that are read alone, each with its title, and where its names and defaults are from.
 READ_ALONE: Final = tuple(
     (_program(name, spec), str(spec["title"]), str(spec["source"])) for name, spec in TABLE["read"].items()
