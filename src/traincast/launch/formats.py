@@ -11,6 +11,7 @@ from traincast.core.errors import ErrorCollector
 from traincast.launch import (
     accelerate,
     actors,
+    automodel,
     beside,
     deepspeed,
     dialects,
@@ -38,7 +39,13 @@ from traincast.launch.format import Format, alone, load_format
 from traincast.launch.settings import Settings
 from traincast.launch.table import ComputedRow, Row
 from traincast.launch.unread_settings import UnreadRules
-from traincast.planner.framework_spaces import WHOLE_EXPERTS
+from traincast.planner.framework_spaces import (
+    EQUAL_SHARDS,
+    FRAMEWORKS,
+    SHARDED_KV_HEADS,
+    UNTIED_PIPELINE,
+    WHOLE_EXPERTS,
+)
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (
@@ -84,13 +91,15 @@ def _with_deepspeed(form: Format) -> Format:
     return replace(form, rows={**form.rows, "DeepSpeed": rows}, unread=rules, takes_files=True)
 
 
+# Rules of torchtitan that others which shard by FSDP2 and pass stages of PyTorch keep as well.
+OF_FSDP2: Final = (SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS)
 # Readers of programs on the Trainer with command lines of their own.
 OWN_TEXTS: Final = {"ms-swift": ms_swift.read_trainer}
 _DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
 _BRIDGE: Final = load_format(
     "megatron-bridge", "megatron", megatron,
-    read=megatron_bridge.read, write=write_bash.bridge, spelled=megatron_bridge.spelled,
-    assumptions=megatron_bridge.assumptions, left={},
+    read=recipes.read_launch, write=write_bash.bridge, spelled=megatron_bridge.spelled,
+    assumptions=recipes.assumptions, left={}, named_model=dialects.named_model,
 )  # fmt: skip
 # Rules on a DeepSpeed configuration that a script of Megatron-DeepSpeed itself writes.
 _WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(harmless=READ_BY_FLAGS)
@@ -177,6 +186,17 @@ FORMATS: Final[Mapping[str, Format]] = {
             names_model=True,
             own_stack=torchtune.COMPILED,
             dense_only=True,
+        ),
+        load_format(
+            "automodel",
+            "torchtitan",
+            automodel,
+            table="automodel",
+            read=alone(dialects.filled_in),
+            named_model=automodel.named_model,
+            names_model=True,
+            own_stack=automodel.EAGER,
+            lifted=tuple(rule for rule in FRAMEWORKS["torchtitan"].rules if rule not in OF_FSDP2),
         ),
     )
 }
