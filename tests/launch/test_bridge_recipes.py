@@ -79,6 +79,16 @@ def test_another_precision_replaces_that_of_the_recipe(launch):
     assert checked(launch(f"{RUN.format(name=NAME)} mixed_precision=bf16_mixed")).est.plan.precision == "bf16"
 
 
+def test_a_recipe_of_a_release(tmp_path):
+    """Degrees and batch as in catalog/recipes/megatron-bridge.csv, 0.6.0: the recipe was run."""
+    path = tmp_path / "run.sh"
+    path.write_text(RUN.format(name="llama3_8b_pretrain_8gpu_h100_fp8cs_config") + "\n", encoding="utf-8")
+    result = checked(path)
+    assert (result.est.plan.tp, result.est.plan.dp, result.est.gbs) == (1, 8, 128)
+    assert result.est.plan.precision == "fp8-current"
+    assert any("fp8cs_config is that of Megatron-Bridge 0.6.0" in note for note in result.reading.assumed)
+
+
 @pytest.mark.parametrize(("part", "expected"), [("recipes", 64), ("perf_recipes", 128)])
 def test_a_benchmark_keeps_the_sequences_of_each_replica(part, expected, launch):
     """Sixteen GPUs have eight replicas, where the eight of the recipe have four."""
