@@ -32,6 +32,7 @@ from traincast.launch import (
     torchtitan_config,
     torchtune,
     trainer_programs,
+    verl_sft,
     write_bash,
 )
 from traincast.launch.canonical import Facts
@@ -245,6 +246,18 @@ _RECIPE: Final = replace(
     stack=lambda _: "megatron-bridge-2026",
     named_model=dialects.named_model,
 )
+
+
+def _verl_sft() -> Format:
+    """Return the format of verl's supervised fine-tuning, from that of a program on the Trainer."""
+    form = dialects.dialect("verl-sft", FORMATS["ms-swift"], verl_sft.read)
+    return replace(
+        form,
+        spelled=lambda name: name,
+        assumptions=lambda settings: (*form.assumptions(settings), *verl_sft.assumptions(settings)),
+    )
+
+
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
     _RECIPE.name: _RECIPE,
@@ -301,6 +314,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
             ("modelzoo", dialects.read_variables),
         )
     },
+    "verl-sft": _verl_sft(),
     "ms-swift-megatron": replace(
         dialects.dialect("ms-swift-megatron", _MEGATRON, ms_swift.read_megatron),
         assumptions=ms_swift.assumptions,
