@@ -491,8 +491,9 @@ def test_settings_mean_what_the_framework_does(text, given, expected, tmp_path):
     ("@run.cli.factory(name='llama3_8b')\ndef pretrain_recipe():\n    return run.Partial(pretrain)\n",
      "builds no recipe that is known"),
     (PRIMUS + "      timestep_sampling_strategy: logit_normal\n", "multimodal, vision or diffusion"),
-    ("torchrun -m verl.trainer.fsdp_sft_trainer data.micro_batch_size=4", "a launch of verl .supervised fine-tuning."),
-    ("model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n", "a launch of NeMo AutoModel"),
+    ("torchrun -m verl.trainer.sft_trainer engine=veomni", "engine = veomni: of verl's supervised fine-tuning, FSDP alone"),
+    ("model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n",
+     "holds no setting of NeMo AutoModel"),
     ("#SBATCH --nodes=4\ntorchrun train.py --hidden_width=4096 --num_layers=32 --num_heads=32 --train_batch_size=1 "
      "--max_context_width=4096 --sharding_strategy=full", "a launch of a training program of its own"),
 ])  # fmt: skip

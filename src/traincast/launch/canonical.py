@@ -40,6 +40,9 @@ MEANINGS: Final[Mapping[str, str]] = {
     "image_pixels": "pixels of an image, at most",
     "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
 }
+# Sequences of a step that its micro-batches make, of all ranks, where nothing states how many these are: at
+# least one; it goes where the accelerators are known.
+FILLED: Final = "filled"
 # What is assumed of documents whose lengths are not known, by whether sequences are packed; None: of actors.
 FULL_LENGTH: Final = {
     None: "prompts and answers are as long as they may get",

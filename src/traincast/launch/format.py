@@ -13,6 +13,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.launch.arguments import Arguments
 from traincast.launch.canonical import (
+    FILLED,
     GOVERNED,
     Facts,
     launch_facts,
@@ -256,8 +257,10 @@ def complete_facts(facts: Facts) -> Facts:
         if "shards" in completed:
             sharded_ranks = completed["dp"] * completed.get("cp", 1)
             completed["replicas"] = max(sharded_ranks // completed["shards"], 1)
-        micro_batches = completed.get("mbs", 1) * completed.get("accumulation", 1)
-        completed.setdefault("gbs", completed["dp"] * micro_batches)
+        rows = completed.get("mbs", 1)
+        least = completed.pop(FILLED, 0)
+        usual = max(-(-least // (rows * completed["gpus"])), 1)
+        completed.setdefault("gbs", completed["dp"] * rows * completed.get("accumulation", usual))
     return completed
 
 

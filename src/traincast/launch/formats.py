@@ -11,6 +11,7 @@ from traincast.core.errors import ErrorCollector
 from traincast.launch import (
     accelerate,
     actors,
+    automodel,
     beside,
     deepspeed,
     dialects,
@@ -21,13 +22,17 @@ from traincast.launch import (
     megatron,
     megatron_bridge,
     megatron_script,
+    ms_swift,
     nanotron,
     nemo_programs,
     read_bash,
     recipes,
     torchtitan,
+    torchtitan_command,
     torchtitan_config,
     torchtune,
+    trainer_programs,
+    verl_sft,
     write_bash,
 )
 from traincast.launch.canonical import Facts
@@ -35,7 +40,13 @@ from traincast.launch.format import Format, alone, load_format
 from traincast.launch.settings import Settings
 from traincast.launch.table import ComputedRow, Row
 from traincast.launch.unread_settings import UnreadRules
-from traincast.planner.framework_spaces import WHOLE_EXPERTS
+from traincast.planner.framework_spaces import (
+    EQUAL_SHARDS,
+    FRAMEWORKS,
+    SHARDED_KV_HEADS,
+    UNTIED_PIPELINE,
+    WHOLE_EXPERTS,
+)
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (
@@ -81,11 +92,15 @@ def _with_deepspeed(form: Format) -> Format:
     return replace(form, rows={**form.rows, "DeepSpeed": rows}, unread=rules, takes_files=True)
 
 
+# Rules of torchtitan that others which shard by FSDP2 and pass stages of PyTorch keep as well.
+OF_FSDP2: Final = (SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS)
+# Readers of programs on the Trainer with command lines of their own.
+OWN_TEXTS: Final = {"ms-swift": ms_swift.read_trainer}
 _DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
 _BRIDGE: Final = load_format(
     "megatron-bridge", "megatron", megatron,
-    read=megatron_bridge.read, write=write_bash.bridge, spelled=megatron_bridge.spelled,
-    assumptions=megatron_bridge.assumptions, left={},
+    read=recipes.read_launch, write=write_bash.bridge, spelled=megatron_bridge.spelled,
+    assumptions=recipes.assumptions, left={}, named_model=dialects.named_model,
 )  # fmt: skip
 # Rules on a DeepSpeed configuration that a script of Megatron-DeepSpeed itself writes.
 _WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(harmless=READ_BY_FLAGS)
@@ -110,9 +125,13 @@ def _facts_of_accelerate(settings: Settings) -> Facts:
     return errors.require(_ACCELERATE.facts(settings, errors))
 
 
-def _on_trainer(program: huggingface.Program) -> Format:
-    """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside."""
-    program = replace(program, accelerate=_facts_of_accelerate)
+def _on_trainer(program: huggingface.Program, own_text: huggingface.OwnText | None = None) -> Format:
+    """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside.
+
+    `own_text` reads a text of its own, where that is no plain configuration or command line.
+    """
+    own_text = own_text or OWN_TEXTS.get(program.name)
+    program = replace(program, accelerate=_facts_of_accelerate, own_text=own_text)
     form = load_format(
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
         named_model=program.named_model, usual_by_fact=program.usual_by_fact,
@@ -126,7 +145,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
     return replace(
         form,
         rows=rows,
-        unread=form.unread + _ACCELERATE.unread,
+        unread=huggingface.OWN_RULES.get(program.name, UnreadRules()) + form.unread + _ACCELERATE.unread,
         takes_files=True,
         names_model=True,
         own_stack=program.own_stack,
@@ -145,6 +164,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             read=torchtitan_config.read,
             write=torchtitan_config.write,
             assumptions=torchtitan.assumptions_of_program,
+            named_model=torchtitan.named_model,
         ),
         load_format(
             "torchtitan-toml",
@@ -152,6 +172,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             torchtitan,
             read=alone(torchtitan.parse_toml),
             own_stack=torchtitan.OF_TOML,
+            named_model=torchtitan.named_model,
             lifted=(WHOLE_EXPERTS,),
         ),
         _DEEPSPEED,
@@ -168,6 +189,17 @@ FORMATS: Final[Mapping[str, Format]] = {
             own_stack=torchtune.COMPILED,
             dense_only=True,
         ),
+        load_format(
+            "automodel",
+            "torchtitan",
+            automodel,
+            table="automodel",
+            read=alone(dialects.filled_in),
+            named_model=automodel.named_model,
+            names_model=True,
+            own_stack=automodel.EAGER,
+            lifted=tuple(rule for rule in FRAMEWORKS["torchtitan"].rules if rule not in OF_FSDP2),
+        ),
     )
 }
 _MEGATRON: Final = replace(
@@ -180,6 +212,32 @@ _MEGATRON: Final = replace(
     parser_defaults=lambda _: {},
 )
 _PACKED: Final = ComputedRow(facts=("documents",), settings=(recipes.PACKED,), read=recipes.read_documents)
+# Processes that a launcher starts, of formats whose own files do not say them.
+_PROCESSES: Final = (
+    ComputedRow(
+        facts=("gpus",),
+        settings=("nnodes", "nproc_per_node", "nodes", "gpus_per_node", "ntasks_per_node"),
+        read=megatron.read_gpus,
+        note="of the launcher",
+    ),
+)
+
+
+def _python_program(base: Format, program: huggingface.Program, name: str, title: str, source: str) -> Format:
+    """Return the format of Python programs on the Trainer or on TRL, from that of their command lines."""
+    form = _on_trainer(program, trainer_programs.read)
+    return replace(
+        form,
+        name=name,
+        title=title,
+        ending=".py",
+        sign="(?!)",  # known by what it imports and builds
+        source=source,
+        unread=huggingface.OF_PROGRAMS + base.unread,
+        assumptions=lambda settings: (*form.assumptions(settings), *trainer_programs.assumptions(settings)),
+    )
+
+
 _RECIPE: Final = replace(
     FORMATS["megatron-bridge"],
     name="bridge-recipe",
@@ -192,6 +250,18 @@ _RECIPE: Final = replace(
     assumptions=recipes.assumptions,
     named_model=dialects.named_model,
 )
+
+
+def _verl_sft() -> Format:
+    """Return the format of verl's supervised fine-tuning, from that of a program on the Trainer."""
+    form = dialects.dialect("verl-sft", FORMATS["ms-swift"], verl_sft.read)
+    return replace(
+        form,
+        spelled=lambda name: name,
+        assumptions=lambda settings: (*form.assumptions(settings), *verl_sft.assumptions(settings)),
+    )
+
+
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
     _RECIPE.name: _RECIPE,
@@ -199,6 +269,28 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         program.name: replace(_on_trainer(program), title=title, source=source, sign="(?!)")  # by its command
         for program, title, source in huggingface.READ_ALONE
     },
+    **{
+        name: _python_program(FORMATS["trl"], program, name, title, source)
+        for name, program, title, source in (
+            ("trl-program", huggingface.PROGRAMS[0], "TRL (a program)", FORMATS["trl"].source),
+            *(
+                ("trainer-program", program, f"{title} (a program)", source)
+                for program, title, source in huggingface.READ_ALONE
+                if program.name == "huggingface-trainer"
+            ),
+        )
+    },
+    "torchtitan-command": replace(
+        FORMATS["torchtitan"],
+        name="torchtitan-command",
+        title="torchtitan (a command)",
+        ending=".sh",
+        sign="(?!)",  # known by its command
+        rows={**FORMATS["torchtitan"].rows, "launch": _PROCESSES},
+        read=torchtitan_command.read,
+        unread=UnreadRules(harmless=torchtitan_command.OF_LAUNCHERS) + FORMATS["torchtitan"].unread,
+        assumptions=torchtitan_command.assumptions,
+    ),
     "primus-torchtitan": dialects.dialect(
         "primus-torchtitan", FORMATS["torchtitan-toml"], dialects.read_primus
     ),
@@ -226,6 +318,12 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
             ("modelzoo", dialects.read_variables),
         )
     },
+    "verl-sft": _verl_sft(),
+    "ms-swift-megatron": replace(
+        dialects.dialect("ms-swift-megatron", _MEGATRON, ms_swift.read_megatron),
+        assumptions=ms_swift.assumptions,
+        defaults=ms_swift.defaults,
+    ),
     **{
         name: replace(dialects.dialect(name, base, reader), assumptions=actors.assumptions, **own)
         for name, base, reader, own in (

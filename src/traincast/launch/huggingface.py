@@ -10,22 +10,23 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from traincast.catalog.documents import parsed
 from traincast.catalog.names import repository
 from traincast.core.adapters import DEFAULT, MODULES, Adapters
 from traincast.core.errors import InputError
-from traincast.launch import accelerate, deepspeed, read_bash
+from traincast.launch import accelerate, deepspeed, ms_swift, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
-from traincast.launch.beside import DEEPSPEED, FSDP, MODEL, fsdp_setting
-from traincast.launch.canonical import FULL_LENGTH, Facts
+from traincast.launch.beside import DEEPSPEED, ENDINGS, FSDP, MODEL, fsdp_setting
+from traincast.launch.canonical import FILLED, FULL_LENGTH, Facts
 from traincast.launch.checkpoints import model_called
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.settings import Settings, dotted, is_off, not_allowed, value_text
 from traincast.launch.table import Values, load_document, matches
 from traincast.launch.text_formats import TEXT_FORMATS
+from traincast.launch.unread_settings import unread_rules
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 SEQ: Final = ("max_length", "max_seq_length")
@@ -95,7 +96,11 @@ READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
     *("pp", "vp", "order", "tp_kind"),
 )
+OF_DEEPSPEED: Final = ("zero", "replicas", "offload", "dp_overlap")  # facts that its configuration states
 GROWING_SEGMENTS: Final = ("axolotl", "llama-factory")  # programs that have PyTorch's allocator grow segments
+
+
+OwnText: TypeAlias = Callable[[str, Given], Settings]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +118,10 @@ class Program:
     has_meshes: bool = False  # whether it takes degrees of parallelism itself
     fsdp_by_options: bool = False  # whether an option of FSDP turns it on
     starts: bool = False  # whether it starts the processes
+    fills: int = 0  # sequences of a step that accumulation steps make where none are stated, on all ranks
+    exchanges_heads: bool = False  # whether ranks that share a sequence exchange heads (Ulysses) first
+    # Setting -> word -> the settings that it stands for, of files that come with the program
+    presets: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     recomputes_unless: str = ""  # the setting without which the program itself recomputes layers, if it does
     joined: bool = False  # whether names of modules are one text
     all_layers: str = "all"  # what adapters of all layers stand in: a group of `core.adapters`
@@ -125,6 +134,8 @@ class Program:
     values: Mapping[str, Mapping[str, Values]]
     # Facts of Accelerate's settings
     accelerate: Callable[[Settings], Facts] = lambda _: {}
+    # Reader of a text in its own names, where it is no plain configuration or command line
+    own_text: OwnText | None = None
 
     __name__ = "Program"
 
@@ -132,6 +143,17 @@ class Program:
 
     def read(self, text: str, given: Given = NOTHING) -> Settings:
         """Read a configuration, or the arguments of a script."""
+        settings = _with_parts(self._read_own(text, given))
+        preset = Settings(PRESETS.get(str(settings.get("accelerate_config")), {}))
+        for name, meanings in self.presets.items():
+            if str(settings.get(name)) in meanings:
+                preset |= dotted(meanings[str(settings.pop(name))])
+        return Settings({**preset, **{self._common(name): value for name, value in settings.items()}})
+
+    def _read_own(self, text: str, given: Given) -> Settings:
+        """Read a configuration, or the arguments of a script, in the program's own names."""
+        if self.own_text is not None:
+            return self.own_text(text, given)
         try:
             document = parsed(text, "yaml", repeated=True)
         except InputError:
@@ -152,9 +174,7 @@ class Program:
             titles = (title.removesuffix("_modeling") for title in files)
             if objective := next((title for title in titles if title in SCRIPTS), ""):
                 settings["objective"] = objective
-        settings = _with_parts(settings)
-        preset = PRESETS.get(str(settings.get("accelerate_config")), Settings())
-        return Settings({**preset, **{self._common(name): value for name, value in settings.items()}})
+        return settings
 
     def _common(self, name: str) -> str:
         """Return a setting's name in the words of the Trainer and of Accelerate."""
@@ -226,9 +246,12 @@ class Program:
             steps = max(settings.number("batch_size") // rows, 1)
         name = next((name for name in SEQ if name in settings), SEQ[0])
         unlimited = name in settings and is_off(settings[name])
-        has_none = unlimited or bool(self.lengths)
-        length = {} if has_none else {"seq": settings.number(name, default=self.usual[SEQ[0]])}
+        usual = self.usual.get(SEQ[0])
+        has_none = unlimited or bool(self.lengths) or (usual is None and name not in settings)
+        length = {} if has_none else {"seq": settings.number(name, default=usual or 1)}
         pairs = 2 if self.objective(settings) in PAIRS else 1
+        if self.fills and not settings.is_on(ACCUMULATION):
+            return {"mbs": rows * pairs, FILLED: self.fills * pairs, **length}
         return {"mbs": rows * pairs, "accumulation": steps, **length}
 
     def write_batch(self, facts: Facts) -> Values:
@@ -381,14 +404,29 @@ class Program:
 
     def read_parallelism(self, settings: Settings) -> Facts:
         """Read degrees, what is sharded and what is offloaded."""
+        self._require_read(settings)
         facts = self.accelerate(self.derived(settings))
         facts = {name: value for name, value in facts.items() if name in READ_OF_ACCELERATE}
         facts |= {"sp": False} if facts.get("tp", 1) > 1 else {}  # plans of transformers have none
-        if (ring := settings.number("context_parallel_size")) > 1:
+        if (ring := settings.number("context_parallel_size")) > 1 and self.exchanges_heads:
+            exchanged = ms_swift.ulysses(str(settings.get(MODEL)), ring)
+            kind = {ring: "ulysses", 1: "ring"}.get(exchanged, "hybrid")
+            facts |= {"cp": ring, "cp_kind": kind}
+            facts |= {"ulysses": exchanged} if kind == "hybrid" else {}
+        elif ring > 1:
             usual = "varlen_llama3" if settings.is_on("packing") else "batch_ring"
             kind = settings.get("ring_attn_func") or usual
             facts |= {"cp": ring, "cp_kind": "all-gather" if kind == "varlen_llama3" else "ring"}
         return facts
+
+    def _require_read(self, settings: Settings) -> None:
+        """Refuse a configuration of DeepSpeed that is neither a file nor one that comes with the program."""
+        named = settings.get("deepspeed")
+        is_read = any(name.startswith(DEEPSPEED) for name in settings)
+        if not isinstance(named, str) or is_off(named) or named.lower().endswith(ENDINGS) or is_read:
+            return
+        words = self.presets.get("deepspeed", {})
+        raise not_allowed("deepspeed", named, (*words, f"the path of a file ({' '.join(ENDINGS)})"))
 
     def write_parallelism(self, facts: Facts) -> Values:
         """Write degrees and what is sharded: with DeepSpeed for ZeRO-1 and its stacks, else with FSDP2."""
@@ -398,7 +436,8 @@ class Program:
                 return {}
             parts = (deepspeed.write_groups, deepspeed.write_offload, deepspeed.write_overlap)
             written = {accelerate.STAGE: zero, **{k: v for part in parts for k, v in part(facts).items()}}
-            return {f"{DEEPSPEED}{name}": value for name, value in written.items()}
+            explicit = {f"{DEEPSPEED}{name}": value for name, value in written.items()}
+            return self._deepspeed_preset(facts) or {**self.writes.get("deepspeed", {}), **explicit}
         if facts["dp"] % replicas:
             return {}
         degrees = {
@@ -422,6 +461,22 @@ class Program:
         fsdp = self.writes["sharded"]
         preset: tuple[str, ...] = PRESET_OF_FSDP if "accelerate_config" in fsdp else ()
         return {**fsdp, **{name: value for name, value in sharded.items() if name not in preset}}
+
+    def _deepspeed_preset(self, facts: Facts) -> Values:
+        """Return the name of a configuration of DeepSpeed that comes with the program; none if it is another."""
+        named = (
+            {"accelerate_config": PRESETS} if "accelerate_config" in self.writes.get("sharded", {}) else {}
+        )
+        wanted = {name: facts[name] for name in OF_DEEPSPEED if name in facts}
+        for setting, meanings in {**named, **self.presets}.items():
+            for word, meaning in meanings.items():
+                settings = Settings(dotted(meaning))
+                if self.engine(settings) != "DEEPSPEED":
+                    continue
+                known = {"replicas": 1, **self.read_parallelism(settings)}
+                if all(known.get(name) == value for name, value in wanted.items()):
+                    return {setting: word}
+        return {}
 
     def read_recompute(self, settings: Settings) -> Facts:
         """Read whether layers are recomputed, every one or every n-th, and where what they save is held."""
@@ -539,12 +594,13 @@ class Program:
         setting, length, program = self.usual_length(settings)
         if self.lengths and length and not settings.any_on(*LENGTHS):
             texts["seq"] = f"{setting} {length:,} ({program})"
-        elif not self.lengths and not settings.keys() & {*SEQ}:
+        elif not self.lengths and SEQ[0] in self.usual and not settings.keys() & {*SEQ}:
             texts["seq"] = f"{self.spelled(SEQ[0])} {self.usual[SEQ[0]]:,}"
         if not settings.any_on(BATCH, "per_gpu_train_batch_size"):
             texts["mbs"] = f"{self.spelled(BATCH)} {self.usual[BATCH]}"
         if not settings.any_on(ACCUMULATION, "batch_size") and not written.is_on(ACCUMULATION):
-            texts["accumulation"] = f"{ACCUMULATION} 1"
+            steps = f"that make a step of {self.fills} sequences" if self.fills else "1"
+            texts["accumulation"] = f"{ACCUMULATION} {steps}"
         if not settings.keys() & {*OF_RECOMPUTATION}:
             is_on = bool(self.usual.get("gradient_checkpointing"))
             texts["recompute"] = f"gradient_checkpointing {'on' if is_on else 'off'}"
@@ -701,13 +757,19 @@ def _listed(modules: Any) -> Any:
     return modules
 
 
-PROGRAMS: Final = tuple(Program(name=name, **spec) for name, spec in TABLE["programs"].items())
+BESIDE_FIELDS: Final = ("title", "source", "unread")  # what a table has of a program beside its fields
+
+
+def _program(name: str, spec: Mapping[str, Any]) -> Program:
+    """Return a program of the table."""
+    return Program(name=name, **{key: spec[key] for key in spec if key not in BESIDE_FIELDS})
+
+
+PROGRAMS: Final = tuple(_program(name, spec) for name, spec in TABLE["programs"].items())
+# Rules on settings that only one of them has, by its name
+OWN_RULES: Final = {name: unread_rules(spec.get("unread", {})) for name, spec in TABLE["programs"].items()}
+OF_PROGRAMS: Final = unread_rules(TABLE["python"])  # on what only Python programs state
 # Those that are read alone, each with its title, and where its names and defaults are from.
 READ_ALONE: Final = tuple(
-    (
-        Program(name=name, **{key: spec[key] for key in spec if key not in ("title", "source")}),
-        str(spec["title"]),
-        str(spec["source"]),
-    )
-    for name, spec in TABLE["read"].items()
+    (_program(name, spec), str(spec["title"]), str(spec["source"])) for name, spec in TABLE["read"].items()
 )

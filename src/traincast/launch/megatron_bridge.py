@@ -4,7 +4,7 @@ Names follow its migration guide from Megatron-LM, precision presets training/mi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -61,7 +61,32 @@ SPELLED: Final[Mapping[str, str]] = {
     **INVERTED,
     **{name: [*others][-1] for parts, others in COMBINED for name in parts},
 }
-LAUNCHER_SETTINGS: Final = ("nnodes", "nproc_per_node", "recipe", "mode", "peft_scheme")
+LAUNCHER_SETTINGS: Final = (
+    *("nnodes", "nproc_per_node", "nodes", "gpus_per_node", "recipe", "mode", "peft_scheme"),
+)
+# Arguments of run_recipe.py in place of overrides, which count before them (0.6.0, scripts/training).
+COMMON_ARGUMENTS: Final[Mapping[str, str]] = {
+    "max_steps": "train.train_iters", "global_batch_size": "train.global_batch_size",
+    "micro_batch_size": "train.micro_batch_size", "seq_length": "dataset.seq_length",
+    **{
+        name: f"model.{name}"
+        for name in (
+            "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+            "virtual_pipeline_model_parallel_size", "expert_model_parallel_size",
+            "expert_tensor_parallel_size",
+        )
+    },
+}  # fmt: skip
+SHORT_ARGUMENTS: Final[Mapping[str, str]] = {
+    "-ms": "max_steps", "-gb": "global_batch_size", "-mb": "micro_batch_size", "-sl": "seq_length",
+    "-tp": "tensor_model_parallel_size", "-pp": "pipeline_model_parallel_size",
+    "-cp": "context_parallel_size", "-vp": "virtual_pipeline_model_parallel_size",
+    "-ep": "expert_model_parallel_size", "-etp": "expert_tensor_parallel_size",
+}  # fmt: skip
+RUNNERS: Final = re.compile(
+    r"(?:.*/)?(?:run_recipe|setup_experiment|launch_with_nemo_run)\.py|(?:.*/)?train\.sh"
+)
+TASKS: Final = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora": "peft"}  # of a mode
 LAYER_PATTERNS: Final = ("moe_layer_freq", "window_attn_skip_freq")  # a list with a mark for each layer
 HARMLESS_SECTIONS: Final = (
     *("logger", "checkpoint", "dataset", "tokenizer", "rng", "profiling", "scheduler", "validation"),
@@ -94,6 +119,8 @@ def unread_rules(rules: UnreadRules) -> UnreadRules:
             *sections,
             *HARMLESS_SECTIONS,
             "recipe",
+            "recipe_release",
+            "benchmark_recipe",
             NAMED_MODEL,
             *HARMLESS_OF_LORA,
             "helpers",
@@ -142,21 +169,41 @@ def overrides(settings: Values) -> Values:
 
 def read(text: str, given: Given = NOTHING) -> Settings:
     """Read overrides of a command line as settings of Megatron-LM; unknown overrides keep their names."""
-    values, launch = dict[str, str](), directives(text)
-    for words in commands(text, given):
-        for name, value in arguments(words).items():
-            if name in LAUNCHER_SETTINGS:
-                launch[name] = value[0] if isinstance(value, tuple) else value  # overrides may follow
-        for word in words:
-            if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
-                values.pop(match[1], None)  # in the order of what is set last
-                values[match[1]] = match[2]
+    launch, values = overrides_of(text, given)
     recipe = str(launch.get("recipe", "$"))
     if not recipe.startswith("$"):
         if not values.keys() >= {*OF_EVERY_RECIPE}:
             launch["base_recipe"] = recipe
         values = {name: override_value(value) for name, value in DEFAULTS.items()} | values
     return Settings({**launch, **megatron_settings(values)})
+
+
+def overrides_of(text: str, given: Given = NOTHING) -> tuple[Settings, dict[str, str]]:
+    """Return the settings of the launcher, and the overrides of a recipe in the order in which they are set."""
+    common, values, launch = dict[str, str](), dict[str, str](), directives(text)
+    for words in commands(text, given):
+        options = arguments(_in_full(words))
+        runs_recipe = "recipe" in options or any(map(RUNNERS.fullmatch, words))
+        for name, value in options.items():
+            if name in LAUNCHER_SETTINGS:
+                launch[name] = value[0] if isinstance(value, tuple) else value  # overrides may follow
+            elif name in COMMON_ARGUMENTS and runs_recipe:
+                common[COMMON_ARGUMENTS[name]] = str(value[0] if isinstance(value, tuple) else value)
+        if runs_recipe and "recipe" not in options and "model" in options:
+            kind = TASKS.get(str(options.get("mode")), "$")
+            launch["recipe"] = f"{options['model']}_{kind}_config" if kind != "$" else kind
+        for word in words:
+            if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
+                values.pop(match[1], None)  # in the order of what is set last
+                values[match[1]] = match[2]
+    return Settings(launch), {**common, **values}
+
+
+def _in_full(words: Sequence[str]) -> list[str]:
+    """Return the words of a command with the long names of run_recipe.py's arguments."""
+    if not any(map(RUNNERS.fullmatch, words)):
+        return list(words)
+    return [f"--{SHORT_ARGUMENTS[word]}" if word in SHORT_ARGUMENTS else word for word in words]
 
 
 def megatron_settings(values: dict[str, str]) -> Values:

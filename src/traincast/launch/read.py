@@ -19,6 +19,8 @@ from traincast.launch.adapters import notes
 from traincast.launch.beside import found, with_files_beside
 from traincast.launch.canonical import (
     ASSUMED_LENGTHS,
+    FILLED,
+    FULL_LENGTH,
     GOVERNED,
     Facts,
     model_facts,
@@ -33,6 +35,7 @@ from traincast.launch.read_bash import arguments as arguments_of
 from traincast.launch.read_bash import command_lines, commands, program_of_script, undecided
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.table import load_document
+from traincast.launch.trainer_programs import program_beside
 from traincast.launch.unread_settings import NOT_UNDERSTOOD, UnreadSettings
 from traincast.launch.unsupported import (
     ACTORS,
@@ -62,6 +65,8 @@ TOKENIZERS: Final = load_document("tokenizers")
 # Facts in which a model agrees with one of the catalogue that has its vocabulary.
 FAMILY_FACTS: Final = ("ffn", "kv_heads", "mlp", "norm", "positions", "experts.experts", "layer_kinds")
 TRL: Final = "trl"  # format of files with the Trainer's settings; scripts of other programs have their own
+# Formats of scripts whose program, where it is beside them, says more
+OF_TRAINER: Final = (None, "trl", "huggingface-trainer")
 LEAST_OPTIONS: Final = 2  # of a program, by which it is told from another one
 OF_MEGATRON: Final = re.compile(r"(?:pretrain|finetune)_\w+\.py$")  # names of its programs
 NO_GPUS: Final = "does not give the number of GPUs; give `gpus`"
@@ -220,6 +225,10 @@ def read(
     given = replace(given or Given(), folder=Path(path).parent)
     text = read_text(Path(path))
     form = form or program_of(text, str(path), given.actor, given)
+    if form in OF_TRAINER and (other := program_beside(text, str(path), given)):
+        reading = read(other.file, formats, other.form, beside, other.given)
+        note = f"settings of {other.file.name}, which it starts"
+        return replace(reading, path=str(path), assumed=(note, *reading.assumed))
     if given.actor and form not in ACTORS:
         raise InputError(str(path), ["--actor: this is no launch of verl, OpenRLHF or slime"])
     detected = formats[form] if form else detect_format(text, given, str(path), formats)
@@ -557,7 +566,7 @@ def complete_launch(
         assumed.append(f"{', '.join(defaults)}: not set in the file")
     assumed += _routing(reading.settings, transformer, int(plan.ep))
     batch = completed["gbs"]
-    if "gbs" not in facts and "accumulation" not in facts:
+    if not {"gbs", "accumulation", FILLED} & facts.keys():
         assumed.append(f"global batch {batch}: one micro-batch per data-parallel replica, as it is not set")
     return replace(reading, facts=completed, assumed=tuple(assumed)), transformer, plan, batch
 

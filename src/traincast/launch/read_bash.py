@@ -59,6 +59,7 @@ class Started(NamedTuple):
 
     program: str  # path of its file; of a module, with slashes for points
     words: list[str]
+    launcher: list[str]  # those before it
 
     @property
     def file(self) -> str:
@@ -182,7 +183,7 @@ def program_of_script(text: str, path: str, given: Given = NOTHING) -> Started |
             is_module = before in ("-m", "--module") and MODULE.fullmatch(word) is not None
             file = f"{word.replace('.', '/')}.py" if is_module else word
             if file.endswith(".py") and not file.startswith("-") and not LAUNCHERS.match(file):
-                programs.append(Started(file, words[place:]))
+                programs.append(Started(file, words[place:], words[: place - 1]))
                 break
     return max(programs, key=lambda program: len(arguments(program.words)), default=None)
 

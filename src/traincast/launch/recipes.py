@@ -1,15 +1,19 @@
 """Megatron-Bridge's recipes: functions that change a configuration, read without being run."""
 
 import ast
+import json
 import re
+import sys
 from collections.abc import Mapping
+from importlib.resources import files
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from traincast.catalog.given_facts import software_with
 from traincast.core.documents import Documents
 from traincast.core.errors import InputError
-from traincast.launch import megatron_bridge
+from traincast.launch import megatron, megatron_bridge
 from traincast.launch.canonical import OF_SQUAD, SQUAD_TOKENS, Facts
 from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given, chosen
@@ -57,6 +61,15 @@ PARTS: Final = {  # functions that set a field of a part of a recipe, their firs
     "set_cuda_graph_modules": "cuda_graph_modules",
     "set_deepseek_v3_pipeline_model_parallel_layout": "pipeline_model_parallel_layout",
 }
+# Settings of the precision of a recipe, which a preset replaces, and two that say the opposite
+OF_PRECISION: Final = ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format")
+REDUCED: Final = ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16")
+OF_REPLICA: Final = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+BENCHMARKS: Final = "perf_recipes"
+PARTS_OF_PACKAGE: Final = ("recipes", BENCHMARKS)
+TABLE: Final = "launch/tables/bridge_recipes.json"
+RELEASE: Final = "recipe_release"  # setting: the file of a recipe, or the release of one from the table
+BENCHMARK: Final = "benchmark_recipe"  # setting: whether a recipe is one of the benchmarks
 HARMLESS: Final = "_enable_overlap_param_gather_with_optimizer_step"
 CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {  # ends of functions -> what they set in a recipe
     "benchmark_common": {"ddp.grad_reduce_in_fp32": False, "model.apply_rope_fusion": True},
@@ -164,14 +177,83 @@ def stack(settings: Settings) -> str:
     return software_with(RELEASED, changes)
 
 
-def assumptions(settings: Settings) -> tuple[str, ...]:
-    """Return what is assumed of a recipe, and of the documents that it packs."""
-    return (*megatron_bridge.assumptions(settings), *([OF_SQUAD] if settings.is_on(PACKED) else []))
-
-
 def read_documents(settings: Settings) -> Facts:
     """Read the documents of recipes that pack: those of SQuAD, where the recipe names no other data set."""
     return {"documents": Documents(((SQUAD_TOKENS, 1.0),), assumed=True)} if settings.is_on(PACKED) else {}
+
+
+def read_launch(text: str, given: Given = NOTHING) -> Settings:
+    """Read a launch of a recipe: what the recipe sets, under the overrides of the command line.
+
+    The recipe is that of the repository that the launch stands in, or of the package that is installed, or of
+    the release of `tables/bridge_recipes.json`.
+    """
+    launch, overrides = megatron_bridge.overrides_of(text, given)
+    name = str(launch.get("recipe", "$"))
+    base = Settings() if name.startswith("$") else _recipe_called(name, given)
+    if not base:
+        return megatron_bridge.read(text, given)
+    stated = Settings(megatron_settings(dict(overrides)))
+    if overrides.get("mixed_precision"):
+        base = Settings({key: value for key, value in base.items() if key not in OF_PRECISION})
+    for one, other in (REDUCED, REDUCED[::-1]):
+        if stated.is_on(one):
+            base.pop(other, None)
+    if launch.any_on("nproc_per_node", "nnodes", "nodes"):
+        base = _scaled(base, launch, stated)
+    return Settings({**base, **launch, **stated, "recipe": name})
+
+
+def _scaled(base: Settings, launch: Settings, stated: Settings) -> Settings:
+    """Return a recipe on the accelerators of a launch.
+
+    Of one of Megatron-Bridge's benchmarks, whose name has its accelerators, the sequences of each
+    data-parallel replica stay (0.6.0, scripts/training/run_recipe.py, _apply_benchmark_weak_scaling).
+    """
+    scaled = Settings(base)
+    own = scaled.pop("world_size", None)
+    gpus = megatron.read_gpus(launch).get("gpus", 0)
+    merged = Settings({**base, **stated})
+    if not own or not gpus or not base.is_on(BENCHMARK) or "global_batch_size" in stated:
+        return scaled
+    replicas = [
+        count // prod(settings.number(name) for name in OF_REPLICA)
+        for count, settings in ((int(own), base), (gpus, merged))
+    ]
+    scaled["global_batch_size"] = str(base.number("global_batch_size") * replicas[1] // max(replicas[0], 1))
+    return scaled
+
+
+def _recipe_called(name: str, given: Given) -> Settings:
+    """Return what a recipe sets, and where that is known from; empty if it is not known."""
+    folder = given.folder
+    above = [] if folder is None else [folder.absolute(), *folder.absolute().parents]
+    places = [
+        *(base / "src/megatron/bridge" for base in above),
+        *(base / "megatron/bridge" for base in above),
+    ]
+    places += [Path(base, "megatron/bridge") for base in sys.path if base]
+    for place in places:
+        for part in PARTS_OF_PACKAGE:
+            for file in sorted(place.glob(f"{part}/**/*.py")) if place.is_dir() else ():
+                text = file.read_text(encoding="utf-8", errors="replace")
+                if re.search(rf"(?m)^def {re.escape(name)}\(", text):
+                    within = Given(recipe=name, folder=file.parent)
+                    benchmark = {BENCHMARK: True} if part == BENCHMARKS else {}
+                    return Settings({**read(text, within), **benchmark, RELEASE: str(file)})
+    table = json.loads((files("traincast") / TABLE).read_text(encoding="utf-8"))
+    found = table["recipes"].get(name)
+    return Settings() if found is None else Settings({**found, RELEASE: table["version"]})
+
+
+def assumptions(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed: which file, or release, a named recipe is of, and the documents that it packs."""
+    packed = [OF_SQUAD] if settings.is_on(PACKED) else []
+    if not settings.is_on(RELEASE):
+        return (*megatron_bridge.assumptions(settings), *packed)
+    own = Settings({name: value for name, value in settings.items() if name != "recipe"})
+    named = f"the recipe {settings.get('recipe')} is that of {settings[RELEASE]}"
+    return (named, *megatron_bridge.assumptions(own), *packed)
 
 
 def _named(built: Mapping[str, Any], part: str) -> Any:

@@ -10,6 +10,7 @@ from traincast.catalog.software_stacks import base_stack, load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.canonical import Facts, model_facts
+from traincast.launch.checkpoints import unknown_model
 from traincast.launch.defaults import parser_defaults
 from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, not_allowed, whole_number
@@ -22,6 +23,11 @@ FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 MODELS: Final = {  # (name, flavour) of torchtitan -> model of the catalogue
     (name, flavour): model for name, flavours in FLAVOURS.items() for flavour, model in flavours.items()
+}
+OF_OTHERS: Final = {  # flavours of models that the catalogue does not have
+    flavour
+    for flavours in load_document("torchtitan")["flavours_of_other_models"].values()
+    for flavour in flavours.split()
 }
 UNTIL_2025: Final = frozenset(load_document("torchtitan")["flavours_until_2025"])
 _KNOWN: Final = "; ".join(
@@ -103,8 +109,17 @@ def write_model(facts: Facts) -> Values:
 def read_model(settings: Settings) -> Facts:
     """Read the facts of a model by name and flavour; by flavour only where one model has it."""
     name, flavour = str(settings.get("model.name", "")), str(settings.get("model.flavor", ""))
-    models = [model for known, model in MODELS.items() if known == (name or known[0], flavour)]
-    return dict(_flavour_facts(models[0])) if len(models) == 1 else {}
+    models = {model for known, model in MODELS.items() if known == (name or known[0], flavour)}
+    is_one = len(models) == 1 and (bool(name) or flavour not in OF_OTHERS)
+    return dict(_flavour_facts(models.pop())) if is_one else {}
+
+
+def named_model(settings: Settings) -> str:
+    """Return no model, as the flavour gives its sizes; refuse a flavour of unknown sizes by name."""
+    name, flavour = str(settings.get("model.name", "")), str(settings.get("model.flavor", ""))
+    if flavour and not read_model(settings):
+        raise unknown_model("model.flavor", f"{name} {flavour}".strip())
+    return ""
 
 
 def write_data(facts: Facts) -> Values:

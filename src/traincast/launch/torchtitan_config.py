@@ -10,7 +10,7 @@ from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.python_source import MAX_CALLS, called, constant, functions_of, last_name, tree_of
 from traincast.launch.settings import Settings
-from traincast.launch.table import Values
+from traincast.launch.table import Values, load_document
 from traincast.launch.text_formats import comments
 from traincast.launch.torchtitan import FLAVOURS, LOSS_CHUNKS, USUAL_CHUNKS, default_settings, in_sequences
 
@@ -25,6 +25,7 @@ RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "n
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 # torchtitan 0.3.0, components/loss.py
 CHUNKED_LOSS: Final = "ChunkedLossWrapper"
+ADAM: Final = ("AdamW", "Adam")  # of optimizers, the kinds that are as predicted
 OTHER_CONVERTERS: Final = r"(?!LMHeadCast|ModelConfig|\w*GroupedExperts)\w+Converter"
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 
@@ -129,8 +130,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     if len(runs) > 1:
         name = chosen(runs, given.recipe)
         nodes = _nodes_of(name, functions)
-        if known := next((known for known in FLAVOURS if name.startswith(known)), ""):
-            settings["model.name"] = known
+        if model_name := _model_of(name, given):
+            settings["model.name"] = model_name
     for node in nodes:
         match node:
             case ast.Call():
@@ -139,6 +140,13 @@ def read(text: str, given: Given = NOTHING) -> Settings:
                 if section in CLASSES:  # config.parallelism.tensor_parallel_degree = 8
                     settings[f"{section}.{name}"] = constant(node.value)
     return in_sequences(settings)
+
+
+def _model_of(function: str, given: Given) -> str:
+    """Return the model of a function of a registry: that of its folder, or that its name begins with."""
+    folder = "" if given.folder is None else given.folder.resolve().name
+    known = (name for name in FLAVOURS if function.startswith(f"{name}_"))
+    return folder if folder in load_document("torchtitan_configs") else next(known, "")
 
 
 def _describes_run(function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> bool:
@@ -165,6 +173,8 @@ def _of_call(node: ast.Call) -> Values:
     if title == "ActivationCheckpointConfig":  # until 2026
         mode = str(given.get("mode", "selective"))
         return {"activation_checkpoint": RECOMPUTATION_CLASSES.get(mode, mode)}
+    if title == "ParamGroupConfig" and given.get("optimizer_name", ADAM[0]) not in ADAM:
+        return {"optimizer.name": str(given["optimizer_name"])}
     if title in SECTIONS:
         return {f"{SECTIONS[title]}.{name}": value for name, value in given.items()}
     if title != "Config" or not isinstance(node.func, ast.Attribute):

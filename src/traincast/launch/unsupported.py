@@ -55,6 +55,8 @@ def program_of(text: str, path: str, actor: bool = False, given: Given = NOTHING
     for title, spec in TABLE["programs"].items():
         parts: Mapping[str, Any] = {"keys": spec} if isinstance(spec, str) else spec
         found = sum(any(fnmatchcase(name, key) for name in names) for key in parts.get("keys", "").split())
+        if "unless" in parts and re.search(parts["unless"], text):
+            continue
         if (
             found >= parts.get("least", LEAST_KEYS)
             or ("pattern" in parts and re.search(parts["pattern"], text))

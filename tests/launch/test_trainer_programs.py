@@ -1,0 +1,198 @@
+"""Python programs on TRL and on Hugging Face's Trainer: what they build, followed without being run.
+
+Defaults are those of TRL 1.16.0 (SFTConfig: 1,024 tokens, recomputation, bf16), transformers 5.23.0
+(TrainingArguments: 8 rows, no recomputation, fp32) and PEFT 0.21.2 (LoraConfig: rank 8, no dropout). Programs
+are written for these tests.
+"""
+
+import pytest
+
+import traincast as tc
+from traincast.launch.formats import READERS
+from traincast.launch.given import Given
+from traincast.launch.read import read
+
+SFT = """
+import torch
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from trl import SFTConfig, SFTTrainer
+
+NAME, ROWS = "Qwen/Qwen2.5-7B", 4
+model = AutoModelForCausalLM.from_pretrained(NAME, dtype=torch.bfloat16 MODEL)
+config = SFTConfig("out", per_device_train_batch_size=ROWS, gradient_accumulation_steps=64 // ROWS ARGS)
+trainer = SFTTrainer(model=model, args=config, train_dataset=load() TRAINER)
+trainer.train()
+"""
+TRAINER = """
+import argparse
+import os
+from dataclasses import dataclass, field
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments
+
+def parsed():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="meta-llama/Llama-2-7b-hf")
+    parser.add_argument("--batch-size", type=int, default=2)
+    parser.add_argument("--use_lora", action="store_true")
+    return parser.parse_args()
+
+def main():
+    args = parsed()
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    model = AutoModelForCausalLM.from_pretrained(args.model)
+    if args.use_lora:
+        model = get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"]))
+    def tokenize(rows):
+        return tokenizer(rows["text"], truncation=True, max_length=2048)
+    training = TrainingArguments(
+        output_dir=f"out/{args.model}", per_device_train_batch_size=args.batch_size, bf16=True,
+        fsdp="full_shard auto_wrap", learning_rate=float(os.environ.get("LR", "1e-5")), logging_steps=now(),
+    )
+    training.gradient_accumulation_steps = 8
+    Trainer(model=model, args=training, train_dataset=load().map(tokenize)).train()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Function that writes a file and returns its path."""
+
+    def write(text, name="train.py"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def sft(args="", model="", trainer=""):
+    return SFT.replace(" ARGS", args).replace(" MODEL", model).replace(" TRAINER", trainer)
+
+
+def checked(path, gpus=8, **options):
+    return tc.check(path, "dgx-h100", gpus=gpus, **options)
+
+
+def refusal(path, **options):
+    with pytest.raises(tc.InputError) as error:
+        checked(path, **options)
+    return "; ".join(error.value.problems)
+
+
+def test_a_program_of_trl(launch):
+    result = checked(launch(sft(", max_length=2048, packing=True")))
+    est = result.est
+    assert (result.reading.format, est.model.name, est.model.seq) == ("trl-program", "qwen2.5-7b", 2048)
+    assert (est.plan.mbs, est.gbs, est.plan.recompute, est.plan.precision) == (4, 512, "full", "bf16-pure")
+
+
+def test_defaults_of_trl_are_said(launch):
+    reading = checked(launch(sft())).reading
+    assert any("max_length 1,024" in note and "gradient_checkpointing on" in note for note in reading.assumed)
+
+
+def test_adapters_on_a_base_of_four_bits(launch):
+    """Rank and dropout are PEFT's, not those of TRL's command line (16 and 0.05)."""
+    text = sft(
+        model=", quantization_config=BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
+        trainer=', peft_config=LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM")',
+    )
+    adapters = checked(launch(text)).est.model.adapters
+    assert (adapters.rank, adapters.base, adapters.dropout) == (8, "nf4", False)
+
+
+def test_pairs_of_answers(launch):
+    text = sft().replace("SFT", "DPO")
+    facts = read(launch(text), READERS).facts
+    assert (facts["reference"], facts["mbs"]) == (True, 8)
+
+
+def test_a_program_of_the_trainer(launch):
+    """Through a function, a command line's defaults, a tokenizer in a function, and an attribute set later."""
+    est = checked(launch(TRAINER)).est
+    assert (est.model.name, est.model.seq, est.model.adapters) == ("llama-2-7b", 2048, None)
+    assert (est.plan.mbs, est.gbs, est.plan.zero, est.plan.recompute) == (2, 128, 3, "none")
+
+
+def test_options_of_the_command_line(launch):
+    given = {"use_lora": "True", "batch_size": "4"}
+    est = checked(launch(TRAINER), variables=given).est
+    assert (est.model.adapters.rank, est.plan.mbs) == (16, 4)
+
+
+def test_a_script_and_the_program_beside_it(launch):
+    """The script has launcher and options, the program all else."""
+    launch(TRAINER)
+    job = "#!/bin/bash\n#SBATCH --nodes=2\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 $DIR/train.py"
+    result = checked(launch(f"{job} --batch-size 1 --use_lora\n", "job.slurm"), gpus=None)
+    assert (result.est.plan.dp, result.est.plan.mbs, result.est.model.adapters.rank) == (16, 1, 16)
+    assert "settings of train.py, which it starts" in result.reading.assumed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("args.batch_size, bf16", "rows_of(model), bf16", "per_device_train_batch_size = rows_of: computed"),
+        ("bf16=True", "bf16=wanted()", "bf16 = wanted: computed by the program"),
+        ("if args.use_lora", "if ready()", "condition = ready()"),
+        ("max_length=2048", "padding=True", "sequence length"),
+        ("train_dataset=", "optimizers=(mine(), None), train_dataset=", "another optimizer"),
+        ('default="meta-llama/Llama-2-7b-hf"', "required=True", "model_name_or_path = $model"),
+        (
+            "(args.model)\n    if",
+            '(args.model, tp_plan="auto")\n    if',
+            "tensor parallelism of transformers",
+        ),
+        (
+            "(args.model)\n    if",
+            "(args.model, distributed_config=DistributedConfig(enable_expert_parallel=True))\n    if",
+            "expert or tensor parallelism of transformers' DistributedConfig",
+        ),
+        (
+            "training.gradient",
+            "training.set_training(4)\n    training.gradient",
+            "condition = training.set_training",
+        ),
+    ],
+)
+def test_refused_by_name(old, new, words, launch):
+    assert old in TRAINER
+    assert words in refusal(launch(TRAINER.replace(old, new)))
+
+
+def test_what_is_computed_can_be_given(launch):
+    text = TRAINER.replace("args.batch_size, bf16=True", "rows_of(model), bf16=wanted()")
+    est = checked(launch(text), variables={"per_device_train_batch_size": "3", "bf16": "True"}).est
+    assert (est.plan.mbs, est.plan.precision) == (3, "bf16")
+
+
+def test_a_program_that_takes_all_from_the_command_line(launch):
+    text = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+parser = HfArgumentParser((ModelArguments, TrainingArguments))
+model_args, training_args = parser.parse_args_into_dataclasses()
+Trainer(model=model, args=training_args).train()
+"""
+    path = launch(text)
+    assert "takes TrainingArguments from the command line" in refusal(path)
+    command = (
+        "torchrun --nproc_per_node 8 train.py --model_name_or_path mistralai/Mistral-7B-v0.1 --bf16 True"
+    )
+    script = launch(f"{command} --per_device_train_batch_size 2 --model_max_length 2048\n", "run.sh")
+    assert read(script, READERS).format == "huggingface-trainer"
+
+
+def test_one_of_several_configurations(launch):
+    text = (
+        sft()
+        + 'SFTTrainer(model=model, args=SFTConfig("b", per_device_train_batch_size=2), train_dataset=d)\n'
+    )
+    path = launch(text)
+    assert "describes 2 runs" in refusal(path)
+    line = len(text.splitlines())
+    assert read(path, READERS, given=Given(recipe=f"line {line}")).facts["mbs"] == 2
