@@ -16,13 +16,12 @@ from typing import Any, Final
 import numpy as np
 
 from left_out import FIRST, HEADLINE, LATER, blind_runs, earlier_runs, is_since, read_open, runs_of
-from left_out_residuals import Residuals, evidence, generation_members, table
+from left_out_residuals import Residuals, evidence, generation_members, own_name, table
 from normalise import SOURCE as PUBLISHED
 from traincast.accuracy.runs.run import Run, readable, release_of
 from traincast.accuracy.runs.run import rows as table_rows
 from traincast.accuracy.validate import batches
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS
-from traincast.catalog.load import load_accelerator
 from traincast.catalog.software_stacks import fitted_stack, load_stack
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
@@ -47,7 +46,7 @@ HELD: Final = 0.9  # share of runs that intervals are to hold
 def generations() -> dict[str, str]:
     """Return the generation of each accelerator that is of one (published.yaml)."""
     members = generation_members().items()
-    return {load_accelerator(name).name: kind for kind, names in members for name in names}
+    return {own_name(name): kind for kind, names in members for name in names}
 
 
 def asked(run: Run, of: Mapping[str, str]) -> Asked:
