@@ -37,7 +37,16 @@ def test_what_is_not_installed_fails_where_ci_is_strict(ci, outcomes, tmp_path):
     (tmp_path / "test_cases.py").write_text(CASES)
     (tmp_path / "test_module.py").write_text(MODULE)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "strict_skips", "--continue-on-collection-errors", tmp_path],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "strict_skips",
+            "--continue-on-collection-errors",
+            tmp_path,
+        ],
         env=os.environ | {"CI": ci, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
