@@ -38,11 +38,16 @@ WIDE_EP: Final = 32  # ranks of a group of experts that Megatron-Core and DeepSe
 
 
 @cache
+def runs_of(table: Path) -> tuple[Run, ...]:
+    """Return the runs of a table that can be read."""
+    return tuple(run for _, run in readable(rows(table)) if isinstance(run, Run))
+
+
+@cache
 def later_runs() -> tuple[Run, ...]:
     """Return the runs that were collected later, can be predicted and state their plan."""
     skipped = {prediction.id for prediction in validate(LATER).predictions if prediction.skipped}
-    runs = (run for _, run in readable(rows(LATER)))
-    known = (run for run in runs if isinstance(run, Run) and run.id not in skipped)
+    known = (run for run in runs_of(LATER) if run.id not in skipped)
     return tuple(run for run in known if run.states_its_plan)
 
 
@@ -126,8 +131,15 @@ OPEN_COLUMNS: Final = (HEADLINE, "blind_without_stack", FIRST)
 
 def blind_runs(runs: Sequence[Run]) -> list[Run]:
     """Return the same runs as read with every fact blank but framework and release; as they are if unread."""
+    blind = _blind_by_id()
+    return [blind.get(run.id, run) for run in runs]
+
+
+@cache
+def _blind_by_id() -> dict[str, Run]:
+    """Return the runs of all tables as read with every fact blank but framework and release, by id."""
     hidden = dict.fromkeys((name for name in FACTS if name not in ALWAYS_GIVEN), "")
-    return _read_with(runs, lambda row: hidden)
+    return _read_with(lambda row: hidden)
 
 
 def releases_before(runs: Iterable[Run]) -> dict[str, str]:
@@ -145,15 +157,14 @@ def earlier_runs(runs: Sequence[Run]) -> list[Run | None]:
     before = releases_before(runs)
     released = [before.get(release_of(run.facts.get("framework", ""), run.released)) for run in runs]
     by_id = dict(zip((run.id for run in runs), released, strict=True))
-    read_again = _read_with(runs, lambda row: {"released": by_id.get(row["id"]) or row["released"]})
-    return [run if name else None for run, name in zip(read_again, released, strict=True)]
+    again = _read_with(lambda row: {"released": by_id.get(row["id"]) or row["released"]})
+    return [again.get(run.id, run) if name else None for run, name in zip(runs, released, strict=True)]
 
 
-def _read_with(runs: Sequence[Run], changes: Callable[[Mapping[str, str]], Mapping[str, str]]) -> list[Run]:
-    """Return the same runs with cells of their rows changed; as they are if they cannot be read so."""
+def _read_with(changes: Callable[[Mapping[str, str]], Mapping[str, str]]) -> dict[str, Run]:
+    """Return the runs of all tables that can be read with cells of their rows changed, by id."""
     table = [{**row, **changes(row)} for row in (*published(), *rows(LATER))]
-    again = {run.id: run for _, run in readable(table) if isinstance(run, Run)}
-    return [again.get(run.id, run) for run in runs]
+    return {run.id: run for _, run in readable(table) if isinstance(run, Run)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ with constants fitted without larger groups. Further columns are ignored.
 """
 
 import csv
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -162,6 +162,14 @@ class Residuals:
         return np.where(linear, values, np.log(values))
 
     @cached_property
+    def cell_names(self) -> list[str]:
+        """Name of the cell of each run, for which evidence counts configurations."""
+        return [
+            cell_name(case.stack, case.host, bool(case.sizes["pp"] > 1), bool(case.across))
+            for case in self.cases
+        ]
+
+    @cached_property
     def left(self) -> "Left":
         """Every run in every way it is left out."""
         parts = [self._left(column, split.group) for column, split in SPLITS.items()]
@@ -251,9 +259,10 @@ class Residuals:
 def evidence(data: Residuals, runs: Bools) -> Evidence:
     """Return what some runs have, shape (runs,) (`Evidence`)."""
     chosen = [data.cases[i] for i in np.flatnonzero(runs)]
-    names = {case.accelerator: accelerator_called(case.accelerator) for case in data.cases}
-    found = {case.accelerator for case in chosen}
-    generations = {generation(names[name]) for name in found}
+    precisions = defaultdict[str, set[str]](set)
+    for case in chosen:
+        precisions[case.accelerator].add(case.precision)
+    generations = {generation(accelerator_called(name)) for name in precisions}
     spans = {}
     for moe in (False, True):
         of_kind = data.sizes[runs & np.array([case.moe == moe for case in data.cases])]
@@ -271,13 +280,10 @@ def evidence(data: Residuals, runs: Bools) -> Evidence:
         stacks=frozenset(case.stack for case in chosen),
         experts=frozenset(name for case in chosen if case.moe for name in same_experts(case.stack)),
         layers=frozenset().union(*(case.layers for case in chosen)),
-        precisions={
-            name: frozenset(case.precision for case in chosen if case.accelerator == name)
-            for name in sorted(found)
-        },
+        precisions={name: frozenset(precisions[name]) for name in sorted(precisions)},
         cells=cells_of(data, runs),
         kin=frozenset(
-            load_accelerator(name).name
+            own_name(name)
             for kind, members in generation_members().items()
             if kind in generations
             for name in members
@@ -289,12 +295,15 @@ def evidence(data: Residuals, runs: Bools) -> Evidence:
 
 def cells_of(data: Residuals, runs: Bools) -> dict[str, float]:
     """Return the configurations (source x model x accelerator) of some runs in each cell."""
-    found = defaultdict[str, set[int]](set)
-    for i in np.flatnonzero(runs).tolist():
-        case = data.cases[i]
-        name = cell_name(case.stack, case.host, bool(case.sizes["pp"] > 1), bool(case.across))
-        found[name].add(int(data.groups[i]))
-    return {name: float(len(found[name])) for name in sorted(found)}
+    groups = {(data.cell_names[i], int(data.groups[i])) for i in np.flatnonzero(runs).tolist()}
+    found = Counter(name for name, _ in groups)
+    return {name: float(found[name]) for name in sorted(found)}
+
+
+@cache
+def own_name(accelerator: str) -> str:
+    """Return the name that an accelerator of the catalogue has in its own file."""
+    return load_accelerator(accelerator).name
 
 
 @cache

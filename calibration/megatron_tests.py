@@ -7,12 +7,12 @@ between steps as well.
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from made_once import made_once
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.validate import validate
 from traincast.core.quantities import Floats
@@ -34,7 +34,7 @@ class MemoryTest:
     modelled: bool  # whether it has no flag of `UNMODELLED`
 
 
-@cache
+@made_once
 def memory_tests() -> tuple[MemoryTest, ...]:
     """Return the tests that can be read."""
     table = {row["id"]: (row, run) for row, run in readable(rows(FILE)) if isinstance(run, Run)}

@@ -10,19 +10,18 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 
-from left_out import FIRST, HEADLINE, LATER, blind_runs, earlier_runs, is_since, read_open
-from left_out_residuals import Residuals, evidence, generation_members, table
+from left_out import FIRST, HEADLINE, LATER, blind_runs, earlier_runs, is_since, read_open, runs_of
+from left_out_residuals import Residuals, evidence, generation_members, own_name, table
 from normalise import SOURCE as PUBLISHED
 from traincast.accuracy.runs.run import Run, readable, release_of
 from traincast.accuracy.runs.run import rows as table_rows
 from traincast.accuracy.validate import batches
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS
-from traincast.catalog.load import load_accelerator
 from traincast.catalog.software_stacks import fitted_stack, load_stack
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
@@ -47,7 +46,7 @@ HELD: Final = 0.9  # share of runs that intervals are to hold
 def generations() -> dict[str, str]:
     """Return the generation of each accelerator that is of one (published.yaml)."""
     members = generation_members().items()
-    return {load_accelerator(name).name: kind for kind, names in members for name in names}
+    return {own_name(name): kind for kind, names in members for name in names}
 
 
 def asked(run: Run, of: Mapping[str, str]) -> Asked:
@@ -61,8 +60,8 @@ def releases() -> dict[str, tuple[str, ...]]:
     found = defaultdict[str, set[str]](set)
     timed = table()
     for path in (PUBLISHED, LATER):
-        for _, run in readable(table_rows(path)):
-            if isinstance(run, Run) and run.id in timed and set(ALWAYS_GIVEN) <= run.facts.keys():
+        for run in runs_of(path):
+            if run.id in timed and set(ALWAYS_GIVEN) <= run.facts.keys():
                 found[release_of(run.facts["framework"], run.released)].add(run.stack)
     return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
@@ -72,10 +71,10 @@ def shares(data: Residuals, without: Bools | None = None, **added: float) -> Sof
 
     `added`: figures of `ADDED`, 0 if left out.
     """
-    of, found = generations(), defaultdict[Asked, dict[str, set[int]]](lambda: defaultdict(set))
+    found = defaultdict[Asked, dict[str, set[int]]](lambda: defaultdict(set))
+    states = _statements(data)
     for i in np.flatnonzero((data.weights > 0) & (True if without is None else ~without)).tolist():
-        run = data.runs[i]
-        found[asked(run, of)][fitted_stack(run.stack)].add(int(data.groups[i]))
+        found[states[i]][fitted_stack(data.runs[i].stack)].add(int(data.groups[i]))
     counted = {
         key: {name: float(len(groups)) for name, groups in sorted(by_stack.items())}
         for key, by_stack in sorted(found.items())
@@ -83,10 +82,17 @@ def shares(data: Residuals, without: Bools | None = None, **added: float) -> Sof
     return SoftwareShares(
         configurations=counted,
         releases=releases(),
-        generations=of,
+        generations=generations(),
         prior=PRIOR,
         **dict.fromkeys(ADDED, 0.0) | added,
     )
+
+
+@lru_cache(maxsize=1)
+def _statements(data: Residuals) -> list[Asked]:
+    """Return what each run states; shares are counted anew for every group that is left out."""
+    of = generations()
+    return [asked(run, of) for run in data.runs]
 
 
 @dataclass(frozen=True, eq=False)

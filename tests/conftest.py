@@ -22,6 +22,7 @@ settings.register_profile(
 )  # on a busy machine, and the same everywhere
 settings.load_profile("traincast")
 
+pytest_plugins = ["strict_skips"]
 GOLDEN = Path(__file__).parent / "published"
 
 

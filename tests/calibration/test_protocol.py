@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import first_contact
 import software
@@ -17,14 +18,18 @@ from traincast.catalog.facts import ALWAYS_GIVEN
 from traincast.step.uncertainty import FEW
 from traincast.step.uncertainty import errors as stated
 
-RUNS = [*bundled_runs(), *later_runs()]
+
+@pytest.fixture(scope="module")
+def runs():
+    """The bundled runs and those collected later; the latter are predicted to see which can be."""
+    return [*bundled_runs(), *later_runs()]
 
 
-def test_blind_runs_have_framework_and_release_alone():
-    blind = blind_runs(RUNS)
-    assert [run.id for run in blind] == [run.id for run in RUNS]
+def test_blind_runs_have_framework_and_release_alone(runs):
+    blind = blind_runs(runs)
+    assert [run.id for run in blind] == [run.id for run in runs]
     assert {name for run in blind for name in run.facts} == set(ALWAYS_GIVEN)
-    changed = [(run, other) for run, other in zip(RUNS, blind, strict=True) if run.stack != other.stack]
+    changed = [(run, other) for run, other in zip(runs, blind, strict=True) if run.stack != other.stack]
     assert changed
     assert all(set(run.facts) - set(ALWAYS_GIVEN) for run, _ in changed)  # only rows that state a fact differ
     eager = next(other for run, other in changed if run.stack == "torchtitan-eager")
@@ -61,14 +66,14 @@ def test_rows_that_leave_software_open_are_wider_where_it_differs_and_the_others
     assert all(item.holds for item in levels_reliability(data, blind, used))
 
 
-def test_first_contact_is_of_the_release_before():
-    before = releases_before(RUNS)
+def test_first_contact_is_of_the_release_before(runs):
+    before = releases_before(runs)
     assert before["Megatron-Bridge 2026-02"] == "2025-11"
     assert "Megatron-Bridge 2025-09" not in before  # the first of them
-    runs = dict(zip((run.id for run in RUNS), earlier_runs(RUNS), strict=True))
-    own = next(run for run in RUNS if run.facts.get("framework") == "NeMo" and run.released == "2025-05")
-    assert runs[own.id].released == before["NeMo 2025-05"]
-    assert runs[own.id].plan == own.plan
+    earlier = dict(zip((run.id for run in runs), earlier_runs(runs), strict=True))
+    own = next(run for run in runs if run.facts.get("framework") == "NeMo" and run.released == "2025-05")
+    assert earlier[own.id].released == before["NeMo 2025-05"]
+    assert earlier[own.id].plan == own.plan
     data = error_model()[0]
     i = next(i for i, run in enumerate(data.runs) if run.id == own.id)
     newer = {run.released for run, out in zip(data.runs, software.newer(data, i), strict=True) if out}
@@ -94,15 +99,15 @@ def test_90_percent_of_first_contacts_lie_in_intervals_of_a_new_release():
     assert share[False, False] < 0.86
 
 
-def test_cells_are_of_stack_host_pipeline_and_experts():
-    deepseek = next(run for run in RUNS if run.id == "papers-023")  # ep 64 in nodes of 8, 16 stages
+def test_cells_are_of_stack_host_pipeline_and_experts(runs):
+    deepseek = next(run for run in runs if run.id == "papers-023")  # ep 64 in nodes of 8, 16 stages
     assert cell_of(deepseek) == Cell(deepseek.stack, "x86", True, True)
-    grace = next(run for run in RUNS if run.system.name == "gb200-nvl72" and run.plan.pp == 1)
+    grace = next(run for run in runs if run.system.name == "gb200-nvl72" and run.plan.pp == 1)
     assert (cell_of(grace).host, cell_of(grace).pipelined) == ("Grace", False)
 
 
-def test_a_cell_is_thin_below_three_configurations():
-    run = next(run for run in RUNS if run.model.experts is None and run.plan.pp == 1 and run.plan.dp > 4)
+def test_a_cell_is_thin_below_three_configurations(runs):
+    run = next(run for run in runs if run.model.experts is None and run.plan.pp == 1 and run.plan.dp > 4)
     same, others = (
         [run, replace(run, id=f"{run.id} again")],
         [replace(run, model=replace(run.model, name=f"other {n}")) for n in range(FEW)],
@@ -111,12 +116,12 @@ def test_a_cell_is_thin_below_three_configurations():
     assert thin_cells(others) == {}
 
 
-def test_a_fact_of_one_source_is_named():
-    facts = facts_of_one_source(RUNS)
+def test_a_fact_of_one_source_is_named(runs):
+    facts = facts_of_one_source(runs)
     assert facts["kernels", "flex-attention"] == "nvmoe"
     assert ("framework", "NeMo") not in facts  # of several sources
-    other = replace(RUNS[0], id="mine-1", facts={"kernels": "flex-attention"})
-    assert ("kernels", "flex-attention") not in facts_of_one_source([*RUNS, other])
+    other = replace(runs[0], id="mine-1", facts={"kernels": "flex-attention"})
+    assert ("kernels", "flex-attention") not in facts_of_one_source([*runs, other])
 
 
 def test_first_contact_is_kept():

@@ -13,10 +13,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from test_torchtitan import PLANS, written
 
 import traincast as tc
 from traincast.core.knobs import STRATEGIES
 from traincast.launch.export import FORMATS
+from traincast.launch.torchtitan import MODELS as FLAVOURS
+from traincast.launch.torchtitan import UNTIL_2025
 
 PYTHON = Path(os.environ.get("TRAINCAST_FRAMEWORKS") or Path(sys.executable).parent) / "python"
 PROGRAM = Path(__file__).with_name("accepts.py")
@@ -111,6 +114,43 @@ def test_the_framework_accepts_what_is_exported(to, tmp_path):
             break
     against = Counter(problem for problem in said(to, files).values() if problem)
     assert not against
+
+
+def test_torchtitan_makes_the_models_and_degrees_of_exports(tmp_path):
+    """What it trains has the sizes of the catalogue; models of 2025 are none of its own any more."""
+    skip_unless_installed("torchtitan")
+    files = {}
+    for number, case in enumerate(PLANS):
+        files[case] = tmp_path / f"{number}.py"
+        files[case].write_text(written(case).text, encoding="utf-8")
+    asked = {"paths": list(map(str, files.values())), "flavours": list(FLAVOURS)}
+    program = Path(__file__).with_name("made_by_torchtitan.py")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [str(PYTHON), "-W", "ignore", str(program)],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    made = json.loads(ran.stdout.splitlines()[-1])
+    for case, sizes in zip(files, made["paths"], strict=True):
+        name, plan = PLANS[case]
+        known = tc.load_model(name)
+        assert sizes == {
+            "tp": plan.tp,
+            "pp": plan.pp,
+            "ep": plan.ep,
+            "layers": known.layers,
+            "hidden": known.hidden,
+            "vocab": known.vocab,
+        }, case
+    for ((name, flavour), called), sizes in zip(FLAVOURS.items(), made["flavours"], strict=True):
+        known = tc.load_model(called)
+        expected = None if name in UNTIL_2025 else {"layers": known.layers, "hidden": known.hidden}
+        assert sizes == expected, (name, flavour)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Exports for torchtitan fit torchtitan 0.3.0, and are checked by it where it is installed."""
+"""Exports for torchtitan fit torchtitan 0.3.0, which checks them in tests/frameworks/test_accepted.py."""
 
 import ast
 import json
-import runpy
 import tomllib
 
 import pytest
@@ -11,7 +10,6 @@ import traincast as tc
 from traincast.catalog.software_stacks import load_stack
 from traincast.launch.defaults import parser_defaults
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan import MODELS, UNTIL_2025
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
@@ -94,38 +92,6 @@ def test_a_balance_that_no_setting_forces_is_said(debug, said, tmp_path):
     model = tc.load_model("deepseek-v2-lite").with_load("natural")
     text = f"leaves the fullest about {model.experts.fullest(8):.2f} of the mean"
     assert any(text in line for line in checked.reading.assumed) == said
-
-
-@pytest.mark.parametrize("case", PLANS)
-def test_torchtitan_makes_the_configuration(case, tmp_path):
-    """With torchtitan 0.3.0: what its classes refuse is refused when the function of the file runs."""
-    pytest.importorskip("torchtitan")
-    path = tmp_path / "written.py"
-    path.write_text(written(case).text, encoding="utf-8")
-    made = next(value for name, value in runpy.run_path(str(path)).items() if name.endswith("_gpus"))()
-    name, plan = PLANS[case]
-    parallelism, model = made.parallelism, made.model_spec.model
-    degrees = (
-        parallelism.tensor_parallel_degree,
-        parallelism.pipeline_parallel_degree,
-        parallelism.expert_parallel_degree,
-    )
-    assert degrees == (plan.tp, plan.pp, plan.ep)
-    known = tc.load_model(name)
-    assert (len(model.layers), model.dim, model.vocab_size) == (known.layers, known.hidden, known.vocab)
-
-
-def test_torchtitan_has_the_flavours():
-    pytest.importorskip("torchtitan")
-    from importlib import import_module
-
-    for (name, flavour), known in MODELS.items():
-        if name in UNTIL_2025:
-            with pytest.raises(ModuleNotFoundError):
-                import_module(f"torchtitan.models.{name}")
-            continue
-        model = import_module(f"torchtitan.models.{name}").model_registry(flavour).model
-        assert (len(model.layers), model.dim) == (tc.load_model(known).layers, tc.load_model(known).hidden)
 
 
 OTHER = "export mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 64 --zero 3 --gbs 512 --recompute full"

@@ -59,7 +59,7 @@ def test_words_change_no_prediction(table):
         return [replace(item, parts={}) for item in validate(runs).predictions]
 
     assert read_rows(blank) == read_rows(given) == read_rows(other)  # a prediction follows from the run
-    few = slice(None, None, 10)
+    few = slice(None, None, len(given) // 30)  # predicting takes longer than reading
     expected = predictions(given[few])
     assert predictions(blank[few]) == expected == predictions(other[few])
     assert sum(item.skipped is None for item in expected) > 15

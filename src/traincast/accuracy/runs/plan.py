@@ -10,7 +10,7 @@ with a tolerance.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from math import inf, lcm
 from typing import Any, Final
 
@@ -358,6 +358,7 @@ def _recompute_kinds(cells: Cells, model: Model, pipelined: bool) -> Iterator[di
         yield from (offloaded | {"offload_every": every} for every in OFFLOAD_EVERY)
 
 
+@lru_cache(maxsize=1024)  # tables are read again and again, in part: with facts blank, or of another release
 def _memory(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> float:
     """Return the memory of a plan, infinite where it breaks a rule [byte]."""
     try:  # some runs joined several machines

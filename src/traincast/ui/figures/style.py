@@ -362,7 +362,7 @@ def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
             path = _points_along(np.array([ax.transData.transform(point), middle]))
             hidden = 4 - inside.count_contains(box.corners()) + box.count_overlaps(boxes)
             hidden += box.padded(LABEL_CLEARANCE).count_contains(marks)
-            leader_path = Outline(path)
+            leader_path = Outline(path[[0, -1]])  # straight: each point between takes as long as it
             hidden += sum(leader_path.intersects_path(line, filled=False) for line in drawn_lines)
             crossed = sum(other.count_contains(path) for other in boxes[existing:])
             crossed += box.count_contains(lines)
@@ -370,7 +370,7 @@ def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
         _, _, offset, box, path = min(choices, key=lambda choice: choice[:2])
         boxes.append(box)
         lines = np.concatenate((lines, path))
-        drawn_lines.append(Outline(path[1:]))  # leaders of points close together begin alike
+        drawn_lines.append(Outline(path[[1, -1]]))  # leaders of points close together begin alike
         trial.remove()  # with its leader it could not be measured
         note(ax, text, point, offset, ha="center", va="center", arrowprops=leader).set_in_layout(False)
 
