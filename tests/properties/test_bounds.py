@@ -272,7 +272,6 @@ def compare(random, monkeypatch, sizes, batches, explained=True):
     """Search a question drawn at random, and the same timing everything: all that is reported is equal."""
     monkeypatch.setattr(least_times, "FIRST_ROUND", int(random.integers(100, 3000)))
     monkeypatch.setattr(search_result, "FEW_CANDIDATES", random.choice([0, np.inf]))
-    monkeypatch.setattr(layouts, "FRONT_STEP", random.choice([0.0, 0.1, 0.5]))
     model, system = MODELS[random.integers(len(MODELS))], SYSTEMS[random.integers(len(SYSTEMS))]
     memory = float(np.max(system.accelerator.hbm_bytes)) * random.choice([0.02, 0.1, 0.4, 1.0])
     frameworks = ("paper",) if model is PAPERS else ("megatron", "torchtitan", "deepspeed", "any")

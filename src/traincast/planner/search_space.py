@@ -261,6 +261,10 @@ class Outline:
         """Return the rows of ladders, one ladder after the other."""
         return ragged(self.first, self.size, ladders)
 
+    def rows_between(self, rungs: Rungs, ladders: Ints) -> Ints:
+        """Return the rows of ladders that lie in some ranges, one ladder after the other."""
+        return ragged(self.first[:-1] + rungs.low, rungs.high - rungs.low, ladders)
+
     @cached_property
     def up_to(self) -> Ints:
         """How many of the first micro-batches ladders have, shape (kinds, micro-batches + 1)."""
