@@ -42,7 +42,7 @@ SHARDS_PER_BLOCK: Final = (
 )  # whose operations are counted and timed at once; each has hundreds of columns
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
-KEPT: Final = 1 << 17  # layouts up to which the columns that bounds read are cached as well
+KEPT: Final = 1 << 14  # layouts up to which the columns that bounds read are cached as well
 # Choices that `step` and `devices_phases` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
 # Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.

@@ -4,8 +4,8 @@ A list is the best layout of each value of a figure, or the Pareto front of time
 threshold for each layout: a time, as far as times are known, above which the layout cannot be on the list.
 The pass bounds the times of layouts (`Bounds`), and evaluates those of which a bound is at most the threshold
 of some list, in few rounds: the nearest of each group of layouts first, so that the thresholds come down
-before the others are looked at. No layout is evaluated twice, and a layout that only the front wants is not evaluated if
-it needs more memory than a faster plan that is known.
+before the others are looked at. No layout is evaluated twice, and a layout that only the front wants is not
+evaluated if it needs more memory than a faster plan that is known.
 """
 
 from abc import ABC, abstractmethod
