@@ -314,6 +314,18 @@ def test_a_search_equals_one_that_times_all(seed, monkeypatch):
     assert compare(np.random.default_rng(seed), monkeypatch, (8, 16, 32), (16, 96)).candidates > 0
 
 
+def test_the_best_of_each_degree_and_the_front_need_few_layouts_besides(monkeypatch):
+    """Each list has a threshold: together they evaluate a tenth more than the answer, not twice as many."""
+    monkeypatch.setattr(search_result, "FEW_CANDIDATES", 0)
+    found = tc.search("llama-3-70b", "dgx-h100", gpus=512)
+    assert found.plans
+    before = len(found.layouts.times.layout)
+    found.find_lists()
+    assert found.explain().degrees
+    assert found.pareto_plans
+    assert before < len(found.layouts.times.layout) < 1.1 * before
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(40))
 def test_thousands_of_searches_equal_those_that_time_all(seed, monkeypatch):

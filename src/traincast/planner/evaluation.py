@@ -37,9 +37,7 @@ from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
-SHARDS_PER_BLOCK: Final = (
-    1 << 13
-)  # whose operations are counted and timed at once; each has hundreds of columns
+SHARDS_PER_BLOCK: Final = 1 << 13  # counted and timed at once, with hundreds of columns
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
 KEPT: Final = 1 << 14  # layouts up to which the columns that bounds read are cached as well

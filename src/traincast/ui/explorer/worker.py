@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.search_space import Progress
+from traincast.planner.search_space import Progress, listening
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
@@ -41,6 +41,9 @@ def work(pipe: Connection, status: SearchStatus) -> None:
     def progress(done: int, total: int, candidates: int) -> None:
         status.done, status.total = done, total
         status.candidates += candidates
+        end_if_abandoned()
+
+    def end_if_abandoned(_: float = 0.0) -> None:
         if status.is_abandoned:
             raise Abandoned
 
@@ -55,7 +58,9 @@ def work(pipe: Connection, status: SearchStatus) -> None:
         except EOFError:
             return
         status.is_begun = True
-        pipe.send(respond(kind, text, progress))
+        with listening(end_if_abandoned):
+            answer = respond(kind, text, progress)
+        pipe.send(answer)
         if not gc.get_freeze_count():
             gc.freeze()  # imports and data of the first answer stay: exempt from collection
 
