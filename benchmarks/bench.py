@@ -175,15 +175,58 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, float]:
     return min(seconds), result.candidates, result.share_timed
 
 
-SLIDER_GOAL = 0.05  # most that an answer to a step of a slider should take relative to the study
+# Seconds of the processor of the plain answers to two questions, and of the paper's study on the same idle
+# machine, at commit 0d6f6360 (27 November 2026): what the cells of `everything_asked` are compared with.
+STUDY_THEN = 0.97
+QUESTIONS = {
+    "A": (
+        "plan deepseek-v3 --system hgx-h800 --gpus 2048 --seq 4096 --global-batch 15360 "
+        "--precision fp8-block --framework any",
+        2.0,
+    ),
+    "B": ("plan deepseek-v3 --system dgx-h100 --gpus 2048 --framework any", 2.4),
+}
+ASKED = {"": 0.7, "--tp 16": 1.3, "--why": 1.5, "--json": 1.3, "--html": 3.0}  # and most multiples wanted
+MEMORY_GOAL = 400  # MB
 
 
-def slider(steps: int) -> float:
+def processor(*arguments: str) -> tuple[float, float]:
+    """Return the processor time [s] and the peak memory [MB] of a fresh interpreter."""
+    child = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0, arguments
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
+
+
+def everything_asked(study_seconds: float) -> None:
+    """Print what each output of two questions takes, as a multiple of the plain answer's time then."""
+    for name, (question, then) in QUESTIONS.items():
+        for asked, goal in ASKED.items():
+            with tempfile.TemporaryDirectory() as folder:
+                report = [f"{folder}/report.html"] if asked == "--html" else []
+                seconds, memory = processor("-m", "traincast", *question.split(), *asked.split(), *report)
+            multiple = seconds / (then * study_seconds / STUDY_THEN)
+            met = "met" if multiple <= goal else "missed"
+            fits = "met" if memory <= MEMORY_GOAL else "missed"
+            print(
+                f"  {name} {asked or 'plain':<8}{seconds:6.2f} s, {multiple:5.2f} (goal: at most {goal}, "
+                f"{met}), {memory:5.0f} MB (goal: at most {MEMORY_GOAL}, {fits})"
+            )
+
+
+SLIDER_GOAL = 0.06  # most that an answer to a step of a slider should take relative to the study
+
+
+SLIDER_RATIO_GOAL = 1.5  # most that such an answer for deepseek-v3 should take relative to llama-3-70b
+
+
+def slider(steps: int, model: str, gpus: int) -> float:
     """Answer steps of the page's slider of memory bandwidth; return the median processor seconds of one."""
     from traincast.ui.explorer.answers import search
 
     def step(bandwidth: float) -> float:
-        state = {"model": "llama-3-70b", "gpus": 512, "framework": "megatron"}
+        state = {"model": model, "gpus": gpus, "framework": "megatron"}
         begin = time.process_time()
         search(state | {"figures": {"accelerator.hbm_bandwidth": bandwidth}}, lambda *_: None)
         return time.process_time() - begin
@@ -290,11 +333,16 @@ def main() -> None:
             f"  {name} on {gpus:,}, {framework:<9}{candidates:>11,} candidates, {timed_share:.2%} timed: "
             f"{seconds:.3f} s, {beside_goal(seconds / study_seconds, goal)}"
         )
-    seconds = slider(repeats)
+    seconds = slider(repeats, "llama-3-70b", 512)
     print(
         f"\nA step of the explorer's slider, llama-3-70b on 512: {seconds:.3f} s, "
         f"{beside_goal(seconds / study_seconds, SLIDER_GOAL)}"
     )
+    ratio = slider(repeats, "deepseek-v3", 2048) / seconds
+    met = "met" if ratio <= SLIDER_RATIO_GOAL else "missed"
+    print(f"  deepseek-v3 on 2,048: {ratio:.2f} times that (goal: at most {SLIDER_RATIO_GOAL}, {met})")
+    print("\nEverything asked of a search, as a multiple of its plain answer at commit 0d6f6360")
+    everything_asked(study_seconds)
     print(
         "\nThe same candidates under several assumptions: llama-3.1-405b on 16,384 GPUs, unlimited memory, "
         "enumeration kept"

@@ -272,7 +272,6 @@ def compare(random, monkeypatch, sizes, batches, explained=True):
     """Search a question drawn at random, and the same timing everything: all that is reported is equal."""
     monkeypatch.setattr(least_times, "FIRST_ROUND", int(random.integers(100, 3000)))
     monkeypatch.setattr(search_result, "FEW_CANDIDATES", random.choice([0, np.inf]))
-    monkeypatch.setattr(layouts, "FRONT_STEP", random.choice([0.0, 0.1, 0.5]))
     model, system = MODELS[random.integers(len(MODELS))], SYSTEMS[random.integers(len(SYSTEMS))]
     memory = float(np.max(system.accelerator.hbm_bytes)) * random.choice([0.02, 0.1, 0.4, 1.0])
     frameworks = ("paper",) if model is PAPERS else ("megatron", "torchtitan", "deepspeed", "any")
@@ -313,6 +312,18 @@ def equal_answers(model, machine, question, explained=True):
 def test_a_search_equals_one_that_times_all(seed, monkeypatch):
     """Plans, counts, reasons, front, probabilities and explanation, to the last bit."""
     assert compare(np.random.default_rng(seed), monkeypatch, (8, 16, 32), (16, 96)).candidates > 0
+
+
+def test_the_best_of_each_degree_and_the_front_need_few_layouts_besides(monkeypatch):
+    """Each list has a threshold: together they evaluate a tenth more than the answer, not twice as many."""
+    monkeypatch.setattr(search_result, "FEW_CANDIDATES", 0)
+    found = tc.search("llama-3-70b", "dgx-h100", gpus=512)
+    assert found.plans
+    before = len(found.layouts.times.layout)
+    found.find_lists()
+    assert found.explain().degrees
+    assert found.pareto_plans
+    assert before < len(found.layouts.times.layout) < 1.1 * before
 
 
 @pytest.mark.nightly

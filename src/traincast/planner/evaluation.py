@@ -37,9 +37,10 @@ from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
+SHARDS_PER_BLOCK: Final = 1 << 13  # counted and timed at once, with hundreds of columns
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
-KEPT: Final = 1 << 17  # layouts up to which the columns that bounds read are cached as well
+KEPT: Final = 1 << 14  # layouts up to which the columns that bounds read are cached as well
 # Choices that `step` and `devices_phases` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
 # Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.
@@ -449,10 +450,10 @@ def costs_of(
     number = np.size(plans.mbs)
     blocks: dict[Passed, list[Costs]] = {choices: [] for choices in passed}
     shapes: list[tuple[int, ...]] = []
-    for low in range(0, max(number, 1), CANDIDATES_PER_BLOCK):
-        only = number <= CANDIDATES_PER_BLOCK
-        block = plans if only else plans.take(slice(low, low + CANDIDATES_PER_BLOCK))
-        shape = across.machines(), min(number - low, CANDIDATES_PER_BLOCK)
+    for low in range(0, max(number, 1), SHARDS_PER_BLOCK):
+        only = number <= SHARDS_PER_BLOCK
+        block = plans if only else plans.take(slice(low, low + SHARDS_PER_BLOCK))
+        shape = across.machines(), min(number - low, SHARDS_PER_BLOCK)
         shapes.append(shape)
         passes: dict[Any, list[Passes]] = {}
         count = _operations if only else _operations.__wrapped__  # blocks of many are not kept

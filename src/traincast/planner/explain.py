@@ -126,7 +126,7 @@ class Explanation(Result):
     def _best(self) -> tuple[LeastTimes, list[dict[int, int]]]:
         """Rows of the best layout of each strategy, degree of tp and degree of cp, and their times."""
         layouts: Layouts = self.search.layouts
-        return layouts.best_of(_strategy, _tensor_degree, _context_degree)
+        return layouts.best_of(*FIGURES)
 
     @cached_property
     def _best_of_degrees(self) -> list[list[BestOfDegree]]:
@@ -432,6 +432,9 @@ def _context_degree(space: Space) -> Column:
 def _strategy(space: Space) -> Column:
     """Return the number of the strategy of layouts."""
     return float(list(STRATEGIES).index(space.strategy))
+
+
+FIGURES: Final = (_strategy, _tensor_degree, _context_degree)  # of which an explanation has the best each
 
 
 def sensitivity(est: Estimate) -> dict[str, float]:

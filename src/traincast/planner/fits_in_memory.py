@@ -11,7 +11,6 @@ does.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -121,13 +120,15 @@ class Fitting:
     candidates: int  # that fit
     most: Ints  # rows of each ladder of which some layout fits, or may but for rounding
     least: Ints  # rows of which all do, however sums are rounded
-    room: Floats  # memory that the leanest layout of each row of degrees leaves, if any [byte]
+    room: (
+        Floats  # that the leanest layout of each ladder leaves to what is allocated, negative where none fits
+    )
 
     @classmethod
     def of(cls, outline: Outline) -> "Fitting":
         """Return the state before any layout of an outline is counted."""
         most, least = np.zeros((2, len(outline.size)), np.int64)
-        return cls(outline, 0, most, least, np.full(len(outline.space.fills.count), -np.inf))
+        return cls(outline, 0, most, least, np.full(len(outline.size), -np.inf))
 
     @property
     def may_fit(self) -> Rungs:
@@ -138,6 +139,12 @@ class Fitting:
     def may_not(self) -> Rungs:
         """Rows of the outline of which some layout does not fit, or may not but for rounding."""
         return Rungs(self.least, self.outline.size)
+
+    @property
+    def room_of_degrees(self) -> Floats:
+        """Memory that the leanest layout of each row of degrees leaves [byte]."""
+        degrees = np.arange(len(self.outline.space.fills.count))
+        return np.maximum.reduceat(self.room, np.searchsorted(self.outline.space.degree, degrees))
 
     def add(self, block: "_Block", largest: Largest) -> Ints:
         """Count layouts of ladders that fit; return ladders whose are not counted, for rounding."""
@@ -150,8 +157,7 @@ class Fitting:
             at_most[close] = block.number(maybe[close], close)
         self.most[block.ladders] = np.maximum.reduceat(at_most, block.layouts)
         self.least[block.ladders] = np.minimum.reduceat(number, block.layouts)
-        room = np.maximum.reduceat(largest.room[block.taken], block.of_degree)
-        self.room[block.degree] = np.maximum(self.room[block.degree], room)
+        self.room[block.ladders] = np.maximum.reduceat(largest.room[block.taken], block.layouts)
         near = np.zeros(len(block.counts), np.bool_)
         near[block.ladder[at_most > number]] = True
         self.candidates += int(np.where(near, 0, np.add.reduceat(number, block.layouts)) @ block.counts)
@@ -202,20 +208,14 @@ class Census:
                 progress(len(found), len(self._batches), counted)
         self.fittings = [found[index] for index in range(len(self._batches))]
 
-    def below(self, memory: float) -> "Census":
-        """Return the census of a machine with less memory [byte]."""
-        census = copy(self)
-        census.capacity = np.nextafter(memory, 0.0)
-        census._count_all()
-        return census
-
     @property
     def may_fit(self) -> dict[int, Rungs]:
         """Rows of the outline of each batch that may have layouts that fit."""
         return {index: fitting.may_fit for index, fitting in enumerate(self.fittings)}
 
     @property
-    def _rounding(self) -> float:
+    def rounding(self) -> float:
+        """How far sums in another order may differ at the most [byte]."""
         return ROUNDING * self.capacity if np.isfinite(self.capacity) else 0.0
 
     @property
@@ -227,16 +227,17 @@ class Census:
         """Return the least memory of all layouts with each value of a figure [byte]."""
         most: dict[float, float] = {}
         values: list[Floats] = []
-        for fitting, batch in zip(self.fittings, self._batches, strict=True):
+        rooms = [fitting.room_of_degrees for fitting in self.fittings]
+        for room_of_degrees, batch in zip(rooms, self._batches, strict=True):
             space = self._outlines[batch.shape].space
-            ladder = np.searchsorted(space.degree, np.arange(len(fitting.room)))
+            ladder = np.searchsorted(space.degree, np.arange(len(room_of_degrees)))
             values.append(np.broadcast_to(figure(space), np.shape(space.degree))[ladder])
-            for value, room in zip(values[-1].tolist(), fitting.room.tolist(), strict=True):
+            for value, room in zip(values[-1].tolist(), room_of_degrees.tolist(), strict=True):
                 most[value] = max(room, most.get(value, room))
         least = dict.fromkeys(sorted(most), np.inf)
         for index, (fitting, of_degree) in enumerate(zip(self.fittings, values, strict=True)):
             largest = np.array([most[value] for value in of_degree.tolist()])
-            degrees = np.flatnonzero(fitting.room >= largest - self._rounding)
+            degrees = np.flatnonzero(rooms[index] >= largest - self.rounding)
             if len(degrees):
                 ladders = np.flatnonzero(np.isin(fitting.outline.space.degree, degrees))
                 layouts, memory = self._exact(self._batches[index], fitting.outline.rows_of(ladders))
@@ -245,9 +246,29 @@ class Census:
                     least[value] = min(least[value], float(memory[value_of == value].min()))
         return least
 
+    def leanest_of_ladders(self, index: int) -> Floats:
+        """Return the memory of the leanest layout of each ladder of a batch, up to rounding [byte]."""
+        return self.capacity - (1 + self._assumed.memory.allocator_share) * self.fittings[index].room
+
+    def leaner(self, rows: Mapping[int, Ints], most: Mapping[int, Floats]) -> dict[int, Ints]:
+        """Return the rows of batches' outlines of which some layout needs at most so much memory [byte]."""
+        spaces = tuple(
+            of_batch(self.fittings[index].outline.layouts(mine), self._batches[index])
+            for index, mine in rows.items()
+        )
+        lean = dict[int, Ints]()
+        for (index, mine), memory in zip(rows.items(), layouts_memory(spaces, self._assumed), strict=True):
+            outline = self.fittings[index].outline
+            if outline.replicas is not None:
+                ladder, _ = outline.ladders(mine)
+                number = outline.replicas.count[outline.replicas.kind[ladder]]
+                memory = np.minimum.reduceat(memory, np.cumsum(number) - number)
+            lean[index] = mine[memory <= most[index]]
+        return lean
+
     def least_memory_of(self, index: int) -> float:
         """Return the least memory of a batch, up to rounding; infinite where it has no layouts [byte]."""
-        return self.capacity - float(self.fittings[index].room.max(initial=-np.inf))
+        return float(self.leanest_of_ladders(index).min(initial=np.inf))
 
     def nearest(self, index: int) -> Rungs:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""
@@ -260,7 +281,7 @@ class Census:
         nearest = memory[memory > self.capacity].min(initial=np.inf)
         ladder, _ = outline.ladders(rows)
         of_layouts = ladder if outline.replicas is None else ladder[outline.replicas.of(ladder)[0]]
-        near = of_layouts[(memory > self.capacity) & (memory <= nearest + self._rounding)]
+        near = of_layouts[(memory > self.capacity) & (memory <= nearest + self.rounding)]
         high = np.zeros_like(size)
         high[near] = size[near]
         return Rungs(fitting.least, high)
@@ -390,8 +411,8 @@ class Census:
                     of_phases.append((free, phase))
                     room = np.minimum(room, free)
         # the smallest micro-batch of most ladders does not fit
-        rows = np.flatnonzero(room >= -self._rounding)
-        around = np.array([[-self._rounding], [self._rounding]])
+        rows = np.flatnonzero(room >= -self.rounding)
+        around = np.array([[-self.rounding], [self.rounding]])
         ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
         of_ladders = rows if ladder is None else ladder[rows]
         for free, phase in of_phases:
@@ -495,8 +516,6 @@ class _Block(NamedTuple):
     ladders: slice  # of the shape
     counts: Ints  # candidates of a layout in a row of each ladder
     layouts: Ints  # first layout of each ladder
-    degree: Ints  # rows of degrees, ascending
-    of_degree: Ints  # first layout of each of these
     ladder: Ints  # of each layout, among these
     kind: Ints  # of each layout's ladder, a row of `up_to`
     up_to: Ints  # of the outline
@@ -510,12 +529,8 @@ class _Block(NamedTuple):
         taken = slice(None) if every else np.flatnonzero(np.isin(ladder, local))
         of_layouts = np.searchsorted(local, ladder[taken])
         layouts = np.searchsorted(of_layouts, np.arange(len(local)))
-        degree = outline.space.degree[mine]
-        starts = np.flatnonzero(np.diff(degree, prepend=-1))
         counts, kind = outline.space.counts[mine], outline.kind[mine][of_layouts]
-        return cls(
-            taken, mine, counts, layouts, degree[starts], layouts[starts], of_layouts, kind, outline.up_to
-        )
+        return cls(taken, mine, counts, layouts, of_layouts, kind, outline.up_to)
 
     def number(self, microbatches: Ints, layouts: Any = slice(None)) -> Ints:
         """Count the rows with one of the first micro-batches, of the ladder of each of some layouts."""

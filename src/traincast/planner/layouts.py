@@ -6,7 +6,7 @@ fits on tables. The answers are the same.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -19,11 +19,10 @@ from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import Progress, Space, by_domain, enumerate_space, later, ragged
 from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
+from traincast.planner.wanted_lists import BestOf, Front, OnePass
 
-MOST_VALUES: Final = 1 << 18  # of a figure of layouts
 FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
 FASTEST_SAMPLED: Final = 100  # layouts that a sample has besides
-FRONT_STEP: Final = 0.1  # share of the fastest time of a machine up to which its front is found at once
 Question = Callable[[LeastTimes], Ints]
 Answer = tuple[LeastTimes, Ints]
 
@@ -44,6 +43,9 @@ class Layouts(ABC):
     @abstractmethod
     def answer(self, question: Question) -> Answer:
         """Return the layouts that answer a question, and the times whose rows they are."""
+
+    def find_together(self, *figures: Figure, front: bool = False) -> None:  # noqa: B027
+        """Prepare for `best_of` these figures, and for `front` if it is wanted, where that spares work."""
 
     @abstractmethod
     def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
@@ -137,6 +139,8 @@ class FewLayouts(Layouts):
         self._searched = searched
         self._census: Census | None = None
         self._known: Evaluated | None = None
+        self._best: dict[tuple[Figure, ...], tuple[LeastTimes, list[dict[int, int]]]] = {}
+        self._front: Answer | None = None
 
     def census(self, progress: Progress | None = None) -> Census:
         """Return what fits, counted once."""
@@ -170,6 +174,18 @@ class FewLayouts(Layouts):
         """Return the layouts that answer a question, and the times whose rows they are."""
         return self._shortlist.answer(question)
 
+    def find_together(self, *figures: Figure, front: bool = False) -> None:
+        """Find the lists of `best_of` and `front` in one pass, those that are not known yet."""
+        best = [BestOf(figures)] if figures and figures not in self._best else []
+        of_front = [Front()] if front and self._front is None else []
+        if not best and not of_front:
+            return
+        times = OnePass(self.evaluated(), self.census()).find([*best, *of_front])
+        for one in best:
+            self._best[figures] = times, one.best
+        for list_ in of_front:
+            self._front = times, list_.rows
+
     @cached_property
     def _shortlist(self) -> Shortlist:
         """Layouts that may fit."""
@@ -177,28 +193,16 @@ class FewLayouts(Layouts):
 
     def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
         """Return the row of the best layout with each value of figures."""
-
-        def cell(space: Space) -> Floats:
-            code: Floats = np.zeros(1)
-            for figure in figures:
-                code = code * MOST_VALUES + figure(space)
-            return code
-
-        shortlist = Shortlist(self.evaluated(), self.census().may_fit, cell)
-        return shortlist.answer(lambda times: _best_of(times, figures))
+        self.find_together(*figures)
+        times, best = self._best[figures]
+        return times, best
 
     def front(self) -> Answer:
-        """Return the layouts that no other beats in both time and memory, fastest first.
-
-        What is slower than a step of it is found on a machine with less memory than the leanest of the step.
-        """
-        census, places = self.census(), list[int]()
-        while census.candidates:
-            front = partial(LeastTimes.front, share=FRONT_STEP, most_memory=census.capacity)
-            times, rows = Shortlist(self.evaluated(), census.may_fit).answer(front)
-            places += times.place[rows].tolist()
-            census = census.below(float(times.memory[rows[-1]]))
-        return self.times, np.searchsorted(self.times.place, places)
+        """Return the layouts that no other beats in both time and memory, fastest first."""
+        if self._front is None:
+            self.find_together(front=True)
+        assert self._front is not None
+        return self._front
 
     def sample(self, most: int) -> LeastTimes:
         """Return the times of a sample of about `most` layouts that may fit, and of the fastest.

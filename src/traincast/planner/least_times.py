@@ -44,7 +44,7 @@ class LeastTimes:
     timed: Bools
     place: Ints  # of each layout in the order of enumeration: numbers that ascend
     exhaustive: bool = False  # whether all were timed from the start
-    reached: Column = 0.0  # largest time that mattered to the last question, of all layouts or of each [s]
+    reached: float = 0.0  # largest time that mattered to the last question [s]
 
     @classmethod
     def of(
@@ -173,7 +173,6 @@ class LeastTimes:
             # no group waits until those before it are timed
             self._time(np.sort(lowest[~self.timed[lowest]]))
         known = self.up_to(least)
-        self.reached = least(known)
         best = []
         for group in groupings:
             order = np.lexsort((self.memory, known, group))

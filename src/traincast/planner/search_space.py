@@ -123,6 +123,18 @@ class Space:
         count = self.counts[layouts]
         return np.repeat(np.arange(len(layouts)), count), self.fills.of(self.degree[layouts])
 
+    def take(self, rows: Ints) -> "Space":
+        """Return some of the layouts, ascending, as a space."""
+        used, layer_row = numbered(self.layer_row[rows])
+        return replace(
+            self,
+            layouts=self.layouts.take(rows),
+            starts=np.searchsorted(rows, self.starts),
+            layers=self.layers.take(used),
+            layer_row=layer_row,
+            degree=self.degree[rows],
+        )
+
     def with_assumptions(self, assumed: Assumptions) -> "Space":
         """Return the space with the choices that its plans leave to the assumptions filled in."""
         layouts = self.layouts.ready(assumed)
@@ -260,6 +272,10 @@ class Outline:
     def rows_of(self, ladders: Ints) -> Ints:
         """Return the rows of ladders, one ladder after the other."""
         return ragged(self.first, self.size, ladders)
+
+    def rows_between(self, rungs: Rungs, ladders: Ints) -> Ints:
+        """Return the rows of ladders that lie in some ranges, one ladder after the other."""
+        return ragged(self.first[:-1] + rungs.low, rungs.high - rungs.low, ladders)
 
     @cached_property
     def up_to(self) -> Ints:

@@ -40,7 +40,6 @@ from traincast.planner.search_space import (
     Space,
     distinct_layers,
     of_batch,
-    ragged,
     report_round,
 )
 from traincast.step.data_parallel import LeastTraffic
@@ -54,7 +53,6 @@ from traincast.times.process_groups import AnyPlacement
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
 FIRST_ROWS: Final = 1 << 11, 1 << 12  # but at least and at most so many rows,
 ROWS_OF_BATCH: Final = 12  # or so many for each batch, of which every round has a fixed cost
-FIRST_OF_GROUP: Final = 8  # of each of several groups
 COARSE: Final = 8  # times as many rows have bounds of their own, the others those of ladders;
 COARSE_ROWS: Final = 1 << 17  # but no more rows than these, or than are evaluated
 FEW: Final = 1 / 8  # of the rows of a first round: a round of no more is joined with the next
@@ -69,7 +67,7 @@ _Shape = tuple[CandidateBatch, bool]  # shape of batches, and whether they overl
 
 
 @dataclass(eq=False)
-class _AlikeBatches:
+class AlikeBatches:
     """Batches of one shape whose layers have the same operations, recomputation aside."""
 
     outline: Outline
@@ -107,7 +105,7 @@ class Bounds:
         self._has_ring = any(batch.strategy == "ring" for batch in searched.batches)
         self.alike = list(self._bounded(progress))
 
-    def _bounded(self, progress: Progress | None) -> Iterator[_AlikeBatches]:
+    def _bounded(self, progress: Progress | None) -> Iterator[AlikeBatches]:
         """Yield all batches, those alike together."""
         together: dict[Any, dict[_Shape, list[int]]] = {}
         for index in self._kept:
@@ -127,7 +125,7 @@ class Bounds:
         """Return how layers exchange keys and values: one context rank has nothing to, as well in a ring."""
         return "ring" if batch.strategy == "1d" and self._has_ring else str(batch.given["cp_kind"])
 
-    def _sharing(self, same: Mapping[_Shape, Sequence[int]]) -> Iterator[_AlikeBatches]:
+    def _sharing(self, same: Mapping[_Shape, Sequence[int]]) -> Iterator[AlikeBatches]:
         """Yield batches of each shape whose layers have the same operations."""
         outlines = [self.searched.ladders[shape] for shape, _ in same]
         used = [
@@ -158,7 +156,7 @@ class Bounds:
             of_layers[rows] = place
             of_kinds = np.where(outline.layer_at < 0, -1, of_layers[outline.layer_at])
             least = costs[overlaps]
-            yield _AlikeBatches(outline, batches, given, recomputes, least, weights, of_layers, of_kinds)
+            yield AlikeBatches(outline, batches, given, recomputes, least, weights, of_layers, of_kinds)
 
     def _least_costs(
         self, layers: Plans, recomputes: Sequence[str], overlapping: Iterable[bool]
@@ -225,7 +223,7 @@ class Bounds:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers
 
-    def of_ladders(self, alike: _AlikeBatches, ladders: Ints, rungs: Rungs) -> Floats:
+    def of_ladders(self, alike: AlikeBatches, ladders: Ints, rungs: Rungs) -> Floats:
         """Return bounds of ladders of an outline that hold for all of their rungs and any recomputation [s].
 
         Passes take at least as long per sequence as with the best micro-batch up to the largest, and the
@@ -253,7 +251,7 @@ class Bounds:
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self._without_waits)
         return np.broadcast_to(bounds, len(ladders))
 
-    def of_rows(self, alike: _AlikeBatches, rows: Ints) -> Floats:
+    def of_rows(self, alike: AlikeBatches, rows: Ints) -> Floats:
         """Return the bounds of rows of an outline whatever is recomputed and however weights are sharded [s].
 
         They are computed once.
@@ -265,7 +263,7 @@ class Bounds:
             (alike.bounds[block],), *_ = self._recomputing(alike, block, ("none",))
         return np.asarray(alike.bounds[rows])
 
-    def of_batches(self, alike: _AlikeBatches, rows: Ints) -> Iterator[tuple[Ints, Sequence[int], Floats]]:
+    def of_batches(self, alike: AlikeBatches, rows: Ints) -> Iterator[tuple[Ints, Sequence[int], Floats]]:
         """Yield some of the rows of an outline, batches, and the bounds of these rows of each of them [s]."""
         recomputes = tuple(dict.fromkeys(chain(*alike.batches.values())))
         gbs, replicas = alike.outline.space.gbs, alike.outline.replicas
@@ -282,7 +280,7 @@ class Bounds:
                     yield block, indices, bounds[recomputes.index(recompute)] + contended
 
     def _recomputing(
-        self, alike: _AlikeBatches, rows: Ints, recomputes: Sequence[str]
+        self, alike: AlikeBatches, rows: Ints, recomputes: Sequence[str]
     ) -> tuple[Floats, Plans, Stages, Ints]:
         """Return bounds of rows with recomputations, shape (these, rows) [s], with plans, stages, layers."""
         space = alike.outline.at(rows)
@@ -292,7 +290,7 @@ class Bounds:
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self.assumed)
         return np.broadcast_to(bounds, (len(recomputes), len(rows))), plans, devices, places
 
-    def _traffic(self, alike: _AlikeBatches, plans: Plans, devices: Stages, places: Ints) -> LeastTraffic:
+    def _traffic(self, alike: AlikeBatches, plans: Plans, devices: Stages, places: Ints) -> LeastTraffic:
         """Return the least traffic of plans with the weights of some layers."""
         weights, placement = take_costs(alike.weights, places), AnyPlacement(plans, self._near)
         return LeastTraffic.of(weights, devices, placement, self.searched.system, self.assumed)
@@ -304,37 +302,28 @@ def _blocks(rows: Ints) -> Iterator[Ints]:
         yield rows[low : low + CANDIDATES_PER_BLOCK]
 
 
-def _of_search(space: Space) -> Column:
-    """Return the one group of all layouts."""
-    return 0.0
-
-
 @dataclass(eq=False)
 class _Wanted:
     """Ladders of an outline that batches which are alike want, and the rows of those opened so far."""
 
-    alike: _AlikeBatches
+    alike: AlikeBatches
     rungs: Rungs  # that are wanted of each ladder
-    group: Ints  # of each ladder
     ladders: Ints  # not opened, ascending
     of_ladders: Floats  # bounds of these [s]
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of opened ladders, ascending
     of_rows: Floats = field(default_factory=lambda: np.zeros(0))  # bounds of these without recomputation [s]
 
-    def known(self) -> tuple[Floats, Ints, Ints]:
-        """Return the bounds, those of ladders first, and the group and the number of rows of each [s]."""
-        ladder, _ = self.alike.outline.ladders(self.rows)
+    def known(self) -> tuple[Floats, Ints]:
+        """Return the bounds, those of ladders first, and the number of rows of each [s]."""
         number = (self.rungs.high - self.rungs.low)[self.ladders]
         return (
             np.concatenate((self.of_ladders, self.of_rows)),
-            self.group[np.concatenate((self.ladders, ladder))],
             np.concatenate((number, np.ones_like(self.rows))),
         )
 
     def open(self, which: Bools, bounds: Bounds) -> None:
         """Bound rows of some of the ladders that are not opened one by one."""
-        (low, high), first = self.rungs, self.alike.outline.first[:-1]
-        rows = ragged(first + low, high - low, self.ladders[which])
+        rows = self.alike.outline.rows_between(self.rungs, self.ladders[which])
         self.rows = np.sort(np.concatenate((self.rows, rows)))
         self.of_rows = bounds.of_rows(self.alike, self.rows)
         self.ladders, self.of_ladders = self.ladders[~which], self.of_ladders[~which]
@@ -399,8 +388,6 @@ class Shortlist:
         Layouts of the search evaluated so far, to which more are added.
     kept : mapping of int to Rungs
         By the number of a batch, the rows of its outline that are wanted.
-    figure : callable
-        Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
     foresight : float
         Share of the fastest time known that is added to it, for questions that follow: as far a horizon moves
         at least.
@@ -410,98 +397,75 @@ class Shortlist:
         self,
         evaluated: Evaluated,
         kept: Mapping[int, Rungs],
-        figure: Callable[[Space], Column] = _of_search,
         foresight: float = 0.0,
     ):
-        self._evaluated, self._kept, self._figure, self._foresight = evaluated, kept, figure, foresight
+        self._evaluated, self._kept, self._foresight = evaluated, kept, foresight
         bounds = evaluated.bounds
         rungs = [Rungs.around([kept[index] for index in alike.indices]) for alike in bounds.alike]
         ladders = [np.flatnonzero(of.low < of.high) for of in rungs]
-        figures = [
-            np.broadcast_to(figure(alike.outline.space), len(alike.outline.size))[wanted]
-            for alike, wanted in zip(bounds.alike, ladders, strict=True)
-        ]
-        self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
         every = sum(int((of.high - of.low).sum()) for of in rungs)
         fewest, most = FIRST_ROWS
-        rows = int(np.clip(FIRST_SHARE * every, fewest, max(most, ROWS_OF_BATCH * len(kept))))
-        self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
+        self._first = int(np.clip(FIRST_SHARE * every, fewest, max(most, ROWS_OF_BATCH * len(kept))))
         self._wanted, coarse = list[_Wanted](), every > COARSE * self._first
         for alike, of, wanted in zip(bounds.alike, rungs, ladders, strict=True):
-            groups = np.zeros_like(of.low)
-            groups[wanted], group = np.split(group, [len(wanted)])
             least = bounds.of_ladders(alike, wanted, of) if coarse else np.zeros(len(wanted))
-            self._wanted.append(_Wanted(alike, of, groups, wanted, least))
+            self._wanted.append(_Wanted(alike, of, wanted, least))
             if not coarse:
                 self._wanted[-1].open(np.ones(len(wanted), np.bool_), bounds)
-        self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
+        self.horizon = 0.0 if self._wanted else np.inf  # layouts that may be faster are evaluated [s]
 
     def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:
         """Return the answer to a question, and the times whose rows it names."""
         while True:
             times = self._evaluated.times
             rows = question(times)
-            needed = self._needed(times)
-            if np.all((needed <= self.horizon) | np.isinf(self.horizon)):
+            if times.reached <= self.horizon:
                 return times, rows
-            self._evaluate(needed)
+            self._evaluate(times.reached)
 
-    def _needed(self, times: LeastTimes) -> Floats:
-        """Return the horizon of each group that the last question needs [s]."""
-        if np.ndim(times.reached) == 0:
-            return np.full(len(self._groups), times.reached)
-        needed = np.full(len(self._groups), -np.inf)
-        group = np.searchsorted(self._groups, times.figures(self._figure))
-        np.maximum.at(needed, group, times.reached)
-        return np.where(np.isinf(needed), np.inf, needed)
-
-    def _evaluate(self, needed: Floats) -> None:
-        """Evaluate all layouts that may take at most so long, or the nearest of each group [s]."""
+    def _evaluate(self, needed: float) -> None:
+        """Evaluate all layouts that may take at most so long, or the nearest [s]."""
         times, opened = self._evaluated.times, dict[int, Ints]()
         if self._foresight and times.timed.any():
-            needed = np.maximum(needed, (1 + self._foresight) * times.seconds[times.timed].min())
+            needed = max(needed, (1 + self._foresight) * float(times.seconds[times.timed].min()))
         horizon, few = self.horizon, FEW * min(self._first, FIRST_ROWS[0])
         # counted without recomputation, of which few rows may fit
-        while np.any(horizon < needed) and sum(map(len, opened.values())) <= few:
-            horizon = np.maximum(self.horizon, self._nearest(self._first, needed))
+        while horizon < needed and sum(map(len, opened.values())) <= few:
+            horizon = max(self.horizon, self._nearest(self._first, needed))
             for wanted in self._wanted:
                 opened |= self._opened(wanted, horizon)
             self._first *= MORE_ROWS
         self._evaluated.add(opened)
         self.horizon = horizon
 
-    def _nearest(self, number: int, needed: Floats) -> Floats:
-        """Return what is needed of each group, or its lowest bounds but so many where these are less [s]."""
+    def _nearest(self, number: int, needed: float) -> float:
+        """Return what is needed, or the lowest bound but so many where that is less [s]."""
         needed = self._lowest(max(number, min(COARSE * number, COARSE_ROWS)), needed)
         for wanted in self._wanted:
-            near = wanted.of_ladders <= needed[wanted.group[wanted.ladders]]
+            near = wanted.of_ladders <= needed
             if near.any():
                 wanted.open(near, self._evaluated.bounds)
         return self._lowest(number, needed)
 
-    def _lowest(self, number: int, needed: Floats) -> Floats:
+    def _lowest(self, number: int, needed: float) -> float:
         """Return `_nearest` by bounds as far as they are known."""
         known = zip(*(wanted.known() for wanted in self._wanted), strict=True)
-        bounds, group, rows = map(np.concatenate, known)
-        near = np.flatnonzero(bounds <= needed[group])
-        if len(needed) == 1 and len(near) > number:  # as many rows at least as these ladders and rows
+        bounds, rows = map(np.concatenate, known)
+        near = np.flatnonzero(bounds <= needed)
+        if len(near) > number:  # as many rows at least as these ladders and rows
             near = near[bounds[near] <= np.partition(bounds[near], number)[number]]
-        order = near[np.lexsort((bounds[near], group[near]))]
+        order = near[np.argsort(bounds[near], kind="stable")]
         before = np.cumsum(np.append(0, rows[order]))
-        ends = np.searchsorted(group[order], np.arange(len(needed) + 1))
-        last = np.searchsorted(before, before[ends[:-1]] + number, side="right") - 1
-        nearest, more = np.array(needed), last < ends[1:]
-        nearest[more] = bounds[order[last[more]]]
-        return nearest
+        last = int(np.searchsorted(before, number, side="right")) - 1
+        return float(bounds[order[last]]) if last < len(order) else needed
 
-    def _opened(self, wanted: _Wanted, horizon_of: Floats) -> dict[int, Ints]:
-        """Return the rows of an outline up to the horizon of each group, by the number of the batch."""
+    def _opened(self, wanted: _Wanted, horizon: float) -> dict[int, Ints]:
+        """Return the rows of an outline up to the horizon, by the number of the batch."""
         alike, opened = wanted.alike, dict[int, list[Ints]]()
-        of_rows, _ = alike.outline.ladders(wanted.rows)
-        within = wanted.of_rows <= horizon_of[wanted.group[of_rows]]
+        within = wanted.of_rows <= horizon
         for rows, indices, bounds in self._evaluated.bounds.of_batches(alike, wanted.rows[within]):
             ladder, rung = alike.outline.ladders(rows)
-            near = bounds <= horizon_of[wanted.group[ladder]]
+            near = bounds <= horizon
             for index in indices if near.any() else ():
                 if np.any(mine := near & self._kept[index].have(ladder, rung)):
                     opened.setdefault(index, []).append(rows[mine])

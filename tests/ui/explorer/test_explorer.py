@@ -13,9 +13,11 @@ import sys
 import time
 from dataclasses import asdict
 from importlib.resources import files
+from unittest.mock import Mock
 
 import httpx
 import jsonschema
+import numpy as np
 import pytest
 import uvicorn
 from starlette.testclient import TestClient
@@ -28,6 +30,7 @@ from traincast.planner.lock_prices import lock_sentence
 from traincast.planner.study.sweep import varied
 from traincast.step.differences import ratio
 from traincast.ui.cli.main import main
+from traincast.ui.explorer import worker
 from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application
 from traincast.ui.explorer.question import State, normal_text, offer
 from traincast.ui.explorer.worker_pool import Pool, Worker
@@ -841,6 +844,28 @@ def test_an_abandoned_search_ends_after_a_batch():
             pool.close()
 
     assert asyncio.run(abandon()) == [("search", json.dumps(SMALL)), ("model", "{}")]
+
+
+def test_a_search_abandoned_while_its_plans_are_estimated_ends(monkeypatch):
+    """All is enumerated and bounded by then: what follows reports rounds of evaluation."""
+
+    class Status:
+        done = total = candidates = reads_when_bounded = 0
+
+        @property
+        def is_abandoned(self):
+            self.reads_when_bounded += self.done == self.total > 0
+            return self.reads_when_bounded > 1
+
+    sent = []
+    pipe = Mock(send=sent.append, recv=Mock(side_effect=[("search", json.dumps(SMALL)), EOFError]))
+    monkeypatch.setattr(worker, "_bound_memory", lambda: None)
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker.gc, "freeze", lambda: None)
+    with np.errstate():
+        worker.work(pipe, Status())
+    _, (status, _) = sent
+    assert status == 503
 
 
 @pytest.mark.parametrize("is_seen", [True, False])

@@ -152,10 +152,12 @@ def plan(
             _ = result.lock_price, result.recommendation and result.recommendation.reason
             # apart: searches of several sizes at once evaluate every layout
             at_fewer = [replace(question, gpus=(size,)).answer()[0].recommended for size in rounder]
+            if json or html is not None:
+                result.find_lists()
             _ = explanation.lines() if why or json or html is not None or best is None else None
             record = result.record(**options.metrics_arguments()) if json else None
-    if html is not None:
-        _report_search(result, explanation, options, html, all_)
+            if html is not None:
+                _report_search(result, explanation, options, html, all_)
     if record is not None:
         print_json(outputs.plans.PlanOutput(record, file_name(html)))
     else:

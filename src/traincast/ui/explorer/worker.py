@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.search_space import Progress
+from traincast.planner.search_space import Progress, listening
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
@@ -45,6 +45,9 @@ def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = ()) ->
     def progress(done: int, total: int, candidates: int) -> None:
         status.done, status.total = done, total
         status.candidates += candidates
+        end_if_abandoned()
+
+    def end_if_abandoned(_: float = 0.0) -> None:
         if status.is_abandoned:
             raise Abandoned
 
@@ -59,7 +62,9 @@ def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = ()) ->
         except EOFError:
             return
         status.is_begun = True
-        pipe.send(respond(kind, text, progress))
+        with listening(end_if_abandoned):
+            answer = respond(kind, text, progress)
+        pipe.send(answer)
         if not gc.get_freeze_count():
             gc.freeze()  # imports and data of the first answer stay: exempt from collection
 

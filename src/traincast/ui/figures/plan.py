@@ -16,7 +16,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
 from traincast.core.units import count_of, seconds
-from traincast.planner.evaluation import evaluate, rank_layouts
+from traincast.planner.evaluation import evaluate_all
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
 from traincast.planner.plan_sentences import label as component_name
 from traincast.planner.search_result import Found
@@ -338,27 +338,29 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
     fixed_seconds = np.where(fixed.fits, fixed.step_seconds, np.inf)
     reoptimised = np.full(2 * len(paths), np.inf)
     capacities = np.broadcast_to(machines.accelerator.visible_bytes, 2 * len(paths))
-    for capacity in np.unique(capacities):
+    for capacity in np.unique(capacities).tolist():
         machine = np.flatnonzero(capacities == capacity)
         changed = {path: values[machine] for path, values in columns.items()}
-        system = result.system.with_visible(float(capacity))
-        reoptimised[machine] = _best_seconds(result.on(system), result.system.with_figures(changed))
+        fits = capacity <= float(result.system.accelerator.visible_bytes)
+        searched = result if fits else result.on(result.system.with_visible(capacity))
+        reoptimised[machine] = _best_seconds(searched, result.system.with_figures(changed), capacity)
     return np.stack((fixed_seconds, reoptimised)).reshape(2, len(paths), 2)
 
 
-def _best_seconds(result: Found, machines: System) -> Floats:
-    """Return the least step time on each of machines of the same capacity [s], infinite where nothing fits.
+def _best_seconds(result: Found, machines: System, capacity: float) -> Floats:
+    """Return the least step time on each of machines of a capacity [byte] [s], infinite where nothing fits.
 
     No time changes by a larger ratio than a figure does: layouts that are slower by more are not the fastest.
     """
-    times, rows = result.layouts.answer(lambda times: times.near(1 / (1 - RELATIVE_CHANGE) - 1))
-    machine = range(machines.machines())
-    least = np.full(len(machine), np.inf)
-    for index in distinct_values(times.outcome[rows]):
-        layouts = np.sort(times.layout[rows[times.outcome[rows] == index]])
-        after = evaluate(times.outcomes[index].space, machines, result.assumptions)
-        best = rank_layouts([after.outcomes(i)[0] for i in machine], [layouts] * len(machine), 1)
-        least[best.outcome] = np.minimum(least[best.outcome], best.seconds)
+    share = 1 / (1 - RELATIVE_CHANGE) - 1
+    times, rows = result.layouts.answer(lambda times: times.near(share, capacity))
+    least = np.full(machines.machines(), np.inf)
+    spaces = tuple(
+        times.outcomes[index].space.take(np.sort(times.layout[rows[times.outcome[rows] == index]]))
+        for index in distinct_values(times.outcome[rows])
+    )
+    for after in evaluate_all(spaces, machines, result.assumptions) if spaces else ():
+        least = np.minimum(least, after.least_seconds.min(axis=1)[after.timing])
     return least
 
 

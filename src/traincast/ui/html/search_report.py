@@ -32,6 +32,7 @@ def page(
     If left out, the explanation is made, and metrics follow from the figures of model and system.
     """
     explanation = explanation or result.explain()
+    result.find_lists()
     content: dict[str, Any] = {"result": result, "best": result.best}
     rejected = [(reason, f"{count:,}") for reason, count in result.rejected.items() if count]
     content |= {"question": list(_question(result))}
