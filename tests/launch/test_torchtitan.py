@@ -11,7 +11,7 @@ import traincast as tc
 from traincast.catalog.software_stacks import load_stack
 from traincast.launch.defaults import parser_defaults
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan import MODELS, UNTIL_2025
+from traincast.launch.torchtitan import CHUNKED_EAGER, MODELS, UNTIL_2025
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
@@ -79,6 +79,9 @@ def test_the_loss_of_an_exported_configuration_is_the_one_that_is_predicted(tmp_
     whole = load_stack("torchtitan-2025").memory
     assert memory.logit_bytes < whole.logit_bytes == 4
     assert FORMATS["torchtitan-toml"].space.assumptions == "torchtitan-2025"
+    eager = load_stack(CHUNKED_EAGER)
+    assert eager.name == CHUNKED_EAGER
+    assert eager.memory.logit_bytes == pytest.approx(14 / 8 + 4 * model.hidden / model.vocab, abs=0.03)
 
 
 @pytest.mark.parametrize(("debug", "said"), [("", True), ("[debug]\nmoe_force_load_balance = true\n", False)])

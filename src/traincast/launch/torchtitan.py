@@ -80,7 +80,7 @@ EAGER: Final = "torchtitan-eager"
 OF_TOML: Final = "torchtitan-2025"  # compiled, of the releases that read TOML, whose loss makes all logits
 # The same with `LOSS_CHUNKS`, as all configurations of 0.3 have it
 CHUNKED: Final = "torchtitan-2025+loss=chunked"
-CHUNKED_EAGER: Final = "torchtitan-eager+loss=chunked"
+CHUNKED_EAGER: Final = "torchtitan-2025+compiled=false+loss=chunked"
 
 
 @cache
