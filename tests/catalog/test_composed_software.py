@@ -47,7 +47,7 @@ def test_constants_have_names_of_their_own():
     assert len(names) == len(set(names))
     assert set(names).isdisjoint(stack_names())
     assert set(CHANGES) == OF_SOFTWARE.keys() - {"framework", "released"}
-    assert FACTS.keys() - OF_SOFTWARE.keys() == {"etp", "remat"}  # knobs of a plan
+    assert FACTS.keys() - OF_SOFTWARE.keys() == {"etp", "remat", "routing"}  # of a plan
 
 
 @pytest.mark.parametrize("name", stack_names())

@@ -161,15 +161,18 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 
 
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
-    from traincast.catalog.software_stacks import stack_names
+    from traincast.catalog.software_stacks import load_stack, stack_names
     from traincast.core.knobs import ALLOWED
     from traincast.planner.framework_spaces import FRAMEWORKS
 
+    with_facts = {stack for each in REFUSALS if "+" in (stack := str(each.conditions.get("stack")))}
+    assert all(load_stack(stack).name == stack for stack in with_facts)
+    stacks = {*stack_names(), *with_facts}
     for refusal in REFUSALS:
         assert refusal.framework in FRAMEWORKS
         assert refusal.values <= set(ALLOWED[refusal.choice])
         assert all(
-            value in {"stack": stack_names(), "device": ("cpu", "gpu"), **ALLOWED}[name]
+            value in {"stack": stacks, "device": ("cpu", "gpu"), **ALLOWED}[name]
             for name, value in refusal.conditions.items()
         )
         choices = {refusal.choice: next(iter(refusal.values)), **refusal.conditions}

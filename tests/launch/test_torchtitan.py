@@ -77,6 +77,8 @@ def test_the_loss_of_an_exported_configuration_is_the_one_that_is_predicted(tmp_
     whole = load_stack("torchtitan-2025").memory
     assert memory.logit_bytes < whole.logit_bytes == 4
     assert FORMATS["torchtitan-toml"].space.assumptions == "torchtitan-2025"
+    eager = load_stack("torchtitan-2025+compiled=false+loss=chunked")
+    assert eager.memory.logit_bytes == pytest.approx(14 / 8 + 4 * model.hidden / model.vocab, abs=0.03)
 
 
 @pytest.mark.parametrize(("debug", "said"), [("", True), ("[debug]\nmoe_force_load_balance = true\n", False)])

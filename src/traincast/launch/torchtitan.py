@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import base_stack, load_stack
+from traincast.catalog.given_facts import has_fact, software_with
+from traincast.catalog.software_stacks import load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.canonical import Facts, model_facts
@@ -387,29 +388,40 @@ def read_sequence_parallel(settings: Settings) -> Facts:
 
 def stack(settings: Settings) -> str:
     """Return the software stack: compiled or eager, its loss whole or in chunks, halves rotated or pairs."""
+    changes = {}
+    if not is_compiled(settings) and str(settings.get("model.name", "")).lower().startswith(ROTATE_HALVES):
+        changes["kernels"] = "unfused-rotation"
+    if not settings.is_on(LOSS_CHUNKS):
+        return software_with(whole_loss(settings), changes)
+    compiled = str(is_compiled(settings)).lower()
+    return software_with(OF_TOML, {"compiled": compiled, "loss": "chunked", **changes})  # of 0.3
+
+
+def whole_loss(settings: Settings) -> str:
+    """Return the software stack, compiled or eager, of a loss that makes all logits at once."""
+    return OF_TOML if is_compiled(settings) else EAGER
+
+
+def is_compiled(settings: Settings) -> bool:
+    """Return whether the layers are compiled, which takes the component of that name."""
     old_name = "compile.enable" not in settings
     compiled = settings.is_on("training.compile" if old_name else "compile.enable")
-    compiled = compiled and "model" in str(settings.get("compile.components", "model"))
-    facts = []
-    if settings.is_on(LOSS_CHUNKS):
-        facts.append("loss=chunked")
-    if not compiled and str(settings.get("model.name", "")).lower().startswith(ROTATE_HALVES):
-        facts.append("kernels=unfused-rotation")
-    return "+".join((OF_TOML if compiled else EAGER, *facts))
+    return compiled and "model" in str(settings.get("compile.components", "model"))
 
 
 def figures(settings: Settings) -> Values:
     """Return figures of memory that settings state: of a loss in another number of chunks than usual."""
     if not settings.is_on(LOSS_CHUNKS) or settings.number(LOSS_CHUNKS) == USUAL_CHUNKS:
         return {}
-    whole = base_stack(stack(settings))
-    logit_bytes = load_stack(whole).memory.logit_bytes
+    logit_bytes = load_stack(whole_loss(settings)).memory.logit_bytes
     return {"memory.logit_bytes": logit_bytes / settings.number(LOSS_CHUNKS) + GRADIENT_BUFFER}
 
 
 def default_settings(facts: Facts) -> Values:
     """Return settings that the prediction assumes, and a number of steps."""
-    return {"compile.enable": base_stack(facts.get("stack") or "") != EAGER, "training.steps": 1000}
+    software = facts.get("stack")
+    is_eager = software is not None and has_fact(software, "compiled", "false")
+    return {"compile.enable": not is_eager, "training.steps": 1000}
 
 
 def required(writing: Writing) -> Values:

@@ -192,7 +192,12 @@ REFUSALS: Final = (
             "asynchronous tensor parallelism requires torch.compile of the model",
             f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
         )
-        for stack in ("torchtitan-eager", "torchtitan-eager+loss=chunked")
+        for stack in (
+            "torchtitan-eager",
+            "torchtitan-2024+compiled=false+kernels=unfused-rotation",
+            "torchtitan-2025+compiled=false+loss=chunked",
+            "torchtitan-2025+compiled=false+loss=chunked+kernels=unfused-rotation",
+        )
     ),
     *(
         Refusal(
