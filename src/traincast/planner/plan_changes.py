@@ -156,22 +156,21 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     """Return the best other value of a knob; None where there is none, or it has no effect on this plan."""
     plan, est = answer
     current, placement = getattr(plan, name), NO_PLACEMENT_GIVEN if name == "order" else {}
-    others = []
+    others = list[HeldKnob]()
     generated = {"replicas": _replicas, "layout": _layouts}.get(name)
     tried: Iterable[Any] = values if generated is None else generated(est)
     given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
         if value == current or refused(framework.name, given | {name: value}):
             continue
-        if (other := estimate_with(est, **placement, **{name: value})) is not None:
-            others.append((not other.fits, float(other.step_seconds), value, float(other.memory_bytes)))
-    if not others:
-        return None
-    misses, seconds, value, nbytes = min(others, key=lambda row: row[:2])
-    slower, memory = seconds / float(est.step_seconds) - 1, nbytes - float(est.memory_bytes)
-    if slower == 0 and memory == 0:
-        return None
-    return HeldKnob(name, current, value, slower, memory, not misses)
+        other = estimate_with(est, **placement, **{name: value})
+        if other is None:
+            continue
+        slower = float(other.step_seconds) / float(est.step_seconds) - 1
+        memory = float(other.memory_bytes) - float(est.memory_bytes)
+        if slower or memory:  # a value may change nothing of this model, as that of experts of a dense one
+            others.append(HeldKnob(name, current, value, slower, memory, bool(other.fits)))
+    return min(others, key=lambda knob: (not knob.fits, knob.step_seconds_change), default=None)
 
 
 def _replicas(est: Estimate) -> list[int]:
