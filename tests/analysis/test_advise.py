@@ -127,7 +127,7 @@ def test_the_offending_dimensions_are_named():
     )  # GPT-3 XL of arXiv 2005.14165 is 2048 wide
     assert hidden.better.even > 0.01
     other = replace(est.model, hidden=2048, heads=32)
-    changed = tc.estimate(other, est.system, est.plan, gbs=512, assumptions="calibrated")
+    changed = tc.estimate(other, est.system, est.plan, gbs=512, assumptions=graphs)
     assert hidden.better.step_seconds == pytest.approx(changed.step_seconds / est.step_seconds - 1, rel=1e-9)
 
 
