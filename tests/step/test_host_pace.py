@@ -37,7 +37,7 @@ def test_separate_projections_add_the_gradients_of_their_input():
 
 
 def test_compiled_layers_rotate_in_the_kernel_that_norms():
-    """Queries and keys of Qwen3 are normed, those of Llama 3 are not; its rotation is read and written once."""
+    """Queries and keys of Qwen3 are normed; those of Llama 3 are not, and are read and written once."""
     moved = {}
     for name in ("qwen3-8b", "llama-3-8b"):
         model = load_model(name)

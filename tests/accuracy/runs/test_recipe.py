@@ -52,16 +52,19 @@ def test_the_table_names_what_is_known():
             assert not cells.problems
 
 
+ALL_TO_ALL = "megatron-bridge-26.02+dispatcher=alltoall+graphs=none"
+
+
 @pytest.mark.parametrize(
     ("row_id", "facts", "stack"),
     [
         # Qwen3 235B on B200, v0.4.0: no backend, so all-to-all; no graphs
-        ("mbridge-074", {"dispatcher": "alltoall", "graphs": "none"}, "megatron-bridge-2025"),
+        ("mbridge-074", {"dispatcher": "alltoall", "graphs": "none"}, ALL_TO_ALL),
         # GPT-OSS 120B in MXFP8, v0.5.0: graphs of attention and router on B300, of whole iterations on GB200
         ("mbridge-030", {"dispatcher": "hybridep", "graphs": "layer"}, "megatron-bridge-26.02"),
         ("mbridge-029", {"dispatcher": "hybridep", "graphs": "iteration"}, "megatron-bridge-2026"),
         # Kimi K2 on GB300, v0.5.0: HybridEP, no graphs
-        ("mbridge-037", {"dispatcher": "hybridep", "graphs": "none"}, "megatron-bridge-26.02"),
+        ("mbridge-037", {"dispatcher": "hybridep", "graphs": "none"}, "megatron-bridge-2026+graphs=none"),
         # Llama 3 8B on B200, v0.2.0: cuda_graph_impl local, scope full_iteration
         ("mbridge-192", {"graphs": "iteration"}, "megatron-bridge-2026"),
     ],
@@ -94,7 +97,8 @@ def test_hybrids_run_without_graphs_of_whole_iterations():
     for row in hybrids:
         run = read(row)
         assert {"dispatcher", "graphs"} <= set(run.assumed)
-        assert run.stack == "megatron-bridge-26.02"
+        graphs = run.stack.removeprefix("megatron-bridge-26.02")  # without any the host issues every kernel
+        assert graphs in ("", "+graphs=none")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,10 @@ def test_a_row_that_contradicts_a_recipe_is_not_of_it():
     other = run_of("mbridge-029", dispatcher="deepep")
     assert "graphs" not in other.assumed
     plain = run_of("mbridge-029", dispatcher="alltoall")
-    assert ("graphs" in plain.assumed, plain.stack) == (True, "megatron-bridge-2025")
+    assert ("graphs" in plain.assumed, plain.stack) == (
+        True,
+        "megatron-bridge-2026+dispatcher=alltoall+graphs=none",
+    )
 
 
 def test_recipes_that_disagree_leave_a_fact_open():

@@ -422,16 +422,18 @@ def test_experts_of_rows():
         ("jaxtb-001", "pax-2023", "dgx-a100"),  # two revisions of one table
         ("jaxtb-012", "pax-2024", "dgx-a100"),
         ("mbridge-220", "megatron-bridge-2025", "dgx-b200"),
-        ("mbridge-077", "megatron-bridge-26.02", "gb300-nvl72"),  # "cuda graphs none:full_iteration": none
+        # "cuda graphs none:full_iteration": none
+        ("mbridge-077", "megatron-bridge-26.02+graphs=none", "gb300-nvl72"),
         ("mbridge-024", "megatron-bridge-2026", "gb300-nvl72"),
         ("mbridge-004", "megatron-bridge-2026", "gb200-nvl72"),  # container 26.08
         ("mbridge-067", "megatron-bridge-26.02", "gb200-nvl72"),  # HybridEP
-        ("mbridge-107", "megatron-bridge-2025", "dgx-h100"),  # its recipe has the all-to-all
+        # its recipe has the all-to-all, and no graphs
+        ("mbridge-107", "megatron-bridge-26.02+dispatcher=alltoall+graphs=none", "dgx-h100"),
         (
             "mbridge-037",
-            "megatron-bridge-26.02",
+            "megatron-bridge-2026+graphs=none",
             "gb300-nvl72",
-        ),  # container 26.06 without graphs of whole iterations
+        ),  # container 26.06 without graphs
         ("mbridge-178", "megatron-bridge-26.02", "gb300-nvl72"),  # container 25.11 in an NVL72
         ("nvmoe-008", "megatron-core-deepep", "dgx-h100"),
         ("papers-023", CALIBRATED, "hgx-h800"),  # a framework of its own

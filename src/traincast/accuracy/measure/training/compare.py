@@ -134,8 +134,8 @@ def measure_steps(
         if "machine" in message and not same_machine(measured.values(), message["machine"]):
             measured.clear()
         if row := message.get("row"):
-            if any(cells.keys() != row.keys() for cells in measured.values()):
-                measured.clear()  # of a release whose rows have other columns
+            for name, cells in measured.items():  # those of another release have other columns
+                measured[name] = {column: cells.get(column, "") for column in row}
             earlier = measured.get(row["id"])
             measured[row["id"]] = faster_visit(earlier, row) if earlier else row
             write_rows(partial, list(measured.values()))
