@@ -157,6 +157,24 @@ def test_a_file_of_the_repository_is_sourced_from_above(tmp_path):
     assert read(path, READERS).facts["layers"] == 48
 
 
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [  # megatron/training/tokenizer: GPT2BPETokenizer is the one with a merge file
+        ("--vocab-file $BPE/vocab.json --merge-file $BPE/merges.txt", 50257),
+        ("--tokenizer-type PretrainedFromHF --tokenizer-name-or-path t5-small", 32100),
+        ("--vocab-file $BPE/vocab.json", None),
+    ],
+)
+def test_a_vocabulary_with_merges_is_that_of_gpt_2(tmp_path, files, size):
+    text = f"BPE=/data/bpe\n{RUN.replace('--vocab-size 32000', files)} --num-layers 31\n"
+    path = script(tmp_path, text)
+    if size is None:
+        with pytest.raises(tc.InputError, match="does not give the vocabulary size"):
+            tc.check(path, "dgx-h100")
+        return
+    assert tc.check(path, "dgx-h100").est.model.vocab == size
+
+
 def problems(path, **given):
     with pytest.raises(tc.InputError) as caught:
         tc.check(path, "dgx-h100", **given)

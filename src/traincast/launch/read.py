@@ -647,6 +647,10 @@ def _known_tokenizer(settings: Settings) -> tuple[int, str] | None:
             name = catalogue_name(part)
             if name and (model := load_model(name)).vocab:
                 return int(model.vocab or 0), f"{name}, whose tokenizer the file names"
+    if settings.is_on("vocab_file") and settings.is_on(
+        "merge_file"
+    ):  # of tokenizers GPT-2's alone has merges
+        return TOKENIZERS["sizes"]["gpt2"], "GPT-2, whose kind of tokenizer has a vocabulary and merges"
     return None
 
 
