@@ -158,6 +158,21 @@ def test_a_file_of_the_repository_is_sourced_from_above(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "start",
+    [
+        "srun bash inner.sh 40 2",
+        "./inner.sh 40 2 2>&1 | tee log",
+        "LAYERS=40 srun --nodes 4 bash inner.sh 48 2",
+    ],
+)
+def test_a_script_that_another_one_starts_is_read_with_its_parameters(tmp_path, start):
+    inner = f"LAYERS=${{LAYERS:-$1}}\nPP=$2\n{RUN} --num-layers $LAYERS --pipeline-model-parallel-size $PP"
+    (tmp_path / "inner.sh").write_text(f"{inner} --tensor-model-parallel-size $TP\n", encoding="utf-8")
+    facts = facts_of(tmp_path, f"export TP=4\n{start}\n")
+    assert (facts["layers"], facts["pp"], facts["tp"]) == (40, 2, 4)
+
+
+@pytest.mark.parametrize(
     ("files", "size"),
     [  # megatron/training/tokenizer: GPT2BPETokenizer is the one with a merge file
         ("--vocab-file $BPE/vocab.json --merge-file $BPE/merges.txt", 50257),

@@ -392,8 +392,12 @@ def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Form
     """Return the format with the most known settings in a text; raise an `InputError` if none has any."""
     counts: dict[str, int] = {}
     malformed: dict[str, None] = {}
+    signed = [name for name, form in formats.items() if re.search(form.sign, text)]
+    if not signed:  # a script whose arguments stand in another one that it starts
+        started = "\n".join(command_lines(text, path, given))
+        signed = [name for name, form in formats.items() if re.search(form.sign, started)]
     for name, form in formats.items():
-        if re.search(form.sign, text):
+        if name in signed:
             try:
                 counts[name] = len(set(form.read(text, given)) & form.known)
             except InputError as error:
