@@ -664,7 +664,7 @@ def _source(path: str, script: Script, depth: int) -> None:
 
 
 def _text_beside(path: str, script: Script) -> str | None:
-    """Return the text of a file that a script names, from its folder or one above; None if it is not there."""
+    """Return the text of a file that a script names, beside it or above; None if it is not there."""
     name = re.sub(r"^.*[$`)\"]\S*?/", "", path)
     try:
         file = None if script.folder is None or not name else found_by_suffix(name, script.folder)
