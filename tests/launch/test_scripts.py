@@ -157,6 +157,39 @@ def test_a_file_of_the_repository_is_sourced_from_above(tmp_path):
     assert read(path, READERS).facts["layers"] == 48
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        "srun bash inner.sh 40 2",
+        "./inner.sh 40 2 2>&1 | tee log",
+        "LAYERS=40 srun --nodes 4 bash inner.sh 48 2",
+    ],
+)
+def test_a_script_that_another_one_starts_is_read_with_its_parameters(tmp_path, start):
+    inner = f"LAYERS=${{LAYERS:-$1}}\nPP=$2\n{RUN} --num-layers $LAYERS --pipeline-model-parallel-size $PP"
+    (tmp_path / "inner.sh").write_text(f"{inner} --tensor-model-parallel-size $TP\n", encoding="utf-8")
+    facts = facts_of(tmp_path, f"export TP=4\n{start}\n")
+    assert (facts["layers"], facts["pp"], facts["tp"]) == (40, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [  # megatron/training/tokenizer: GPT2BPETokenizer is the one with a merge file
+        ("--vocab-file $BPE/vocab.json --merge-file $BPE/merges.txt", 50257),
+        ("--tokenizer-type PretrainedFromHF --tokenizer-name-or-path t5-small", 32100),
+        ("--vocab-file $BPE/vocab.json", None),
+    ],
+)
+def test_a_vocabulary_with_merges_is_that_of_gpt_2(tmp_path, files, size):
+    text = f"BPE=/data/bpe\n{RUN.replace('--vocab-size 32000', files)} --num-layers 31\n"
+    path = script(tmp_path, text)
+    if size is None:
+        with pytest.raises(tc.InputError, match="does not give the vocabulary size"):
+            tc.check(path, "dgx-h100")
+        return
+    assert tc.check(path, "dgx-h100").est.model.vocab == size
+
+
 def problems(path, **given):
     with pytest.raises(tc.InputError) as caught:
         tc.check(path, "dgx-h100", **given)

@@ -408,8 +408,12 @@ def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Form
     """Return the format with the most known settings in a text; raise an `InputError` if none has any."""
     counts: dict[str, int] = {}
     malformed: dict[str, None] = {}
+    signed = [name for name, form in formats.items() if re.search(form.sign, text)]
+    if not signed:  # a script whose arguments stand in another one that it starts
+        started = "\n".join(command_lines(text, path, given))
+        signed = [name for name, form in formats.items() if re.search(form.sign, started)]
     for name, form in formats.items():
-        if re.search(form.sign, text):
+        if name in signed:
             try:
                 counts[name] = len(set(form.read(text, given)) & form.known)
             except InputError as error:
@@ -678,6 +682,10 @@ def _known_tokenizer(settings: Settings) -> tuple[int, str] | None:
             name = catalogue_name(part)
             if name and (model := load_model(name)).vocab:
                 return int(model.vocab or 0), f"{name}, whose tokenizer the file names"
+    if settings.is_on("vocab_file") and settings.is_on(
+        "merge_file"
+    ):  # of tokenizers GPT-2's alone has merges
+        return TOKENIZERS["sizes"]["gpt2"], "GPT-2, whose kind of tokenizer has a vocabulary and merges"
     return None
 
 

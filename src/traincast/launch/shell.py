@@ -100,6 +100,8 @@ CALCULATIONS: Final = tuple(
     )
 )
 NODES_OF_SLURM: Final = re.compile(r"^\s*scontrol\s+show\s+hostnames?\b[^|]*\|\s*wc\s+(?:-l|--lines)\s*$")
+SCRIPT: Final = re.compile(r"[\w./-]+\.(?:sh|bash|slurm|sbatch)")  # its name
+OF_SCRIPTS: Final = re.compile(r"(?:.*/)?(?:bash|sh|srun|sbatch|exec|nohup|time|env)")  # that start one
 ALL_PARAMETERS: Final = re.compile(r"\$\{?[@*](?::\d{1,3})?\}?")  # that the script is started with
 OF_FILES: Final = ("-f", "-d", "-e", "-s", "-r", "-x", "-L", "-h", "-t", "-v")  # tests: not known
 
@@ -600,6 +602,24 @@ def _run(text: str, script: Script, depth: int) -> None:
         everything = {name: " ".join(value) for name, value in script.values.items()} | variables
         script.passed = variables | script.passed
         script.commands.append(Command(command, everything if variables else {}, script.certain))
+        if depth < MAX_DEPTH:
+            _start(command, variables, script, depth)
+
+
+def _start(words: Sequence[str], variables: Mapping[str, str], script: Script, depth: int) -> None:
+    """Interpret a script beside this one that a command starts, with its parameters."""
+    place = next((number for number, word in enumerate(words) if SCRIPT.fullmatch(word)), None)
+    starts = place == 0 or OF_SCRIPTS.fullmatch(words[0]) is not None
+    if place is None or not starts or any(word.endswith(".py") for word in words[:place]):
+        return
+    text = _text_beside(words[place], script)
+    if text is None:
+        return
+    outer = dict(script.values)
+    script.values |= {name: [value] for name, value in variables.items() if name not in script.fixed}
+    _set_parameters(words[place + 1 :], script)
+    interpret(text, script, depth + 1)
+    script.values = outer  # what it sets is its own
 
 
 def _read_input(words: Sequence[str], separators: str | None, script: Script) -> None:
@@ -636,20 +656,23 @@ def _formatted(form: str, words: Sequence[str]) -> str:
 
 def _source(path: str, script: Script, depth: int) -> None:
     """Interpret a file beside the script."""
-    name = re.sub(r"^.*[$`)\"]\S*?/", "", path)
-    candidate = None if script.folder is None or not name else found_by_suffix(name, script.folder)
-    try:
-        if (
-            candidate is None
-            or not candidate.is_file()
-            or candidate.stat().st_size > MAX_VALUE_CHARACTERS * 8
-        ):
-            raise OSError
-        text = candidate.read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError):
+    text = _text_beside(path, script)
+    if text is None:
         script.not_read.append(path)
-        return
-    interpret(text, script, depth + 1)
+    else:
+        interpret(text, script, depth + 1)
+
+
+def _text_beside(path: str, script: Script) -> str | None:
+    """Return the text of a file that a script names, beside it or above; None if it is not there."""
+    name = re.sub(r"^.*[$`)\"]\S*?/", "", path)
+    try:
+        file = None if script.folder is None or not name else found_by_suffix(name, script.folder)
+        if file is None or file.stat().st_size > MAX_VALUE_CHARACTERS * 8:
+            return None
+        return file.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None
 
 
 def _without_comments(text: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from traincast.core.knobs import JOINED, OFFLOADED_MODULES, STRATEGIES, words
+from traincast.core.knobs import JOINED, STRATEGIES, words
 from traincast.planner.framework_spaces import Framework
 from traincast.step.validity import Rule
 
@@ -94,10 +94,6 @@ FEATURES: Final = (
     Feature(  # in 0.18.0 as well
         "megatron", "pp", (2026, 5), f"{MEGATRON} 286445c28a, ep_overlap and MTP without pp, #4796",
         until=PIPED_PREDICTION,
-    ),
-    Feature(  # core_v0.16.1 has it
-        "megatron", "offload", (2026, 3), f"{MEGATRON} core_v0.16.1, fine-grained-activation-offloading",
-        frozenset(OFFLOADED_MODULES),
     ),
     Feature("torchtitan", "schedule", (2025, 2), "pytorch/torchtitan 3996b634a, #817", frozenset({"zb-v"})),
     Feature("automodel", "tp_overlap", (2026, 4), f"{AUTOMODEL} 2013a4dd6, #1711", frozenset({True})),

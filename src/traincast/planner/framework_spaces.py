@@ -752,8 +752,7 @@ FRAMEWORKS: Final = {
             on_request=("context", "hybrid"),
             held={
                 "precision": FP8_RECIPES,
-                # modules of fine-grained offloading, which runs in a pipeline as well
-                "offload": ("optimizer", "activations", "core_attn+attn_proj", "expert_fc1+moe_act"),
+                "offload": ("optimizer", "activations"),
                 "optimizer_kind": ("adam-bf16", "adam-8bit"),
                 "master_copy": ("remainder",),
                 "grad_dtype": ("16-bit",),
