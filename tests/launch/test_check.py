@@ -173,7 +173,7 @@ def test_what_a_dropped_flag_stood_for_is_written_in_full(tmp_path):
         "--global-batch-size 256 --use-flash-attn --use-distributed-optimizer --recompute-activations"
     )
     (tmp_path / "run.sh").write_text(launch)
-    checked = tc.check(tmp_path / "run.sh", "dgx-h100", gpus=64)
+    checked = tc.check(tmp_path / "run.sh", "dgx-h100", gpus=128)
     changes = [{name: new for name, _, new in each.settings} for each in checked.changes]
     of_modules = [change for change in changes if "recompute_modules" in change]
     assert of_modules
@@ -237,7 +237,7 @@ def test_the_best_plan_is_no_slower_than_the_launch_and_any_listed_change(model,
 def test_the_best_plan_has_nothing_to_change(tmp_path, run):
     path = tmp_path / "run.sh"
     code, out, _ = run(
-        "export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --assumptions megatron-core-2025"
+        "export llama-2-70b --system dgx-h100 --gpus 256 --to megatron --assumptions megatron-core-2025"
     )  # the software that the check states
     path.write_text(out, encoding="utf-8")
     code, out, err = run(f"check {path} --system dgx-h100")
@@ -248,10 +248,10 @@ def test_the_best_plan_has_nothing_to_change(tmp_path, run):
 
 
 def test_a_launch_faster_than_the_recommended_plan_is_told_why_that_plan_is_chosen(tmp_path, run):
-    found = tc.search("llama-3-70b", "dgx-h100", gpus=512, gbs=512, framework="megatron")
+    found = tc.search("llama-2-70b", "dgx-h100", gpus=512, gbs=512, framework="megatron")
     (fastest, est), (_, chosen) = found.fastest, found.recommended
     assert est.fits_probability < 0.9 <= chosen.fits_probability
-    path = written(tmp_path, fastest, model="llama-3-70b", gbs=512)
+    path = written(tmp_path, fastest, model="llama-2-70b", gbs=512)
     _, out, _ = run(f"check {path} --system dgx-h100")
     checked = tc.check(path, "dgx-h100")  # which knows the software
     own = checked.est.fits_probability
