@@ -123,6 +123,9 @@ def unfolded(opened, request):
     for i in (0, 2):
         page.locator("#plans .pin").nth(i).click()
     page.locator("#compare table").wait_for()
+    page.get_by_label("or MFU [%]").fill("10")
+    page.locator("#measured button").click()
+    page.locator("#measured table").first.wait_for()
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     page.wait_for_function("() => !document.querySelector('.stale')")
     return page

@@ -236,6 +236,14 @@ def test_plans_that_differ_much_are_not_called_equal(run):
     assert "are equal" not in out
 
 
+def test_a_plan_that_nobody_gave_and_does_not_fit_is_said_to_be_none(run):
+    """Data parallelism alone is taken where no degree is given; 70B does not fit so."""
+    question = "advise llama-3-70b --system dgx-h100 --gpus 64"
+    said = "no degree is given, so DP 64 is taken; give yours, such as --tp 8 --pp 4, or ask plan"
+    assert said in " ".join(run(question).err.split())
+    assert "no degree" not in run(f"{question} --tp 2").err
+
+
 def test_what_a_question_leaves_out_is_said(run):
     """The batch, the length and the tokens of the run are the model's or usual ones; those given are not."""
     question = "plan llama-3-8b --system dgx-h100 --gpus 8"

@@ -761,6 +761,16 @@ def test_panels_of_a_model_share_order_and_axes(scaling):
         assert len({(ax.get_xlim(), ax.get_ylim()) for ax in of_model}) == 1
 
 
+def test_rows_of_panels_say_whose_lines_they_have(scaling):
+    """Nine machines of three accelerators are in two rows, whose titles differ."""
+    one = scaling.filter(pl.col("system") == scaling["system"][0])
+    names = [f"{chip}-nvs{size}" for chip in ("a100", "h200", "b200") for size in (4, 8, 64)]
+    figure = figures.strong_scaling(pl.concat([one.with_columns(pl.lit(n).alias("system")) for n in names]))
+    titles = [ax.get_title() for ax in figure.axes]
+    assert len(set(titles)) == len(titles) > len(one["strategy"].unique())
+    assert {title.split(", ")[2] for title in titles} == {"a100 and h200", "b200"}
+
+
 def test_small_bars_of_a_tornado_have_their_values(found, every):
     ax = every["tornado"].axes[0]
     fixed = [np.array([bar.get_width() for bar in bars]) for bars in ax.containers[:2]]

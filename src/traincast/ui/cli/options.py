@@ -368,7 +368,11 @@ class PlanQuestion:
             errors.catch(check_size, machine, plan.gpus)
         require = errors.require
         subject = require(model_read), require(machine), require(plan)
-        return estimate(*subject, gbs=require(gbs), assumptions=require(assumed))
+        est = estimate(*subject, gbs=require(gbs), assumptions=require(assumed))
+        if not locks and est.plan.gpus > 1 and est.verdict == "does not fit":
+            taken = f"no degree is given, so DP {est.plan.dp} is taken"
+            remark(f"traincast: {taken}; give yours, such as --tp 8 --pp 4, or ask plan for one that fits")
+        return est
 
 
 def framework_typed(name: str) -> "Framework":

@@ -49,12 +49,14 @@ def utilisation_by_compute(limits: Limits) -> Figure:
 def _utilisation_figure(
     limits: Limits, x: Floats, utilisation: Floats, binds: Sequence[str | None]
 ) -> tuple[Figure, Axes]:
-    """Draw utilisation, with a marker for what binds at each point, and the legend."""
+    """Draw utilisation, with a marker for what binds at each point, and the legend of those that bind."""
     figure, (ax,) = style.panels(1, FIGURE_WIDTH, FIGURE_HEIGHT)
     ax.plot(x, utilisation, color=style.BLACK, linewidth=0.8)
     handles = []
     for name, (colour, marker) in BINDING_STYLES.items():
         selected = np.array([resource == name for resource in binds])
+        if not selected.any():
+            continue
         ax.plot(x[selected], utilisation[selected], color=colour, marker=marker, linestyle="")
         handles.append(style.sample(name, "", color=colour, marker=marker))
     ax.axhline(limits.largest, color=style.GREY, linestyle=":")

@@ -102,7 +102,7 @@ def strong_scaling(
                 starts.add(first["system"])
                 gpus = np.array(sorted(unique(model_rows, "gpus")), float)
                 _draw_ideal(ax, gpus[gpus >= first["gpus"]], first, column, size, ideal)
-            ax.set_title(f"{model}, {strategy}")
+            ax.set_title(f"{model}, {strategy}{_generations(group, groups)}")
         panels[0].set_ylabel(y_label)
     for model, rows_of_panels in zip(models, np.split(axes, len(models)), strict=True):
         ticks = sorted(unique(rows.filter(pl.col("model") == model), "gpus"))
@@ -144,6 +144,13 @@ def groups_of_lines(systems: Iterable[str]) -> list[list[str]]:
                 groups.append([])
             groups[-1].append(name)
     return groups
+
+
+def _generations(group: Sequence[str], groups: Sequence[Sequence[str]]) -> str:
+    """Return whose lines a panel has, where a model has a row of panels for each of several groups."""
+    if len(groups) == 1:
+        return ""
+    return f", {' and '.join(dict.fromkeys(style.domain_of(name)[0] for name in group))}"
 
 
 def _lines(panel: pl.DataFrame, group: Iterable[str]) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -213,7 +220,7 @@ def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
             speed, label = line["base"] / line["step_seconds"], f"{system} {strategy}"
             ax.plot(line["gpus"], speed, label=label, **looks[system])
         ax.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8)
-        ax.set_title(f"{model}, {strategy}")
+        ax.set_title(f"{model}, {strategy}{_generations(group, groups)}")
     for model, rows_of_panels in zip(models, np.split(axes, len(models)), strict=True):
         _finish_panels(rows_of_panels, sorted(unique(rows.filter(pl.col("model") == model), "gpus")), "x")
     for ax in axes[:, 0]:

@@ -39,5 +39,5 @@ function shown({ failure, sentences, causes, changes }) {
 
 function list({ title, columns, rows }) {
   if (!rows.length) return [];
-  return [h("h3", title), scroller(title, table(title, columns, rows))];
+  return [h("h3", title), scroller(title, table(title, columns, rows, { class: "of-plans" }))];
 }
