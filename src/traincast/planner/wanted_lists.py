@@ -65,6 +65,7 @@ class BestOf(WantedList):
         self.figures = figures
         self.best: list[dict[int, int]] = []  # row by value, of each figure
         self._seconds: list[dict[float, float]] = [{} for _ in figures]  # time by value [s]
+        self._thresholds: dict[Space, Floats] = {}  # of ladders, which batches of one shape share
 
     def group(self, ladders: Ladders) -> Floats:
         """Return the combination of values of each ladder."""
@@ -78,18 +79,21 @@ class BestOf(WantedList):
         of_figures = [np.unique(times.figures(figure), return_inverse=True) for figure in self.figures]
         best = times.best_of(*(group for _, group in of_figures))
         self.best, self._seconds = [], []
+        self._thresholds.clear()
         for (values, _), rows in zip(of_figures, best, strict=True):
             self.best.append(dict(zip(map(int, values), rows.tolist(), strict=True)))
             self._seconds.append(dict(zip(values.tolist(), times.seconds[rows].tolist(), strict=True)))
 
     def threshold(self, ladders: Ladders) -> Floats:
         """Return the best time of any of the values of each ladder, the longest of these [s]."""
-        most = np.zeros(len(ladders.memory))
-        for figure, seconds in zip(self.figures, self._seconds, strict=True):
-            values, group = numbered(np.broadcast_to(figure(ladders.space), len(most)))
-            of_values = np.array([seconds.get(value, np.inf) for value in values.tolist()])
-            most = np.maximum(most, of_values[group])
-        return most
+        if ladders.space not in self._thresholds:
+            most = np.zeros(len(ladders.memory))
+            for figure, seconds in zip(self.figures, self._seconds, strict=True):
+                values, group = numbered(np.broadcast_to(figure(ladders.space), len(most)))
+                of_values = np.array([seconds.get(value, np.inf) for value in values.tolist()])
+                most = np.maximum(most, of_values[group])
+            self._thresholds[ladders.space] = most
+        return self._thresholds[ladders.space]
 
     def most_memory(self, seconds: Floats) -> Floats:
         """Return no limit: the best layout may need all memory [byte]."""
@@ -298,6 +302,8 @@ class OnePass:
 
 def _lowest(group: Floats, bounds: Floats, number: int) -> Bools:
     """Return which are the lowest bounds of each group, at most so many of each."""
+    if number >= len(bounds):
+        return np.ones(len(bounds), np.bool_)
     order = np.lexsort((bounds, group))
     of_group = group[order]
     rank = np.arange(len(order)) - np.searchsorted(of_group, of_group)
