@@ -40,7 +40,7 @@ CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in 
 SHARDS_PER_BLOCK: Final = 1 << 13  # counted and timed at once, with hundreds of columns
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
-KEPT: Final = 1 << 14  # layouts up to which the columns that bounds read are cached as well
+KEPT: Final = 1 << 17  # layouts up to which the columns that bounds read are cached as well
 # Choices that `step` and `devices_phases` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
 # Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.
@@ -209,9 +209,17 @@ def completed_spaces(spaces: tuple[Space, ...], assumed: Assumptions) -> tuple[S
     return tuple(space.with_assumptions(assumed) for space in spaces)
 
 
-def layouts_memory(spaces: tuple[Space, ...], assumed: Assumptions) -> list[Floats]:
-    """Return the memory of the fullest rank of every layout of spaces [byte], cached as long as they are."""
-    spaces = completed_spaces(spaces, assumed)
+def layouts_memory(spaces: tuple[Space, ...], assumed: Assumptions, keep: bool = True) -> list[Floats]:
+    """Return the memory of the fullest rank of every layout of spaces [byte], cached as long as they are.
+
+    They are kept for the next machine if `keep`.
+    """
+    complete = completed_spaces if keep else completed_spaces.__wrapped__
+    return _known_memory(complete(spaces, assumed), assumed)
+
+
+def _known_memory(spaces: tuple[Space, ...], assumed: Assumptions) -> list[Floats]:
+    """Return `layouts_memory` of spaces `with_assumptions`."""
     missing = [space for space in spaces if assumed not in _MEMORY.setdefault(space, {})]
     for space, memory in zip(missing, _layouts_memory(missing, assumed) if missing else (), strict=True):
         _MEMORY[space][assumed] = memory
@@ -265,6 +273,7 @@ class TimedCandidates:
     space: Space  # `with_assumptions`
     fitting: Ints  # rows of `space.layouts`, shape (fitting,)
     shards: Shards
+    kept: bool = True  # whether they are kept for the next machine
 
     def blocks(self, size: int) -> Iterator[CandidateBlock]:
         """Yield blocks of about `size` candidates, of at least one layout each."""
@@ -295,9 +304,16 @@ def _timed_candidates(
     spaces: tuple[Space, ...], assumed: Assumptions, capacity: float, above: float
 ) -> list[TimedCandidates]:
     """Return the candidates of the layouts that need at most `capacity` and more than `above` [byte]."""
-    completed = completed_spaces(spaces, assumed)
+    return _candidates_that_fit(completed_spaces(spaces, assumed), assumed, capacity, above)
+
+
+def _candidates_that_fit(
+    completed: tuple[Space, ...], assumed: Assumptions, capacity: float, above: float, kept: bool = True
+) -> list[TimedCandidates]:
+    """Return `_timed_candidates` of spaces `with_assumptions`."""
     fitting = [
-        np.flatnonzero((memory <= capacity) & (memory > above)) for memory in layouts_memory(spaces, assumed)
+        np.flatnonzero((memory <= capacity) & (memory > above))
+        for memory in _known_memory(completed, assumed)
     ]
     timed: dict[int, TimedCandidates] = {}
     for members in _sharing_layers(completed):
@@ -310,8 +326,8 @@ def _timed_candidates(
                 for same in of_shape.values()
             ]
             for same, shards in zip(of_shape.values(), Shards.together(tables), strict=True):
-                timed |= {i: TimedCandidates(completed[i], fitting[i], shards) for i in same}
-    return [timed[i] for i in range(len(spaces))]
+                timed |= {i: TimedCandidates(completed[i], fitting[i], shards, kept) for i in same}
+    return [timed[i] for i in range(len(completed))]
 
 
 def _small_groups(
@@ -401,26 +417,32 @@ def evaluate(space: Space, system: System, assumed: Assumptions, above: float = 
 
 
 def evaluate_all(
-    spaces: tuple[Space, ...], system: System, assumed: Assumptions, above: float = 0.0
+    spaces: tuple[Space, ...], system: System, assumed: Assumptions, above: float = 0.0, keep: bool = True
 ) -> list[Evaluation]:
     """Compute the memory of every layout, and the costs of the shards of those that fit on some machine.
 
     `system` is one machine, or columns of machines with the same fast domain; layouts that need no more
-    memory than `above` [byte] are left out.
+    memory than `above` [byte] are left out. What the next machine can use is kept if `keep`: not of spaces
+    that it will not ask for.
     """
     assumed = with_fitted_values(system, assumed)
     capacity = float(np.max(system.accelerator.visible_bytes))
     machines, timing = _distinct_timings(system)
     across = machines.take((slice(None), None))  # machines down, shards across
-    memory = layouts_memory(spaces, assumed)
-    candidates = _timed_candidates(spaces, assumed, capacity, above)
+    if keep:
+        memory = layouts_memory(spaces, assumed)
+        candidates = _timed_candidates(spaces, assumed, capacity, above)
+    else:
+        completed = completed_spaces.__wrapped__(spaces, assumed)
+        memory = _known_memory(completed, assumed)
+        candidates = _candidates_that_fit(completed, assumed, capacity, above, kept=False)
     together: dict[int, list[TimedCandidates]] = {}
     for timed in candidates:
         together.setdefault(id(timed.shards.plans), []).append(timed)
     costs: dict[Any, Costs] = {}
     for key, same in together.items():
         passed = dict.fromkeys(passed_as(timed.space.layouts) for timed in same)
-        of_shards = costs_of(same[0].shards.plans, spaces[0].model, list(passed), across, assumed)
+        of_shards = costs_of(same[0].shards.plans, spaces[0].model, list(passed), across, assumed, keep)
         for choices, of_parts in of_shards.items():
             whole = {part: replace(of_part, weight=0.0) for part, of_part in of_parts.items()}
             costs |= {(key, choices, True): of_parts, (key, choices, False): whole}
@@ -441,11 +463,16 @@ def passed_as(plans: Plans) -> Passed:
 
 
 def costs_of(
-    plans: Plans, model: Model, passed: Sequence[Passed], across: System, assumed: Assumptions
+    plans: Plans,
+    model: Model,
+    passed: Sequence[Passed],
+    across: System,
+    assumed: Assumptions,
+    keep: bool = True,
 ) -> dict[Passed, Costs]:
     """Return the costs of shards by `passed_as`; columns of shape (machines, shards).
 
-    `across` has the machines down.
+    `across` has the machines down. The operations are kept for the next machine if `keep`.
     """
     number = np.size(plans.mbs)
     blocks: dict[Passed, list[Costs]] = {choices: [] for choices in passed}
@@ -456,7 +483,7 @@ def costs_of(
         shape = across.machines(), min(number - low, SHARDS_PER_BLOCK)
         shapes.append(shape)
         passes: dict[Any, list[Passes]] = {}
-        count = _operations if only else _operations.__wrapped__  # blocks of many are not kept
+        count = _operations if only and keep else _operations.__wrapped__  # blocks of many are not kept
         counted = count(block, model, assumed, tuple(dict.fromkeys(recompute for recompute, _ in passed)))
         of_block = OperationTimer(block, across, assumed)
         for (recompute, overlaps), of_blocks in blocks.items():
@@ -522,7 +549,9 @@ def least_times(
             return step_seconds_bound(costs, plans, devices, first.space.gbs, system, assumed, near)
         return step(costs, plans, devices, first.space.gbs, system, assumed).seconds
 
-    every = bound and all(len(rows) == len(of.fitting) for rows, of in zip(layouts, timed, strict=True))
+    every = bound and all(
+        of.kept and len(rows) == len(of.fitting) for rows, of in zip(layouts, timed, strict=True)
+    )
     blocks = _bounded(timed) if every and sum(map(len, layouts)) <= KEPT else _placed(timed, layouts, bound)
     of_spaces = [costs[id(of.costs)] for of in evaluations]
     return least_of_layouts(blocks, map(len, layouts), of_spaces, seconds, fastest)

@@ -257,7 +257,8 @@ class Census:
             for index, mine in rows.items()
         )
         lean = dict[int, Ints]()
-        for (index, mine), memory in zip(rows.items(), layouts_memory(spaces, self._assumed), strict=True):
+        memory_of_spaces = layouts_memory(spaces, self._assumed, keep=False)
+        for (index, mine), memory in zip(rows.items(), memory_of_spaces, strict=True):
             outline = self.fittings[index].outline
             if outline.replicas is not None:
                 ladder, _ = outline.ladders(mine)
@@ -317,7 +318,7 @@ class Census:
     def _exact(self, batch: CandidateBatch, rows: Ints) -> tuple[Space, Floats]:
         """Return the layouts of rows of a batch's outline, and their memory [byte]."""
         space = of_batch(self._outlines[batch.shape].layouts(rows), batch)
-        return space, layouts_memory((space,), self._assumed)[0]
+        return space, layouts_memory((space,), self._assumed, keep=False)[0]
 
     def _count(
         self, hull: CandidateBatch, members: Mapping[CandidateBatch, Ints], indices: Sequence[int]

@@ -371,7 +371,7 @@ class Found:
         return AllLayouts(self.outcomes, self.exhaustive)
 
     def find_lists(self) -> None:
-        """Find the Pareto front and the plans that an explanation compares in one pass, if that spares work."""
+        """Find the Pareto front and the plans an explanation compares in one pass if that spares work."""
         if self._drawn is self.layouts:
             self.layouts.find_together(*FIGURES, front=True)
 

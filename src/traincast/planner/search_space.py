@@ -291,6 +291,15 @@ class Outline:
         before = np.cumsum(count * self.size) - count * self.size
         return ragged(before[ladder] + rung * count[ladder], count[ladder], np.arange(len(rows)))
 
+    def rows_at(self, places: Ints) -> Ints:
+        """Return the rows of the layouts at some places among all of them, ascending, each once."""
+        if self.replicas is None:
+            return distinct_values(places)
+        count = self.replicas.count[self.replicas.kind]
+        before = np.cumsum(count * self.size) - count * self.size
+        ladder = np.searchsorted(before, places, side="right") - 1
+        return distinct_values(self.first[ladder] + (places - before[ladder]) // count[ladder])
+
     def at(self, rows: Ints) -> Space:
         """Return some rows, ascending, as a space that has the layers of all."""
         ladder, rung = self.ladders(rows)

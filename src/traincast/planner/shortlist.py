@@ -370,7 +370,7 @@ class Evaluated:
         together = list(groups(opened))
         for number, group in enumerate(together, 1):
             chosen = tuple(opened[i] for i in group)
-            of_group = evaluate_all(chosen, self._system, searched.assumptions, self._above)
+            of_group = evaluate_all(chosen, self._system, searched.assumptions, self._above, keep=False)
             evaluations |= zip(group, of_group, strict=True)
             report_round(number, len(together))
         outcomes = [evaluations[i].outcomes()[0] for i in range(len(opened))]

@@ -9,22 +9,24 @@ evaluated if it needs more memory than a faster plan that is known.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.core.columns import numbered
+from traincast.core.columns import distinct_values, numbered
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.fits_in_memory import Census, Figure
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import Rungs, Space
-from traincast.planner.shortlist import AlikeBatches, Bounds, Evaluated
+from traincast.planner.shortlist import MOST_LAYOUTS, AlikeBatches, Bounds, Evaluated
 
 EVERY: Final = 1 << 40
 # Rows of each group that each round bounds batch by batch, and layouts that it evaluates, at most
 ROUNDS: Final = ((32, 2), (256, 16), (1024, 128), (EVERY, EVERY))
+ROWS_AT_ONCE: Final = 1 << 13  # evaluated at once, so that their costs take little memory
+ROWS_WEIGHED_AT_ONCE: Final = 1 << 15  # of which only the memory is computed
 MOST_VALUES: Final = 1 << 16  # of a figure
 MEMORY_STEP: Final = 1.1  # ratio of memory between groups of the layouts of a front
 
@@ -54,6 +56,10 @@ class WantedList(ABC):
         """Return the largest time of each ladder's layouts with which one may still be on the list [s]."""
 
     @abstractmethod
+    def may_have(self, times: LeastTimes) -> Bools:
+        """Return which layouts may be on the list, as far as times and bounds are known."""
+
+    @abstractmethod
     def most_memory(self, seconds: Floats) -> Floats:
         """Return how much memory a layout of a time can need and still be on the list [byte]."""
 
@@ -65,6 +71,7 @@ class BestOf(WantedList):
         self.figures = figures
         self.best: list[dict[int, int]] = []  # row by value, of each figure
         self._seconds: list[dict[float, float]] = [{} for _ in figures]  # time by value [s]
+        self._thresholds: dict[Space, Floats] = {}  # of ladders, which batches of one shape share
 
     def group(self, ladders: Ladders) -> Floats:
         """Return the combination of values of each ladder."""
@@ -78,18 +85,31 @@ class BestOf(WantedList):
         of_figures = [np.unique(times.figures(figure), return_inverse=True) for figure in self.figures]
         best = times.best_of(*(group for _, group in of_figures))
         self.best, self._seconds = [], []
+        self._thresholds.clear()
         for (values, _), rows in zip(of_figures, best, strict=True):
             self.best.append(dict(zip(map(int, values), rows.tolist(), strict=True)))
             self._seconds.append(dict(zip(values.tolist(), times.seconds[rows].tolist(), strict=True)))
 
     def threshold(self, ladders: Ladders) -> Floats:
         """Return the best time of any of the values of each ladder, the longest of these [s]."""
-        most = np.zeros(len(ladders.memory))
-        for figure, seconds in zip(self.figures, self._seconds, strict=True):
-            values, group = numbered(np.broadcast_to(figure(ladders.space), len(most)))
-            of_values = np.array([seconds.get(value, np.inf) for value in values.tolist()])
-            most = np.maximum(most, of_values[group])
+        if ladders.space not in self._thresholds:
+            ladder = np.shape(ladders.memory)
+            values = [np.broadcast_to(figure(ladders.space), ladder) for figure in self.figures]
+            self._thresholds[ladders.space] = self._of_values(values)
+        return self._thresholds[ladders.space]
+
+    def _of_values(self, values: Sequence[Floats]) -> Floats:
+        """Return the best time of any of several values, the longest of these [s]."""
+        most: Floats = np.zeros(len(values[0]))
+        for of_figure, seconds in zip(values, self._seconds, strict=True):
+            distinct, group = numbered(of_figure)
+            of_distinct = np.array([seconds.get(value, np.inf) for value in distinct.tolist()])
+            most = np.maximum(most, of_distinct[group])
         return most
+
+    def may_have(self, times: LeastTimes) -> Bools:
+        """Return which layouts may be the best of a value."""
+        return times.seconds <= self._of_values([times.figures(figure) for figure in self.figures])
 
     def most_memory(self, seconds: Floats) -> Floats:
         """Return no limit: the best layout may need all memory [byte]."""
@@ -118,9 +138,16 @@ class Front(WantedList):
 
     def threshold(self, ladders: Ladders) -> Floats:
         """Return the best time of a layout that needs no more memory than each ladder [s]."""
-        leanest_first = self._memory[::-1]
-        place = np.searchsorted(leanest_first, ladders.memory, side="right")
+        return self._fastest(ladders.memory)
+
+    def _fastest(self, memory: Floats) -> Floats:
+        """Return the best time of a layout that needs no more memory than each [s]."""
+        place = np.searchsorted(self._memory[::-1], memory, side="right")
         return np.append(np.inf, self._seconds[::-1])[place]
+
+    def may_have(self, times: LeastTimes) -> Bools:
+        """Return which layouts may be on the front."""
+        return times.seconds <= self._fastest(times.memory)
 
     def most_memory(self, seconds: Floats) -> Floats:
         """Return the memory of the leanest layout known that is no slower [byte]."""
@@ -175,12 +202,26 @@ class OnePass:
             for one in lists:
                 one.find(self._evaluated.times)
             self._open(lists, rows_bounded)
-            rows = self._nearest(lists, layouts_evaluated)
-            if rows:
-                self._evaluated.add(rows)
+            self._evaluate(self._nearest(lists, layouts_evaluated), lists)
         for one in lists:
             one.find(self._evaluated.times)
         return self._evaluated.times
+
+    def _evaluate(self, rows: dict[int, Ints], lists: Sequence[WantedList]) -> None:
+        """Evaluate rows of batches; of many, those that may be on a list at the best placement are kept."""
+        if sum(map(len, rows.values())) <= ROWS_AT_ONCE:
+            self._evaluated.add(rows)
+            return
+        kept: dict[int, Ints] = {}
+        for portion in _portions(rows, ROWS_AT_ONCE):
+            apart = Evaluated(self._bounds)
+            apart.add(portion)
+            may_be = np.logical_or.reduce([one.may_have(apart.times) for one in lists])
+            batch, place = np.divmod(apart.times.place[may_be], MOST_LAYOUTS)
+            for index in distinct_values(batch).tolist():
+                outline = self._census.fittings[index].outline
+                kept[index] = np.append(kept.get(index, batch[:0]), outline.rows_at(place[batch == index]))
+        self._evaluated.add(kept)
 
     def _bound_ladders(self, alike: AlikeBatches) -> tuple[Rungs, Floats]:
         """Return which rows of each ladder batches that are alike want, and the bound of each ladder [s]."""
@@ -292,12 +333,32 @@ class OnePass:
             else:
                 limited[index] = rows.row[mine]
                 limits[index] = most_memory[mine]
-        found |= self._census.leaner(limited, limits)
+        for portion in _portions(limited, ROWS_WEIGHED_AT_ONCE):
+            most = {
+                index: limits[index][np.searchsorted(limited[index], portion[index])] for index in portion
+            }
+            for index, lean in self._census.leaner(portion, most).items():
+                found[index] = np.append(found.get(index, lean[:0]), lean)
         return {index: found[index] for index in sorted(found) if len(found[index])}
+
+
+def _portions(rows: dict[int, Ints], number: int) -> Iterator[dict[int, Ints]]:
+    """Yield rows of batches, about so many at once."""
+    portion: dict[int, Ints] = {}
+    for index, of_batch in rows.items():
+        for low in range(0, len(of_batch), number):
+            portion[index] = of_batch[low : low + number]
+            if sum(map(len, portion.values())) >= number:
+                yield portion
+                portion = {}
+    if portion:
+        yield portion
 
 
 def _lowest(group: Floats, bounds: Floats, number: int) -> Bools:
     """Return which are the lowest bounds of each group, at most so many of each."""
+    if number >= len(bounds):
+        return np.ones(len(bounds), np.bool_)
     order = np.lexsort((bounds, group))
     of_group = group[order]
     rank = np.arange(len(order)) - np.searchsorted(of_group, of_group)
