@@ -65,7 +65,9 @@ def test_adapters(launch):
 
 
 def test_a_pipeline(launch):
-    text = RECIPE.replace("tp_size: 1", "pp_size: 2\n  pipeline:\n    pp_schedule: 1f1b\n    pp_microbatch_size: 2")
+    text = RECIPE.replace(
+        "tp_size: 1", "pp_size: 2\n  pipeline:\n    pp_schedule: 1f1b\n    pp_microbatch_size: 2"
+    )
     plan = checked(launch(text)).est.plan
     assert (plan.pp, plan.dp, plan.mbs, plan.vp, plan.zero) == (2, 4, 2, 1, 2)
 
@@ -73,7 +75,11 @@ def test_a_pipeline(launch):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("torch.optim.AdamW", "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", "another optimizer"),
+        (
+            "torch.optim.AdamW",
+            "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam",
+            "another optimizer",
+        ),
         ("tp_size: 1", "activation_checkpointing: selective", "some layers are recomputed"),
         ("NextTokenPrediction", "VLM", "another training than of the next token"),
         ("packed_sequence_size: 4096", "packed_sequence_size: 0", "sequence length"),

@@ -509,7 +509,9 @@ def test_what_is_written_is_read_back(to, trained, knobs, tmp_path):
     assert not reading.unread
     assert not reading.not_understood
     base = tc.load_model("llama-3-8b", seq=reading.facts["seq"])
-    read_model, read_plan, gbs = launch_of(reading, base, gpus=None if to in ("trl", "torchtune", "automodel") else 8)
+    read_model, read_plan, gbs = launch_of(
+        reading, base, gpus=None if to in ("trl", "torchtune", "automodel") else 8
+    )
     again = tc.estimate(read_model, "dgx-h100", read_plan, gbs=gbs, assumptions="huggingface-eager")
     same = (float(again.step_seconds), float(again.memory_bytes)) == pytest.approx(
         (float(est.step_seconds), float(est.memory_bytes))

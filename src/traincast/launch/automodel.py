@@ -146,7 +146,9 @@ def read_data(settings: Settings) -> Facts:
     """
     strategy = settings.choice("distributed.strategy", STRATEGIES, "fsdp2")
     replicas = settings.number("distributed.dp_replicate_size")
-    facts: Facts = {"dp": settings.number("distributed.dp_size")} if settings.is_on("distributed.dp_size") else {}
+    facts: Facts = {}
+    if settings.is_on("distributed.dp_size"):
+        facts["dp"] = settings.number("distributed.dp_size")
     if strategy == "ddp":
         return facts | {"zero": 0}
     if strategy == "megatron_fsdp":
@@ -200,7 +202,9 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     if not settings.any_on("model.torch_dtype", "model.dtype"):
         notes.append("the model is loaded in bf16 and trained so, the default of torch_dtype")
     if settings.number("distributed.pp_size") > 1:
-        notes.append("a pipeline passes all micro-batches of a step at once; AutoModel fills it for each local batch")
+        notes.append(
+            "a pipeline passes all micro-batches of a step at once; AutoModel fills it for each local batch"
+        )
     notes.append("kernels are those of transformers' models; AutoModel's own may be faster (model.backend)")
     return (*notes, FULL_LENGTH[settings.is_on(PACKED)])
 

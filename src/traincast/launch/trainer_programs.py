@@ -33,7 +33,7 @@ CONFIGURATIONS: Final = (
     *(name for name in OBJECTIVES if name.endswith("Config")),
 )
 POSITIONAL: Final = ("output_dir",)  # of the first argument of a configuration
-# Classes of transformers whose `from_pretrained` loads what is trained: AutoModelForCausalLM, LlamaForCausalLM
+# Classes of transformers whose `from_pretrained` loads what is trained, such as AutoModelForCausalLM
 MODEL_CLASS: Final = re.compile(
     r"\w*(?:ForCausalLM|ForImageTextToText|ForConditionalGeneration)$|^AutoModel$"
 )
@@ -177,7 +177,7 @@ def _known(settings: Settings, given: Given) -> Settings:
     raise_problems(
         "Python",
         [
-            f"{name} = {source.removeprefix(COMPUTED)}: computed by the program; give it with --set {name}=VALUE"
+            f"{name} = {source.removeprefix(COMPUTED)}: computed by the program; give --set {name}=VALUE"
             for name, source in computed.items()
             if name not in needless and name != MODEL
         ],
@@ -198,7 +198,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
 class _Flat(ast.NodeTransformer):
     """Transformer of a program into one without `try`: what it tries is taken to succeed."""
 
-    def visit_Try(self, node: ast.Try) -> list[ast.stmt]:  # noqa: N802
+    def visit_Try(self, node: ast.Try) -> list[ast.stmt]:
         self.generic_visit(node)
         return [*node.body, *node.orelse, *node.finalbody]
 
@@ -255,9 +255,9 @@ class _Program(Program):
         name: str,
         words: Iterable[Any] = (),
         given: Mapping[str, Any] = {},
-        depth: int = 0,  # noqa: B006
+        depth: int = 0,
     ) -> Any:
-        """Return what a function returns; an argument that is neither given nor has a default is not known."""
+        """Return what a function returns; an argument without a value or a default is not known."""
         words = list(words)
         function = self.functions[name]
         positional = {argument.arg for argument in function.args.args[: len(words)]}
@@ -562,7 +562,7 @@ def _of_adapters(program: _Program) -> Settings:
     if not adapters:
         return Settings()
     title = str(adapters.get(CLASS))
-    if OTHER_ADAPTERS.match(title) or title != "LoraConfig":
+    if title != "LoraConfig":
         return Settings(adapter=title)
     settings = Settings({"use_peft": True, **PEFT})
     for name, value in adapters.items():
