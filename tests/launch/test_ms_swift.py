@@ -164,3 +164,10 @@ def test_a_command_of_the_module_by_a_launcher(launch):
     )
     est = checked(launch(text)).est
     assert (est.model.name, est.plan.tp, est.plan.sp, est.plan.dp) == ("qwen3-30b-a3b", 2, True, 8)
+
+
+def test_steps_by_expr(launch):
+    """As its examples write the accumulation steps."""
+    text = f"nproc_per_node=4\nNPROC_PER_NODE=$nproc_per_node {SFT}"
+    path = launch(f"{text} --gradient_accumulation_steps $(expr 32 / $nproc_per_node / 2)\n")
+    assert checked(path).est.gbs == 16
