@@ -503,7 +503,7 @@ def _fields(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             value = statement.value
-            if called(value) == "field" and isinstance(value, ast.Call):
+            if isinstance(value, ast.Call) and called(value) == "field":
                 value = next((word.value for word in value.keywords if word.arg == "default"), None)
             fields[statement.target.id] = value
     return fields
