@@ -2,10 +2,10 @@
 
     python tools/bridge_recipes.py REPOSITORY TAG
 
-REPOSITORY is a clone with its tags. Each recipe of the release is read as `traincast check` reads its file, and
-what the prediction depends on is written to src/traincast/launch/tables/bridge_recipes.json, for launches that
-name a recipe whose file is not there. Recipes that are not read, such as those of models with vision, are left
-out.
+REPOSITORY is a clone with its tags. Each recipe of the release is read as `traincast check` reads its file,
+and what the prediction depends on is written to src/traincast/launch/tables/bridge_recipes.json, for launches
+that name a recipe whose file is not there. Recipes that are not read, such as those of models with vision,
+are left out.
 """
 
 import json
@@ -40,9 +40,12 @@ def settings_of(text: str, name: str, folder: Path) -> dict[str, Any]:
 def main(repository: str, tag: str) -> None:
     """Write the table."""
     table: dict[str, dict[str, Any]] = {}
-    archive = subprocess.run(["git", "archive", tag, PACKAGE], cwd=repository, stdout=subprocess.PIPE, check=True)
+    archive = subprocess.run(
+        ["git", "archive", tag, PACKAGE], cwd=repository, stdout=subprocess.PIPE, check=True
+    )
     with tempfile.TemporaryDirectory() as folder:
-        tarfile.open(fileobj=BytesIO(archive.stdout)).extractall(folder, filter="data")
+        with tarfile.open(fileobj=BytesIO(archive.stdout)) as package:
+            package.extractall(folder, filter="data")
         base = Path(folder, PACKAGE)
         for file in sorted((*base.glob("recipes/**/*.py"), *base.glob("perf_recipes/**/*.py"))):
             text = file.read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from dataclasses import fields
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 TABLE = Path(__file__).parents[1] / "src/traincast/launch/tables/torchtitan_configs.toml"
@@ -38,7 +38,7 @@ source = "torchtitan/models/*/config_registry.py"
 class StandIn(types.ModuleType):
     """Module of any names."""
 
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

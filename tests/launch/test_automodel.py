@@ -72,6 +72,14 @@ def test_a_pipeline(launch):
     assert (plan.pp, plan.dp, plan.mbs, plan.vp, plan.zero) == (2, 4, 2, 1, 2)
 
 
+@pytest.mark.parametrize(("layers", "expected"), [(18, 1), (9, 2), (6, 3)])
+def test_layers_of_a_stage(layers, expected, launch):
+    """36 layers in stages of so many, on two ranks."""
+    pipeline = f"pipeline:\n    pp_schedule: interleaved1f1b\n    layers_per_stage: {layers}"
+    text = RECIPE.replace("tp_size: 1", f"pp_size: 2\n  {pipeline}")
+    assert checked(launch(text)).reading.facts["vp"] == expected
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 import traincast as tc
 
-RUN = "torchrun --nproc-per-node 8 scripts/training/run_recipe.py --recipe {name} --mode pretrain --dataset mock"
+RUN = "torchrun --nproc-per-node 8 scripts/training/run_recipe.py --recipe {name} --mode pretrain"
 NAME = "llama3_8b_pretrain_8gpu_h100_bf16_config"
 RECIPE = """
 def llama3_8b_pretrain_8gpu_h100_bf16_config():

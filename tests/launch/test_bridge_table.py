@@ -34,7 +34,7 @@ def letters(name):
 
 
 def test_recipes_read_are_as_those_run():
-    """Degrees and batch of each benchmark are those of one that was run, of its model, machine and precision."""
+    """Degrees and batch of each benchmark are those of one that was run, of its model and machine."""
     text = (files("traincast") / "catalog/recipes/megatron-bridge.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     run = {}

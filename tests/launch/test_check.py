@@ -20,14 +20,8 @@ from traincast.ui.cli.main import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
-FINE_TUNING = {
-    "trl",
-    "axolotl",
-    "llama-factory",
-    "ms-swift",
-    "automodel",
-    "torchtune",
-}  # their round trips are in test_finetuning.py
+# their round trips are in test_finetuning.py
+FINE_TUNING = {"trl", "axolotl", "llama-factory", "ms-swift", "automodel", "torchtune"}
 BAD_PLAN = tc.Plan(
     tp=8, pp=4, dp=2, recompute="full"
 )  # more cut, and more recomputed, than Llama 3 8B needs on 64 GPUs

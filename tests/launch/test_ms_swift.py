@@ -1,9 +1,9 @@
 """ms-swift's commands and files, on the Trainer and on Megatron-Core.
 
 Defaults are those of ms-swift 4.6.0: swift/trainers/arguments.py (batch 1, accumulation steps that make 16
-sequences), swift/arguments/tuner_args.py (LoRA of rank 8 on all linear layers, dropout 0.05), swift/config (its
-DeepSpeed and FSDP2 files) and swift/megatron/arguments/megatron_args.py. Launches are written for these tests
-in the shape of its examples.
+sequences), swift/arguments/tuner_args.py (LoRA of rank 8 on all linear layers, dropout 0.05), swift/config
+(its DeepSpeed and FSDP2 files) and swift/megatron/arguments/megatron_args.py. Launches are written for these
+tests in the shape of its examples.
 """
 
 import pytest
@@ -85,7 +85,8 @@ def test_configurations_that_come_with_it(option, zero, offload, launch):
 )
 def test_sequence_parallelism_exchanges_heads_first(model, kind, heads, launch):
     """As many ranks as divide 8, 4 and 2 key and value heads, and a ring over the others."""
-    text = f"NPROC_PER_NODE=8 swift sft --model {model} --max_length 8192 --sequence_parallel_size 8 --packing true"
+    options = "--max_length 8192 --sequence_parallel_size 8 --packing true"
+    text = f"NPROC_PER_NODE=8 swift sft --model {model} {options}"
     facts = reading(launch(f"{text} --gradient_accumulation_steps 2\n")).facts
     assert (facts["cp"], facts["cp_kind"], facts.get("ulysses")) == (8, kind, heads)
 
@@ -163,3 +164,10 @@ def test_a_command_of_the_module_by_a_launcher(launch):
     )
     est = checked(launch(text)).est
     assert (est.model.name, est.plan.tp, est.plan.sp, est.plan.dp) == ("qwen3-30b-a3b", 2, True, 8)
+
+
+def test_steps_by_expr(launch):
+    """As its examples write the accumulation steps."""
+    text = f"nproc_per_node=4\nNPROC_PER_NODE=$nproc_per_node {SFT}"
+    path = launch(f"{text} --gradient_accumulation_steps $(expr 32 / $nproc_per_node / 2)\n")
+    assert checked(path).est.gbs == 16

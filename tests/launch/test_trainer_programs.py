@@ -113,7 +113,7 @@ def test_pairs_of_answers(launch):
 
 
 def test_a_program_of_the_trainer(launch):
-    """Through a function, a command line's defaults, a tokenizer in a function, and an attribute set later."""
+    """Through a function, defaults of a command line, a tokenizer, and an attribute that is set later."""
     est = checked(launch(TRAINER)).est
     assert (est.model.name, est.model.seq, est.model.adapters) == ("llama-2-7b", 2048, None)
     assert (est.plan.mbs, est.gbs, est.plan.zero, est.plan.recompute) == (2, 128, 3, "none")
@@ -128,7 +128,8 @@ def test_options_of_the_command_line(launch):
 def test_a_script_and_the_program_beside_it(launch):
     """The script has launcher and options, the program all else."""
     launch(TRAINER)
-    job = "#!/bin/bash\n#SBATCH --nodes=2\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 $DIR/train.py"
+    start = "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 $DIR/train.py"
+    job = f"#!/bin/bash\n#SBATCH --nodes=2\n{start}"
     result = checked(launch(f"{job} --batch-size 1 --use_lora\n", "job.slurm"), gpus=None)
     assert (result.est.plan.dp, result.est.plan.mbs, result.est.model.adapters.rank) == (16, 1, 16)
     assert "settings of train.py, which it starts" in result.reading.assumed

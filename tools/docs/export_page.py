@@ -98,6 +98,16 @@ It reads these as well, which are not written: {read_only}. Of reinforcement lea
 A launch gets the defaults of its own program: a script that starts a program on Hugging Face's Trainer alone (Alpaca, FastChat, `run_clm.py`)
 those of the Trainer, with the length of that program's own argument, one of TRL those of TRL. An option replaces the whole default.
 
+Python programs on TRL and on the Trainer are followed without being run: what `SFTConfig`, `TrainingArguments`, `LoraConfig` and
+`from_pretrained` are given, through variables, functions and the defaults of a command line. A value that is computed is refused by name,
+and `--set NAME=VALUE` gives it. A script that starts such a program beside it is read together with it. A launch of Megatron-Bridge takes
+its recipe from the repository that it stands in, from the installed package, or from a table of release 0.6.0; `-m torchtitan.train
+--module … --config …` takes its configuration from a registry beside it, or from a table of what torchtitan 0.3.0 returns.
+
+What holds the readings: those of torchtitan's configurations are compared with what the installed package returns, those of
+Megatron-Bridge's benchmarks with what the recipes set when they are run. ms-swift, NeMo AutoModel, verl and Python programs have no such
+oracle: their names and defaults were read in the packages' sources.
+
 Files of other programs, and launches of what is not counted (multimodal and diffusion models, retrieval, other reinforcement learning,
 evaluation, conversion), are refused by name with exit code 2. So is a value that the framework does not know.
 

@@ -3,9 +3,10 @@
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from traincast.catalog.load import load_model
 from traincast.catalog.names import repository
 from traincast.core.adapters import JOINED, Adapters
-from traincast.core.errors import InputError
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.launch.adapters import module_names, probability, targets_of
 from traincast.launch.canonical import FULL_LENGTH, Facts
 from traincast.launch.checkpoints import model_called
@@ -25,6 +26,8 @@ RANK: Final = 8  # components/_peft/lora.py, PeftConfig
 DTYPES: Final = {"auto": "bf16", "bfloat16": "bf16", "bf16": "bf16", "float32": "fp32", "fp32": "fp32"}
 STRATEGIES: Final = ("fsdp2", "ddp", "megatron_fsdp")
 SCHEDULES: Final = {"1f1b": ("1f1b", 1), "interleaved1f1b": ("1f1b", 2), "gpipe": ("gpipe", 1)}
+PER_STAGE: Final = "distributed.pipeline.layers_per_stage"
+ROUNDED: Final = "distributed.pipeline.round_virtual_stages_to_pp_multiple"
 RESHARD, RESHARD_EXPERTS = (f"distributed.{part}reshard_after_forward" for part in ("", "moe."))
 FUSED_LOSS: Final = "FusedLinearCrossEntropy"
 EAGER: Final = "huggingface-eager"
@@ -146,9 +149,9 @@ def read_data(settings: Settings) -> Facts:
     """
     strategy = settings.choice("distributed.strategy", STRATEGIES, "fsdp2")
     replicas = settings.number("distributed.dp_replicate_size")
-    facts: Facts = (
-        {"dp": settings.number("distributed.dp_size")} if settings.is_on("distributed.dp_size") else {}
-    )
+    facts: Facts = {}
+    if settings.is_on("distributed.dp_size"):
+        facts["dp"] = settings.number("distributed.dp_size")
     if strategy == "ddp":
         return facts | {"zero": 0}
     if strategy == "megatron_fsdp":
@@ -181,7 +184,24 @@ def read_pipeline(settings: Settings) -> Facts:
     if word not in SCHEDULES:
         raise not_allowed("distributed.pipeline.pp_schedule", word, SCHEDULES)
     schedule, chunks = SCHEDULES[word]
+    if per_stage := settings.count(PER_STAGE):
+        chunks = _chunks(settings, per_stage)
     return {"schedule": schedule, "vp": chunks}
+
+
+def _chunks(settings: Settings, per_stage: int) -> int:
+    """Return the chunks of a rank for so many layers of a stage (pipelining/functional.py)."""
+    pp, named = settings.number("distributed.pp_size"), ErrorCollector("").catch(named_model, settings)
+    if not named:
+        problem = (
+            f"{PER_STAGE} = {per_stage}: the chunks of a rank follow from the layers of the model; give `vp`"
+        )
+        raise InputError(PER_STAGE, [problem])
+    stages = -(-load_model(named).layers // per_stage)
+    if rest := stages % pp:
+        to = settings.choice(ROUNDED, ("up", "down"), "none")
+        stages += pp - rest if to == "up" else -rest
+    return max(stages // pp, 1)
 
 
 def write_pipeline(facts: Facts) -> Values:

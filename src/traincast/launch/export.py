@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Final
 
 from traincast.core.errors import ErrorCollector, InputError, require_known
@@ -10,9 +11,10 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, seconds, seconds_with_interval
 from traincast.core.version import __version__
-from traincast.launch.canonical import device, groups_products, launch_facts
+from traincast.launch.canonical import Facts, device, groups_products, launch_facts
 from traincast.launch.format import Format, Writing, not_expressed, require_expressible
 from traincast.launch.formats import FORMATS as FORMATS
+from traincast.launch.torchtitan_config import identifier
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 
@@ -32,12 +34,19 @@ class Launch:
     left_at_default: dict[str, str] = field(default_factory=dict)
     settings: dict[str, object] = field(default_factory=dict, repr=False)  # those the prediction depends on
     est: Estimate | None = field(default=None, repr=False)  # the prediction of the plan
+    command: str = ""  # that starts the file, FILE, on every machine
     prediction: tuple[str, ...] = ()  # the prediction in words, in the text where that has comments
     # Files of a folder that can be launched, by name (`export_folder`); else empty.
     files: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         return self.text
+
+    def command_for(self, file: Path | None) -> str:
+        """Return the command that starts a file; its module, of one in Python."""
+        if file is None:
+            return self.command
+        return self.command.replace("FILE", file.stem if self.ending == ".py" else str(file))
 
 
 def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[str] = frozenset()) -> Launch:
@@ -130,7 +139,27 @@ def launch(
         defaults = (f"  {name}: {default}" for name, default in left.items())
         lines += [f"left at {form.title}'s defaults: set those of your model", *defaults]
     text = form.write(replace(draft, head=tuple(lines)))
-    return Launch(form.name, text, unexpressed, form.ending, left, draft.all_settings)
+    command = launch_command(form, model, facts)
+    return Launch(form.name, text, unexpressed, form.ending, left, draft.all_settings, command=command)
+
+
+def launch_command(form: Format, model: Model, facts: Facts) -> str:
+    """Return the command that starts a file of a format, FILE, on every machine; empty if none is known.
+
+    The program of a format that has none of its own is PROGRAM, and the address of the first machine HOST.
+    """
+    nodes = facts["gpus"] // facts["per_node"]
+    processes = f"--nproc_per_node={facts['per_node']}"
+    several = f"--nnodes={nodes} {processes} --rdzv_backend=c10d --rdzv_endpoint=HOST:29500"
+    return form.starts.format(
+        nodes=nodes,
+        per_node=facts["per_node"],
+        torchrun=f"torchrun {several if nodes > 1 else processes}",
+        objective="dpo" if model.reference else "sft",
+        answers="rlhf" if model.reference else "sft",
+        tuned="lora" if model.adapters is not None else "full",
+        function=f"{identifier(model.name)}_{facts['gpus']}_gpus",
+    )
 
 
 def per_node(system: System, gpus: int) -> int:

@@ -110,6 +110,8 @@ class Format:
     arguments: Callable[[Settings], Arguments | None] = lambda _: None
     own_stack: str = ""  # software stack of a plain launch, where it is not the framework's
     dense_only: bool = False  # whether it builds the model itself, from attention and an MLP
+    # Command that starts a file that is written, FILE, on every machine; names in braces: `launch_command`.
+    starts: str = ""
     lifted: tuple[Rule, ...] = ()  # rules of the framework that its releases with this format did not have
 
     @property
@@ -230,6 +232,7 @@ def load_format(name: str, framework: str, conversions: object, table: str = "",
         "why": {**getattr(conversions, "WHY", {}), **{fact: text for fact, text in why.items() if text}},
         "left": document.get("left", {}),
         "unread": unread_rules(document["unread"]),
+        "starts": of_format(document.get("starts", ""), name) or "",
         "read": alone(TEXT_FORMATS[texts["ending"]].read) if texts["ending"] in TEXT_FORMATS else None,
         "write": write,
         "stack": getattr(conversions, "stack", lambda _: FRAMEWORKS[framework].assumptions),

@@ -463,7 +463,7 @@ class Program:
         return {**fsdp, **{name: value for name, value in sharded.items() if name not in preset}}
 
     def _deepspeed_preset(self, facts: Facts) -> Values:
-        """Return the name of a configuration of DeepSpeed that comes with the program; none if it is another."""
+        """Return the name of a configuration of DeepSpeed of the program's own; none if it is another."""
         named = (
             {"accelerate_config": PRESETS} if "accelerate_config" in self.writes.get("sharded", {}) else {}
         )

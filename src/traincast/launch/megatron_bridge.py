@@ -83,9 +83,8 @@ SHORT_ARGUMENTS: Final[Mapping[str, str]] = {
     "-cp": "context_parallel_size", "-vp": "virtual_pipeline_model_parallel_size",
     "-ep": "expert_model_parallel_size", "-etp": "expert_tensor_parallel_size",
 }  # fmt: skip
-RUNNERS: Final = re.compile(
-    r"(?:.*/)?(?:run_recipe|setup_experiment|launch_with_nemo_run)\.py|(?:.*/)?train\.sh"
-)
+RUNNERS: Final = re.compile(r"(?:.*/)?(?:(?:run_recipe|setup_experiment|launch_with_nemo_run)\.py|train\.sh)")
+OVERRIDE: Final = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", re.DOTALL)
 TASKS: Final = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora": "peft"}  # of a mode
 LAYER_PATTERNS: Final = ("moe_layer_freq", "window_attn_skip_freq")  # a list with a mark for each layer
 HARMLESS_SECTIONS: Final = (
@@ -179,7 +178,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 
 def overrides_of(text: str, given: Given = NOTHING) -> tuple[Settings, dict[str, str]]:
-    """Return the settings of the launcher, and the overrides of a recipe in the order in which they are set."""
+    """Return the settings of the launcher, and the overrides of a recipe, what is set last behind others."""
     common, values, launch = dict[str, str](), dict[str, str](), directives(text)
     for words in commands(text, given):
         options = arguments(_in_full(words))
@@ -193,7 +192,7 @@ def overrides_of(text: str, given: Given = NOTHING) -> tuple[Settings, dict[str,
             kind = TASKS.get(str(options.get("mode")), "$")
             launch["recipe"] = f"{options['model']}_{kind}_config" if kind != "$" else kind
         for word in words:
-            if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
+            if match := OVERRIDE.match(word):
                 values.pop(match[1], None)  # in the order of what is set last
                 values[match[1]] = match[2]
     return Settings(launch), {**common, **values}

@@ -248,9 +248,9 @@ def _with_adapters(own: Settings) -> Settings:
 def defaults(settings: Settings) -> Values:
     """Return what `megatron sft` has where a file leaves it out, of what the prediction depends on."""
     usual: Values = load_document("dialects")["ms-swift-megatron"]["defaults"]
-    needless = () if settings.is_degree(EXPERTS) else OF_EXPERTS
-    needless += () if settings.is_on("use_megatron_fsdp") else (SHARDING,)
-    needless += ("recompute_modules",) if str(settings.get("recompute_granularity")) == "full" else ()
+    needless = [] if settings.is_degree(EXPERTS) else list(OF_EXPERTS)
+    needless += [] if settings.is_on("use_megatron_fsdp") else [SHARDING]
+    needless += ["recompute_modules"] if str(settings.get("recompute_granularity")) == "full" else []
     return {name: value for name, value in usual.items() if name not in (*settings, *needless)}
 
 

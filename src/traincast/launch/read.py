@@ -225,9 +225,9 @@ def read(
     given = replace(given or Given(), folder=Path(path).parent)
     text = read_text(Path(path))
     form = form or program_of(text, str(path), given.actor, given)
-    if form in OF_TRAINER and (other := program_beside(text, str(path), given)):
-        reading = read(other.file, formats, other.form, beside, other.given)
-        note = f"settings of {other.file.name}, which it starts"
+    if form in OF_TRAINER and (started := program_beside(text, str(path), given)):
+        reading = read(started.file, formats, started.form, beside, started.given)
+        note = f"settings of {started.file.name}, which it starts"
         return replace(reading, path=str(path), assumed=(note, *reading.assumed))
     if given.actor and form not in ACTORS:
         raise InputError(str(path), ["--actor: this is no launch of verl, OpenRLHF or slime"])

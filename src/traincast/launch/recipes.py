@@ -228,10 +228,7 @@ def _recipe_called(name: str, given: Given) -> Settings:
     """Return what a recipe sets, and where that is known from; empty if it is not known."""
     folder = given.folder
     above = [] if folder is None else [folder.absolute(), *folder.absolute().parents]
-    places = [
-        *(base / "src/megatron/bridge" for base in above),
-        *(base / "megatron/bridge" for base in above),
-    ]
+    places = [base / part / "megatron/bridge" for part in ("src", "") for base in above]
     places += [Path(base, "megatron/bridge") for base in sys.path if base]
     for place in places:
         for part in PARTS_OF_PACKAGE:

@@ -857,6 +857,9 @@ def _output(command: str, script: Script, depth: int, unknown: str) -> str:
         case ["seq", *numbers] if 1 <= len(numbers) <= 2 and all(map(str.isdecimal, numbers)):
             first, last = (1, numbers[0]) if len(numbers) == 1 else numbers
             return " ".join(map(str, range(int(first), min(int(last), int(first) + 999) + 1)))
+        case ["expr", *parts]:
+            number = evaluated(" ".join(part.strip("'\"\\") for part in parts))
+            return unknown if number is None else str(number)
         case ["basename", path] if "$" not in path:
             return path.rpartition("/")[2]
     return unknown

@@ -8,16 +8,16 @@ line. What is computed is refused by name where it matters; ``--set NAME=VALUE``
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from traincast.core.errors import InputError, raise_problems
 from traincast.launch.accelerate import DEEPSPEED_NAMES
 from traincast.launch.beside import MODEL, REFERENCES, found
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.python_program import CLASS, REST, Program, Unread, set_attributes
-from traincast.launch.python_source import called, defaults_of, tree_of
+from traincast.launch.python_source import called, defaults_of, last_name, tree_of
 from traincast.launch.read_bash import arguments, directives, program_of_script
 from traincast.launch.settings import ARITHMETIC, Settings, dotted, value_text
 from traincast.launch.table import load_document
@@ -33,7 +33,7 @@ CONFIGURATIONS: Final = (
     *(name for name in OBJECTIVES if name.endswith("Config")),
 )
 POSITIONAL: Final = ("output_dir",)  # of the first argument of a configuration
-# Classes of transformers whose `from_pretrained` loads what is trained: AutoModelForCausalLM, LlamaForCausalLM
+# Classes of transformers whose `from_pretrained` loads what is trained, such as AutoModelForCausalLM
 MODEL_CLASS: Final = re.compile(
     r"\w*(?:ForCausalLM|ForImageTextToText|ForConditionalGeneration)$|^AutoModel$"
 )
@@ -112,22 +112,26 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         If it describes several and none is named, or takes its configuration from a command line.
     """
     tree = _Flat().visit(tree_of(text))
-    program = _Program(tree, given)
+    program = _Program(tree, given.variables, given.folder)
     program.run(_main(tree), program.names)
-    if not program.configurations:
+    if not program.built.configurations:
         program.start_functions(tree)
-    if program.on_command_line and not program.configurations:
-        problem = f"takes {program.on_command_line} from the command line: check the command that starts it"
+    if program.built.on_command_line and not program.built.configurations:
+        problem = (
+            f"takes {program.built.on_command_line} from the command line: check the command that starts it"
+        )
         raise InputError(COMMAND_LINE, [problem])
-    if not program.configurations:
+    if not program.built.configurations:
         raise InputError("Python", ["builds no configuration of a Trainer that can be followed"])
-    used = [one for one in program.trainers if isinstance(one.get("args"), dict) and CLASS in one["args"]]
-    every = {f"{one[CLASS]} in line {one[LINE]}": one for one in program.configurations}
+    used = [
+        one for one in program.built.trainers if isinstance(one.get("args"), dict) and CLASS in one["args"]
+    ]
+    every = {f"{one[CLASS]} in line {one[LINE]}": one for one in program.built.configurations}
     by_trainers = {name: one for name, one in every.items() if any(one is each["args"] for each in used)}
     described = by_trainers or every
     configuration = described[chosen(described, given.recipe)]
-    trainer = next((one for one in program.trainers if one.get("args") is configuration), {})
-    settings = _settings(program, configuration, trainer or (program.trainers or [{}])[0])
+    trainer = next((one for one in program.built.trainers if one.get("args") is configuration), {})
+    settings = _settings(program, configuration, trainer or (program.built.trainers or [{}])[0])
     stated = {
         name: value
         for name, value in given.variables.items()
@@ -177,7 +181,7 @@ def _known(settings: Settings, given: Given) -> Settings:
     raise_problems(
         "Python",
         [
-            f"{name} = {source.removeprefix(COMPUTED)}: computed by the program; give it with --set {name}=VALUE"
+            f"{name} = {source.removeprefix(COMPUTED)}: computed by the program; give --set {name}=VALUE"
             for name, source in computed.items()
             if name not in needless and name != MODEL
         ],
@@ -212,29 +216,49 @@ def _main(tree: ast.Module) -> list[ast.stmt]:
     return [node for node in body if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import)]
 
 
+@dataclass
+class _Built:
+    """What a program, with the files that it imports from, has built."""
+
+    given: Mapping[str, Any]  # values of its variables and options
+    configurations: list[dict[str, Any]] = field(default_factory=list)
+    trainers: list[dict[str, Any]] = field(default_factory=list)
+    model: dict[str, Any] = field(default_factory=dict)
+    adapters: dict[str, Any] = field(default_factory=dict)
+    recompute: bool | None = None
+    lengths: list[Any] = field(default_factory=list)  # to which tokenizers cut
+    tokenizers: list[dict[str, Any]] = field(default_factory=list)
+    passed: set[str] = field(default_factory=set)  # functions that are given to others, and were followed
+    further: dict[str, Any] = field(default_factory=dict)  # settings of what else it does
+    on_command_line: str = ""  # the class that a command line fills
+
+
 class _Program(Program):
     """A program that trains, and what it has built: configurations, trainers, a model and its adapters."""
 
     doubt = DOUBT
     follows_calls = True
 
-    def __init__(self, tree: ast.Module, given: Given):
-        super().__init__(tree, {}, given.folder)
-        self.given = {name: _literal(value) for name, value in given.variables.items()}
-        self.names |= {name: value for name, value in self.given.items() if name in self.names}
+    def __init__(self, tree: ast.Module, variables: Mapping[str, Any], folder: Path | None = None):
+        super().__init__(tree, {}, folder)
+        self.built = _Built({name: _literal(str(value)) for name, value in variables.items()})
+        self.names |= {name: value for name, value in self.built.given.items() if name in self.names}
         self.records = {
             node.name: _fields(node) for node in tree.body if isinstance(node, ast.ClassDef)
         }  # of dataclasses
-        self.configurations: list[dict[str, Any]] = []
-        self.trainers: list[dict[str, Any]] = []
-        self.model: dict[str, Any] = {}
-        self.adapters: dict[str, Any] = {}
-        self.recompute: bool | None = None
-        self.lengths: list[Any] = []  # to which tokenizers cut
-        self.tokenizers: list[dict[str, Any]] = []
-        self.passed: set[str] = set()  # functions that are given to others, and were followed
-        self.further: dict[str, Any] = {}  # settings of what else it does
-        self.on_command_line = ""
+        self.derived = {  # classes of the program that extend a configuration
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.ClassDef)
+            and any(last_name(base) in CONFIGURATIONS for base in node.bases)
+        }
+
+    def home(self, named: ast.expr, depth: int = 0) -> tuple[Self, str] | None:
+        """Return the file that defines a name, whose calls build the same training."""
+        found_there = super().home(named, depth)
+        for other in self.others.values():
+            other.built = self.built
+        return found_there
 
     def is_recipe(self, built: Any) -> bool:
         """Return whether a value is a configuration of a Trainer."""
@@ -247,7 +271,10 @@ class _Program(Program):
     def start_functions(self, tree: ast.Module) -> None:
         """Follow the functions that build a configuration, where nothing that is followed calls them."""
         for name, function in self.functions.items():
-            if any(called(node) in CONFIGURATIONS for node in ast.walk(function)) and not self.configurations:
+            if (
+                any(called(node) in CONFIGURATIONS for node in ast.walk(function))
+                and not self.built.configurations
+            ):
                 self.call(name)
 
     def call(
@@ -257,20 +284,20 @@ class _Program(Program):
         given: Mapping[str, Any] = {},
         depth: int = 0,
     ) -> Any:
-        """Return what a function returns; an argument that is neither given nor has a default is not known."""
+        """Return what a function returns; an argument without a value or a default is not known."""
         words = list(words)
         function = self.functions[name]
         positional = {argument.arg for argument in function.args.args[: len(words)]}
         missing = {
-            argument: self.given.get(argument, Unread(argument))
+            argument: self.built.given.get(argument, Unread(argument))
             for argument, default in defaults_of(function.args).items()
             if argument not in positional
             and argument not in given
-            and (default is None or argument in self.given)
+            and (default is None or argument in self.built.given)
         }
         named = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
         missing |= {
-            argument: self.given.get(argument, Unread(argument))
+            argument: self.built.given.get(argument, Unread(argument))
             for argument in named
             if argument not in positional
             and argument not in given
@@ -291,9 +318,13 @@ class _Program(Program):
             path for path in set_attributes(statement) if self.is_recipe(names.get(path.split(".")[0]))
         ]
         if changes or TELLING.search(ast.unparse(statement)):
-            self.further.setdefault(DOUBT, text[:80])
+            self.built.further.setdefault(DOUBT, text[:80])
         if any(path.endswith("requires_grad") for path in set_attributes(statement)):
-            self.further["requires_grad"] = text[:80]
+            self.built.further["requires_grad"] = text[:80]
+
+    def condition(self, test: ast.expr, names: Mapping[str, Any]) -> bool | None:
+        """Return whether a condition holds; a program is taken to be given no file of its arguments."""
+        return False if "sys.argv" in ast.unparse(test) else super().condition(test, names)
 
     def value(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
         """Return the value of an expression; a source in place of one is not known."""
@@ -307,11 +338,17 @@ class _Program(Program):
                     return ARITHMETIC[type(sign)](first, second)
             case ast.Compare() if CAPABILITY in ast.unparse(node):  # of a GPU with bf16
                 return True
+            case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id="torch"), named, *_]):
+                return self.value(named, names, depth)
+            case ast.Call(func=ast.Attribute(value=owner, attr="split"), args=[ast.Constant(value=str(by))]):
+                text = self.value(owner, names, depth)
+                known = isinstance(text, str) and not isinstance(text, Unread)
+                return [part.strip() for part in text.split(by)] if known else Unread("split")
             case ast.Lambda(body=body):
                 self.value(body, names, depth)
                 return Unread("lambda")
             case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name))):
-                return self.given.get(name, Unread(name))
+                return self.built.given.get(name, Unread(name))
         found = super().value(node, names, depth)
         is_source = isinstance(found, str) and not isinstance(node, ast.Constant | ast.Name | ast.Attribute)
         return Unread(found) if is_source and found == ast.unparse(node)[:200] else found
@@ -323,7 +360,7 @@ class _Program(Program):
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         if name in CONFIGURATIONS:
             built = {CLASS: name, LINE: node.lineno, **dict(zip(POSITIONAL, words, strict=False)), **given}
-            self.configurations.append(built)
+            self.built.configurations.append(built)
             return built
         if name in IS_TRUE:
             return True
@@ -332,7 +369,7 @@ class _Program(Program):
         if name == "dict":
             return dict(given)
         if name in ("getenv", "get") and owner is not None and "environ" in f"{ast.unparse(owner)} {name}env":
-            return self.given.get(str(words[0]), words[1] if len(words) > 1 else Unread(str(words[0])))
+            return self.built.given.get(str(words[0]), words[1] if len(words) > 1 else Unread(str(words[0])))
         if name in STARTERS and node.args and ast.unparse(node.args[0]) in self.functions:
             return self.call(ast.unparse(node.args[0]))
         if owner is not None and (made := self._method(name, owner, words, given, names)) is not None:
@@ -343,8 +380,8 @@ class _Program(Program):
         """Follow the functions of the program that a call is given, once: they may cut what is trained on."""
         words = [*node.args, *(word.value for word in node.keywords)]
         for name in [word.id for word in words if isinstance(word, ast.Name) and word.id in self.functions]:
-            if name not in self.passed and called(node) not in STARTERS:
-                self.passed.add(name)
+            if name not in self.built.passed and called(node) not in STARTERS:
+                self.built.passed.add(name)
                 self.call(name)
 
     def _method(
@@ -355,13 +392,13 @@ class _Program(Program):
         if name in ("from_pretrained", "from_config"):
             return self._loaded(title, words, given)
         if name in ("gradient_checkpointing_enable", "gradient_checkpointing_disable"):
-            self.recompute = name.endswith("enable")
+            self.built.recompute = name.endswith("enable")
             return Unread(name)
         if name == "add_adapter" and words:
             self._adapt(words[0])
             return Unread(name)
         if name == "compile" and title == "torch":
-            self.further["torch_compile"] = True
+            self.built.further["torch_compile"] = True
             return words[0] if words else Unread(name)
         parser = self.value(owner, names, 0)
         if not isinstance(parser, dict) or CLASS not in parser:
@@ -375,9 +412,9 @@ class _Program(Program):
         if name.startswith("parse_") and "records" in parser:
             return [self._record(record) for record in parser["records"]]
         if name == "set_defaults" and "options" in parser:
-            parser["options"] |= {key: value for key, value in given.items() if key not in self.given}
+            parser["options"] |= {key: value for key, value in given.items() if key not in self.built.given}
         if self.is_recipe(parser) and name.startswith("set_"):  # TrainingArguments.set_training and its like
-            self.further.setdefault(DOUBT, f"{ast.unparse(owner)}.{name}")
+            self.built.further.setdefault(DOUBT, f"{ast.unparse(owner)}.{name}")
         return parser
 
     def _loaded(self, title: str, words: list[Any], given: dict[str, Any]) -> Any:
@@ -385,13 +422,13 @@ class _Program(Program):
         first = words[0] if words else given.get("pretrained_model_name_or_path", given.get("config"))
         checkpoint = first.get("name") if isinstance(first, dict) else first
         if MODEL_CLASS.fullmatch(title):
-            self.model = {CLASS: "model", "name": checkpoint, **given}
-            return self.model
+            self.built.model = {CLASS: "model", "name": checkpoint, **given}
+            return self.built.model
         if title in ("PeftModel", "AutoPeftModelForCausalLM"):
-            self.further["adapter"] = f"{title}.from_pretrained"
+            self.built.further["adapter"] = f"{title}.from_pretrained"
         loaded = {CLASS: title, "name": checkpoint, **given}
         if TOKENIZER_CLASS.fullmatch(title):
-            self.tokenizers.append(loaded)
+            self.built.tokenizers.append(loaded)
         return loaded
 
     def _add_option(self, parser: dict[str, Any], words: list[Any], given: dict[str, Any]) -> None:
@@ -404,20 +441,23 @@ class _Program(Program):
         usual = {"store_true": False, "store_false": True}.get(action)
         is_needed = given.get("required") is True or not long.startswith("--")
         default = given.get("default", Unread(key) if is_needed else usual)
-        options[key] = self.given.get(key, default)
+        options[key] = self.built.given.get(key, default)
 
     def _record(self, name: str) -> Any:
         """Return the fields of a dataclass of the program that a command line fills; or that of a library."""
+        if name in self.derived:
+            self.built.on_command_line = name
+            return Unread(name)
         if name in self.records:
             values = {
-                key: self.given.get(
+                key: self.built.given.get(
                     key, self.value(value, self.names, 0) if value is not None else Unread(key)
                 )
                 for key, value in self.records[name].items()
             }
             return {CLASS: name, **values}
         if name in CONFIGURATIONS:
-            self.on_command_line = name
+            self.built.on_command_line = name
         return Unread(name)
 
     def _built(self, name: str, words: list[Any], given: dict[str, Any]) -> Any:
@@ -436,25 +476,25 @@ class _Program(Program):
         if name == "get_peft_model" and len(words) > 1:
             self._adapt(words[1])
         if name == "prepare_model_for_kbit_training" and given.get("use_gradient_checkpointing", True):
-            self.recompute = True  # PEFT 0.21.2, utils/other.py
+            self.built.recompute = True  # PEFT 0.21.2, utils/other.py
         if name == "compile" and words:
-            self.further["torch_compile"] = True
+            self.built.further["torch_compile"] = True
         if name in ("get_peft_model", "prepare_model_for_kbit_training", "compile") and words:
             return words[0]
         if name.endswith("Trainer"):
-            self.trainers.append({CLASS: name, **given})
+            self.built.trainers.append({CLASS: name, **given})
             if given.get("peft_config") is not None:
                 self._adapt(given["peft_config"])
         if "tokenizer" in name.lower() and "max_length" in given:
-            self.lengths.append(given["max_length"])
+            self.built.lengths.append(given["max_length"])
         return {CLASS: name, **given} if name.endswith("Config") else Unread(name)
 
     def _adapt(self, configuration: Any) -> None:
         """Note the adapters that are trained."""
         if isinstance(configuration, dict):
-            self.adapters = configuration
+            self.built.adapters = configuration
         else:
-            self.further["peft_config"] = str(configuration)
+            self.built.further["peft_config"] = str(configuration)
 
 
 def _fields(node: ast.ClassDef) -> dict[str, ast.expr | None]:
@@ -463,7 +503,7 @@ def _fields(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             value = statement.value
-            if called(value) == "field" and isinstance(value, ast.Call):
+            if isinstance(value, ast.Call) and called(value) == "field":
                 value = next((word.value for word in value.keywords if word.arg == "default"), None)
             fields[statement.target.id] = value
     return fields
@@ -491,9 +531,9 @@ def _settings(program: _Program, configuration: Mapping[str, Any], trainer: Mapp
     """Return the settings of a configuration, of what is trained by it, and of the model."""
     own = {name: value for name, value in configuration.items() if name not in (CLASS, LINE)}
     if REST in own:
-        program.further[DOUBT] = "**"
+        program.built.further[DOUBT] = "**"
         del own[REST]
-    settings = Settings(program.further)
+    settings = Settings(program.built.further)
     settings |= {name: trainer[name] for name in OF_TRAINERS if trainer.get(name) is not None}
     settings |= dotted(own)
     title = str(configuration.get(CLASS))
@@ -501,17 +541,17 @@ def _settings(program: _Program, configuration: Mapping[str, Any], trainer: Mapp
         settings["objective"] = objective
     settings |= _of_model(program, trainer)
     settings |= _of_adapters(program)
-    if program.adapters:
+    if program.built.adapters:
         settings.pop("requires_grad", None)
-    if program.recompute is not None and settings.get("gradient_checkpointing") is None:
-        settings["gradient_checkpointing"] = program.recompute
+    if program.built.recompute is not None and settings.get("gradient_checkpointing") is None:
+        settings["gradient_checkpointing"] = program.built.recompute
     if trainer.get("optimizers") not in (None, [None, None]):
         settings["optimizers"] = "of the program"
     if not title.endswith("Config") or title == "TrainingArguments":
-        cut = (one["model_max_length"] for one in program.tokenizers if "model_max_length" in one)
+        cut = (one["model_max_length"] for one in program.built.tokenizers if "model_max_length" in one)
         lengths = [
             *cut,
-            *program.lengths,
+            *program.built.lengths,
             *(program.names[name] for name in LENGTHS if name in program.names),
         ]
         known = {length for length in lengths if isinstance(length, int)}
@@ -524,7 +564,7 @@ def _of_model(program: _Program, trainer: Mapping[str, Any]) -> Settings:
     """Return the settings of the model that is trained: of its checkpoint, or of one that is named."""
     settings = Settings()
     given = trainer.get("model")
-    model = given if isinstance(given, dict) else program.model
+    model = given if isinstance(given, dict) else program.built.model
     if isinstance(given, str) and not isinstance(given, Unread):
         return Settings(model_name_or_path=given)
     if not model or model.get(CLASS) not in ("model",):
@@ -558,11 +598,11 @@ def _of_model(program: _Program, trainer: Mapping[str, Any]) -> Settings:
 
 def _of_adapters(program: _Program) -> Settings:
     """Return the settings of the adapters that are trained; none where all weights are."""
-    adapters = program.adapters
+    adapters = program.built.adapters
     if not adapters:
         return Settings()
     title = str(adapters.get(CLASS))
-    if OTHER_ADAPTERS.match(title) or title != "LoraConfig":
+    if title != "LoraConfig":
         return Settings(adapter=title)
     settings = Settings({"use_peft": True, **PEFT})
     for name, value in adapters.items():

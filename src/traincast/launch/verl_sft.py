@@ -1,7 +1,7 @@
 """verl's supervised fine-tuning on FSDP: overrides of Hydra on a command line, or a YAML of the settings.
 
-Names and defaults are those of verl 0.9.1, verl/trainer/config/sft_trainer_engine.yaml with engine/fsdp.yaml and
-model/hf_model.yaml (`verl.trainer.sft_trainer`), and of verl 0.5.0, verl/trainer/config/sft_trainer.yaml
+Names and defaults are those of verl 0.9.1, verl/trainer/config/sft_trainer_engine.yaml with engine/fsdp.yaml
+and model/hf_model.yaml (`verl.trainer.sft_trainer`), and of verl 0.5.0, verl/trainer/config/sft_trainer.yaml
 (`verl.trainer.fsdp_sft_trainer`). Other engines are refused by name.
 """
 
@@ -38,9 +38,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     own, launcher = _own(text, given)
     engine = str(own.get("engine", "fsdp"))
     if engine not in ("fsdp", "fsdp2"):
-        raise InputError(
-            "engine", [f"engine = {engine}: of verl's supervised fine-tuning, FSDP alone is read"]
-        )
+        problem = f"engine = {engine}: of verl's supervised fine-tuning, FSDP alone is read"
+        raise InputError("engine", [problem])
     is_old = "model.partial_pretrain" in own or any(name.startswith("model.fsdp_config") for name in own)
     full = Settings({**usual(own), **own})
     length = full.number(LENGTH)

@@ -363,6 +363,8 @@ def export(
         remark(line)
     for line in launch.not_expressed.values():
         remark(f"not expressed: {line}")
+    if launch.command and not is_folder:
+        remark(f"start it with: {launch.command_for(output)}")
     if output is not None and launch.left_at_default and not json:  # else printed with the file, or a key
         remark(f"left at the framework's defaults: {', '.join(launch.left_at_default)}")
     if output is not None:
@@ -371,7 +373,12 @@ def export(
         files = (to, file_name(output), launch.text)
         print_json(
             outputs.launches.ExportOutput(
-                subject.job, launch.est, *files, launch.not_expressed, launch.left_at_default
+                subject.job,
+                launch.est,
+                *files,
+                launch.not_expressed,
+                launch.left_at_default,
+                "" if is_folder else launch.command_for(output),
             )
         )
     elif output is None:

@@ -23,6 +23,9 @@ class ExportOutput(AboutPlan):
         Mapping[str, str],
         Doc("settings of the model that no prediction depends on, left at the framework's defaults"),
     ]
+    command: Annotated[
+        str, Doc("what starts the file on every machine; empty of a folder, whose launch.sh does")
+    ]
 
 
 class CheckOutput(Answer):
