@@ -137,9 +137,7 @@ class Job(Result):
 
         Raises `InputError` if the catalogue has none of that name.
         """
-        return replace(
-            resolve(self.assumptions), unsaid=tuple(self.unsaid), given=tuple(self.given.items())
-        )
+        return replace(resolve(self.assumptions), unsaid=tuple(self.unsaid), given=tuple(self.given.items()))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
