@@ -17,7 +17,7 @@ CELLS: Final = re.compile(r"(?<!\\)\|")
 
 def page(text: str) -> Parts:
     """Show a page in Markdown: sentences and tables laid out anew, code as it is where it fits."""
-    for kind, lines in blocks(COMMENT.sub("", text).splitlines()):
+    for kind, lines in blocks(COMMENT.sub("", text).strip().splitlines()):
         if kind == "code":
             yield from map(_cut, lines)
         elif kind == "table":
