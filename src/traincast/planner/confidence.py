@@ -8,6 +8,7 @@ import numpy as np
 
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
+from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import changed_knobs
 from traincast.step.estimate import Answer, Estimate, Estimates, estimate_columns
@@ -145,15 +146,20 @@ def probability_near_best(
         return None
     seconds: list[Floats] = []
     estimates = dict[int, tuple[Estimates, Plans, tuple[int, ...]]]()
-    can_be_first = list(dict.fromkeys(times.outcome[near[:MAX_SOFTWARE_LAYOUTS]].tolist()))
+    # by batch, of which rows may have been evaluated in several rounds
+    numbers_of_batches: dict[CandidateBatch, int] = {}
+    batches = [numbers_of_batches.setdefault(of.space.batch, len(numbers_of_batches)) for of in outcomes]
+    batch = np.array(batches)[times.outcome]
+    can_be_first = list(dict.fromkeys(batch[near[:MAX_SOFTWARE_LAYOUTS]].tolist()))
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
     numbers: dict[Any, int] = {}  # of choices, in all coordinates
     listed_knobs = plan_coordinates(listed, numbers)
     coordinates = list[Floats]()
-    near = near[np.argsort(times.outcome[near], kind="stable")]
-    for index in np.unique(times.outcome[near]):
-        outcome = outcomes[index]
-        columns = times.columns(near[times.outcome[near] == index])
+    near = near[np.argsort(batch[near], kind="stable")]
+    for index in np.unique(batch[near]):
+        of_batch = near[batch[near] == index]
+        outcome = outcomes[times.outcome[of_batch[0]]]
+        columns = times.columns(of_batch)
         assumed, space = outcome.evaluation.assumptions, outcome.space
         est = estimate_columns(space.model, outcome.system, columns, space.gbs, assumed)
         rows = np.shape(est.step_seconds) or (1,)

@@ -16,7 +16,7 @@ from traincast.core.columns import distinct_values
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.planner.evaluation import StrategyResult, chosen_plans, fastest_plans, least_times
-from traincast.planner.search_space import Space
+from traincast.planner.search_space import Space, stacked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -238,6 +238,12 @@ class LeastTimes:
         return [self._plans[row] for row in rows.tolist()]
 
     def columns(self, rows: Ints) -> Plans:
+        """Return the fastest plan of each of some rows of one batch as columns."""
+        pieces = [np.flatnonzero(self.outcome[rows] == i) for i in distinct_values(self.outcome[rows])]
+        together = stacked([self._columns_of(rows[piece]) for piece in pieces], list(map(len, pieces)))
+        return together if len(pieces) == 1 else together.take(np.argsort(np.concatenate(pieces)))
+
+    def _columns_of(self, rows: Ints) -> Plans:
         """Return the fastest plan of each of some rows of one outcome as columns."""
         outcome = self.outcomes[self.outcome[rows[0]]]
         if np.all(self._fastest[rows] >= 0):
