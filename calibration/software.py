@@ -223,7 +223,8 @@ def _of_row(case: ErrorCase, row: int, rows: int) -> ErrorCase:
         return {name: float(np.broadcast_to(value, rows)[row]) for name, value in columns.items()}
 
     across = bool(np.broadcast_to(case.across, rows)[row])
-    return replace(case, sizes=one(case.sizes), shares=one(case.shares), across=across)
+    waiting = float(np.broadcast_to(case.waiting, rows)[row])
+    return replace(case, sizes=one(case.sizes), shares=one(case.shares), across=across, waiting=waiting)
 
 
 def intervals(found: Unsaid, known: Errors, spread: Floats | float = 0.0) -> Floats:
