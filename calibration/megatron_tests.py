@@ -36,15 +36,16 @@ class MemoryTest:
 
 @made_once
 def memory_tests() -> tuple[MemoryTest, ...]:
-    """Return the tests that can be read."""
+    """Return the tests that can be read and state their plan: what is assumed of one is no error of memory."""
     table = {row["id"]: (row, run) for row, run in readable(rows(FILE)) if isinstance(run, Run)}
+    table = {name: (row, run) for name, (row, run) in table.items() if run.states_its_plan}
     modelled = {
         name: UNMODELLED.search(f"{row['model']} {row['notes']}") is None for name, (row, _) in table.items()
     }
     return tuple(
         MemoryTest(table[row.id][1], row.measured_memory_bytes, row.predicted_memory_bytes, modelled[row.id])
         for row in validate(FILE).predictions
-        if row.measured_memory_bytes and row.predicted_memory_bytes
+        if row.measured_memory_bytes and row.predicted_memory_bytes and row.id in table
     )
 
 
