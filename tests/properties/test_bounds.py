@@ -308,7 +308,7 @@ def equal_answers(model, machine, question, explained=True):
     return found
 
 
-@pytest.mark.parametrize("seed", (*range(4), 165))
+@pytest.mark.parametrize("seed", [*range(4), 165])
 def test_a_search_equals_one_that_times_all(seed, monkeypatch):
     """Plans, counts, reasons, front, probabilities and explanation, to the last bit.
 
