@@ -175,7 +175,7 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, float]:
     return min(seconds), result.candidates, result.share_timed
 
 
-# Seconds of the processor of the plain answers to two questions, and of the paper's study on the same machine,
+# Processor seconds of the plain answers to two questions, and of the paper's study on the same machine,
 # at commit 0d6f6360 (medians of three in turns, 28 November 2026): what `everything_asked` compares with.
 STUDY_THEN = 0.526
 QUESTIONS = {
