@@ -36,7 +36,7 @@ class MemoryTest:
 
 @made_once
 def memory_tests() -> tuple[MemoryTest, ...]:
-    """Return the tests that can be read and state their plan: what is assumed of one is no error of memory."""
+    """Return the tests that can be read and state their plan: what is assumed is no error of memory."""
     table = {row["id"]: (row, run) for row, run in readable(rows(FILE)) if isinstance(run, Run)}
     table = {name: (row, run) for name, (row, run) in table.items() if run.states_its_plan}
     modelled = {
