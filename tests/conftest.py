@@ -6,10 +6,11 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait busily; read when numpy is imported
 
@@ -23,7 +24,10 @@ settings.register_profile(
 settings.load_profile("traincast")
 
 pytest_plugins = ["strict_skips"]
-GOLDEN = Path(__file__).parent / "published"
+HERE = Path(__file__).parent
+GOLDEN = HERE / "published"
+CASES_TRACED = 8  # of a test, by `--cov`
+NOT_TRACED = {"browser", "calibration", "properties"}
 
 
 def pytest_configure(config):
@@ -37,6 +41,22 @@ def pytest_configure(config):
     os.environ[disk_cache.VARIABLE] = "off"
     disk_cache._folder()
     os.environ[disk_cache.VARIABLE] = os.environ[FOLDER]  # for processes that tests start
+
+
+def pytest_collection_modifyitems(config, items):
+    """Where reached lines are measured, do so in the first cases of each test: tracing doubles their time.
+
+    Tests that draw their cases, and those of `NOT_TRACED`, ask much of what others reach, or another process.
+    """
+    if not getattr(config.option, "cov_source", None):
+        return
+    cases = Counter()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        cases[test] += 1
+        is_drawn = is_hypothesis_test(getattr(item, "obj", None))
+        if is_drawn or cases[test] > CASES_TRACED or item.path.relative_to(HERE).parts[0] in NOT_TRACED:
+            item.add_marker("no_cover")
 
 
 def pytest_collection_finish():

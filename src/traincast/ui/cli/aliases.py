@@ -284,16 +284,18 @@ def _with_options(command: str, words: Sequence[str]) -> list[str]:
 
     A model is one where the command takes nothing else there; a machine, after a model where none is given.
     """
-    written, known = list(words), _known(command)
+    written = list(words)
     places = list(takewhile(lambda word: not word.startswith("-"), words[1:3]))
-    arguments: Iterable[Argument] = app[command].assemble_argument_collection()
-    takes_nothing = not any(argument.is_positional_only() for argument in arguments)
+    if not places:
+        return written
+    known = _known(command)
+    takes_nothing = not any(argument.is_positional_only() for argument in _arguments(command))
     given = {name_of(word) for word in words if word.startswith("--")}
     takes_system = "--system" in known and not given & {"--system", *SAME_VALUE["--system"]}
     takes_system &= takes_nothing or MODEL in known
     if len(places) == 2 and takes_system and is_called("system", places[1]):
         written[2] = f"--system={places[1]}"
-    if places and takes_nothing and "--model" in known and not given & set(MODELS):
+    if takes_nothing and "--model" in known and not given & set(MODELS):
         written[1] = f"--model={places[0]}"
     return written
 
@@ -327,9 +329,16 @@ def name_of(word: str) -> str:
 
 
 @cache
+def _arguments(command: str) -> tuple[Argument, ...]:
+    """Return what a command takes; to assemble that takes longer than to read a line."""
+    arguments: Iterable[Argument] = app[command].assemble_argument_collection()
+    return tuple(arguments)
+
+
+@cache
 def _known(command: str) -> frozenset[str]:
     """Return the options of a command, and MODEL where it takes a model by position."""
-    arguments: Iterable[Argument] = app[command].assemble_argument_collection()
+    arguments = _arguments(command)
     positional = {argument.name for argument in arguments if argument.is_positional_only()}
     return frozenset(name for argument in arguments for name in argument.names) | (positional & {MODEL})
 
