@@ -244,7 +244,7 @@ def _recipe_called(name: str, given: Given) -> Settings:
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
-    """Return what is assumed: which file, or release, a named recipe is of, and the documents that it packs."""
+    """Return what is assumed: the file or release of a named recipe, and the documents that it packs."""
     packed = [OF_SQUAD] if settings.is_on(PACKED) else []
     if not settings.is_on(RELEASE):
         return (*megatron_bridge.assumptions(settings), *packed)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.load import load_model
 from traincast.catalog.given_facts import has_fact, software_with
+from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName

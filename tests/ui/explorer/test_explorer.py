@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import json
+import os
 import re
 import shlex
 import signal
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.resources import files
 from unittest.mock import Mock
@@ -33,7 +35,7 @@ from traincast.ui.cli.main import main
 from traincast.ui.explorer import worker
 from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application
 from traincast.ui.explorer.question import State, normal_text, offer
-from traincast.ui.explorer.worker_pool import Pool, Worker
+from traincast.ui.explorer.worker_pool import Pool, Worker, worker_memory
 from traincast.ui.outputs import schema
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
@@ -726,6 +728,85 @@ def test_a_full_server_says_so(static):
     assert "busy" in responses[2].json()["error"]["message"]
 
 
+def test_a_question_whose_worker_is_killed_is_asked_once_more():
+    """What the client sent is not wrong: the second time is answered; then the server is unavailable."""
+    worker = Worker()
+    try:
+        assert worker.ask("model", "{}", 60.0)[0] == 200
+        asked_again = worker._ask_once
+        kills = []
+
+        def kill_first(*question):
+            if len(kills) < expected:
+                kills.append(worker._process.pid)
+                worker._process.kill()
+                worker._process.join()
+            return asked_again(*question)
+
+        worker._ask_once = kill_first
+        expected = 1
+        assert worker.ask("model", "{}", 60.0)[0] == 200
+        expected = 3
+        status, body = worker.ask("model", "{}", 60.0)
+        assert (status, b"too much memory" in body) == (503, True)
+        assert len(set(kills)) == 3
+    finally:
+        worker.close()
+
+
+def test_memory_of_the_workers_is_bounded_together():
+    gibibyte = 1 << 30
+    assert worker_memory(4, 16 * gibibyte) == 4 * gibibyte
+    assert worker_memory(4, 64 * gibibyte) == 6 * gibibyte, "what one search may need"
+    assert worker_memory(4, gibibyte) == 2 * gibibyte, "what a worker needs to start"
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert worker_memory(2) == max(2 * gibibyte, min(6 * gibibyte, pages // 8))
+
+
+def test_ctrl_c_tells_waiting_clients_to_come_again(tmp_path):
+    """503 with Retry-After, as when the server is busy, and the headers of every response."""
+    command = [sys.executable, "-m", "traincast", "serve", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            url = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")["url"]
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(httpx.post, f"{url}api/explain", json=LARGE, timeout=60)
+                time.sleep(0.5)
+                assert not waiting.done(), "else there is nobody to tell"
+                server.send_signal(signal.SIGINT)
+                response = waiting.result()
+        finally:
+            server.kill()
+    assert (response.status_code, response.headers.get("retry-after")) == (503, "1")
+    assert "ended" in response.json()["error"]["message"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_question_that_takes_long_to_check_keeps_no_file_waiting(static, monkeypatch):
+    """Files are answered by the event loop, questions are checked in threads."""
+
+    def slow(text):
+        time.sleep(1)
+        return text
+
+    monkeypatch.setattr("traincast.ui.explorer.app.normal_text", slow)
+
+    async def times():
+        app = application(lambda: Pool(workers=0), static=static)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            app.state.files = {"main.js": (b"", '"1"')}
+            asked = asyncio.create_task(client.post("/api/progress", json={}))
+            await asyncio.sleep(0.1)
+            begin = time.perf_counter()
+            assert (await client.get("/static/main.js")).status_code == 200
+            waited = time.perf_counter() - begin
+            asked.cancel()
+            return waited
+
+    assert asyncio.run(times()) < 0.5
+
+
 def test_a_slider_does_not_wait_behind_explanations():
     async def order():
         pool, done = Pool(workers=2), []
@@ -776,7 +857,7 @@ def test_a_worker_that_does_not_start_is_replaced(monkeypatch):
     try:
         monkeypatch.setattr("traincast.ui.explorer.worker_pool.START_SECONDS", 0.0)
         monkeypatch.setattr("traincast.ui.explorer.worker_pool.READY", "never")  # not even a quick one
-        assert worker.ask("model", "{}", 30.0)[0] == 422
+        assert worker.ask("model", "{}", 30.0)[0] != 200
         monkeypatch.undo()
         assert worker.ask("model", "{}", 30.0)[0] == 200
     finally:

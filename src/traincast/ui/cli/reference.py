@@ -186,6 +186,7 @@ def completion(
 
 
 _OFFERED = "File of a system to offer besides the catalogue's; give it again for another."
+_SERVER_MEMORY = "For all searches together (8GiB); else a quarter of the machine's."
 _HOST = "Address to listen on; the default is reached from this machine only."
 
 
@@ -195,6 +196,7 @@ def serve(
     host: Annotated[str, option(_HOST)] = "127.0.0.1",
     port: Annotated[int, option("Port to listen on; 0 takes any that is free.")] = 8765,
     system: Annotated[list[Path] | None, option(_OFFERED, consume_multiple=False)] = None,
+    memory: Annotated[str | None, option(_SERVER_MEMORY)] = None,
     json: Json = False,
 ) -> None:
     """Serve the explorer, a web page that searches again at every change of model, machine and knobs.
@@ -208,6 +210,7 @@ def serve(
 
     files = list(map(str, system or ()))
     offer(files)
+    limit = None if memory is None else _server_memory(memory)
     outlive_closed_pipes()  # a browser that hangs up ends nothing
     with listen(host, port) as socket:
         address = socket.getsockname()
@@ -219,4 +222,16 @@ def serve(
             else:
                 print(f"traincast explorer: {url}   (Ctrl-C ends it)", flush=True)
 
-        run(socket, host, announce, files)
+        run(socket, host, announce, files, limit)
+
+
+def _server_memory(text: str) -> int:
+    """Read what the searches of a server may take together [bytes]."""
+    from traincast.core.errors import InputError
+    from traincast.core.units import gib, parse_option
+    from traincast.ui.explorer.limits import LEAST_MEMORY
+
+    memory = parse_option(text, "B", "--memory")
+    if memory < LEAST_MEMORY:
+        raise InputError("serve", [f"--memory = {text!r}: must be at least {gib(LEAST_MEMORY)}"])
+    return int(memory)

@@ -8,6 +8,7 @@ import json
 import mimetypes
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -50,6 +51,8 @@ LINKS: Final = ", ".join(f"</static/{name}.js>; rel=modulepreload" for name in F
 FIRST_ANSWER_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
 JOIN_SECONDS: Final = 5.0  # in which the page asks again for what it did not wait for
 RETRY_SECONDS: Final = 1
+ENDED: Final = "the server is ended; ask again once it runs"
+CHECKS: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="check")  # of questions
 STATIC: Final = Path(__file__).with_name("static")
 
 POLICY: Final = (
@@ -84,7 +87,7 @@ def application(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.pool, app.state.files = pool_of(), _read_files(static)
         try:
-            await app.state.pool.warm_up("search", _text_of("search", {}))
+            await app.state.pool.warm_up("search", await _text_of("search", {}))
             announce()
             yield
         finally:
@@ -125,7 +128,7 @@ async def _first_content(request: Request) -> bytes:
         content["refusal"] = failure(problems[0], problems)
     else:
         questions = {
-            "answer": pool.answer("search", _text_of("search", asdict(state))),
+            "answer": pool.answer("search", await _text_of("search", asdict(state))),
             "system": pool.answer("system", canonical_text({"system": state.system})),
             "model": pool.answer("model", canonical_text({"model": state.model, "seq": state.seq})),
         }
@@ -168,7 +171,7 @@ async def table(request: Request) -> Response:
     """Return the best plans for the address's state as CSV."""
     state, problems = read_address(request.query_params.multi_items())
     raise_problems("address", problems)
-    status, body = await request.app.state.pool.answer("table", _text_of("table", asdict(state)))
+    status, body = await request.app.state.pool.answer("table", await _text_of("table", asdict(state)))
     if status != 200:
         return _response(status, body)
     rows = json.loads(body)
@@ -188,7 +191,8 @@ async def look_up(kind: str, request: Request) -> Response:
 
 async def answer(kind: str, request: Request) -> Response:
     """Return the engine's answer to a question in JSON; a client that leaves gives the question up."""
-    text, pool = _text_of(kind, await _content(request)), request.app.state.pool
+    pool: Pool = request.app.state.pool
+    text = await _text_of(kind, await _content(request))
     waiting = asyncio.ensure_future(pool.answer(kind, text))
     leaving = asyncio.ensure_future(request.receive())  # what follows the body: the end of the connection
     try:
@@ -203,15 +207,20 @@ async def answer(kind: str, request: Request) -> Response:
 
 async def progress(request: Request) -> Response:
     """Return how far a search under way is."""
-    text = _text_of("search", await _content(request))
+    text = await _text_of("search", await _content(request))
     done, total, candidates = request.app.state.pool.progress(text)
     return _response(200, json_bytes({"done": done, "total": total, "candidates": candidates}))
 
 
-def _text_of(kind: str, content: dict[str, Any]) -> str:
-    """Return a question as text, a key of the cache."""
+async def _text_of(kind: str, content: dict[str, Any]) -> str:
+    """Return a question as text, a key of the cache.
+
+    It is checked in a thread: what one client asks does not keep the files of the page from another.
+    """
     text = canonical_text(content)
-    return text if kind in AS_WRITTEN else normal_text(text)
+    if kind in AS_WRITTEN:
+        return text
+    return await asyncio.get_running_loop().run_in_executor(CHECKS, normal_text, text)
 
 
 async def _content(request: Request) -> dict[str, Any]:
@@ -261,15 +270,23 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        has_begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         app = self.app
         if not self.is_known_host(Headers(scope=scope).get("host", "")):
             app = Response(failure("this server is not known by that name"), 403, media_type=JSON)
-        await app(scope, _bounded(receive), send_with_headers)
+        try:
+            await app(scope, _bounded(receive), send_with_headers)
+        except asyncio.CancelledError:  # the server ends, and does not wait for this answer
+            if not has_begun:
+                await _response(503, failure(ENDED))(scope, receive, send_with_headers)
 
     def is_known_host(self, host: str) -> bool:
         """Return whether a Host header names this machine."""
@@ -357,13 +374,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def run(
-    listening: socket.socket, host: str, announce: Callable[[], None], systems: Sequence[str] = ()
+    listening: socket.socket,
+    host: str,
+    announce: Callable[[], None],
+    systems: Sequence[str] = (),
+    memory: int | None = None,
 ) -> None:
     """Serve on a socket of `listen` until interrupted; `announce` is called once it answers.
 
-    `systems`: files of systems that the page offers besides those of the catalogue.
+    `systems`: files of systems that the page offers besides those of the catalogue. `memory`: what all
+    workers may address together [bytes]; a quarter of the machine's if None.
     """
-    app = application(partial(Pool, systems=systems), host, announce=announce)
+    app = application(partial(Pool, systems=systems, memory=memory), host, announce=announce)
     config = uvicorn.Config(
         app, http=TimedRequests, access_log=False, server_header=False,
         log_level="critical",  # what clients send, and that they are left at the end, is no news here

@@ -5,7 +5,8 @@ from typing import Final
 REQUEST_BYTES: Final = 256 << 10
 REQUEST_SECONDS: Final = 20.0  # in which a request, headers and body, has to arrive
 SECONDS: Final = 120.0  # that a worker may spend on a request that somebody waits for
-MEMORY: Final = 6 << 30  # bytes of address space of a worker
+MEMORY: Final = 6 << 30  # bytes of address space of a worker, at most
+LEAST_MEMORY: Final = 2 << 30  # bytes of address space that a worker needs to start and to search
 MAX_WAITING: Final = 256  # requests that may wait for a worker
 MOST_PLANS: Final = 50  # of a ranking
 MOST_POINTS: Final = 800  # of the sample of a design space

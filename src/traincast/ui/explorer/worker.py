@@ -35,8 +35,11 @@ class Abandoned(Exception):
     """Nobody waits for the answer any more."""
 
 
-def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = ()) -> None:
-    """Send READY, then answer requests until the pipe is closed; `systems` are files that are offered."""
+def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = (), memory: int = MEMORY) -> None:
+    """Send READY, then answer requests until the pipe is closed.
+
+    `systems` are files that are offered; `memory` is what the process may address [bytes].
+    """
     from traincast.ui.explorer import answers  # noqa: F401  # import everything that answers need
     from traincast.ui.explorer.question import offer
 
@@ -53,7 +56,7 @@ def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = ()) ->
 
     # An interrupt at the terminal reaches the server, which then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _bound_memory()
+    _bound_memory(memory)
     np.seterr(all="ignore")  # NaN and infinity become null
     pipe.send(READY)
     while True:
@@ -116,10 +119,10 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _bound_memory() -> None:
+def _bound_memory(memory: int) -> None:
     """Limit the address space, so that a search that is too large does not take the machine's memory."""
     try:
         import resource
     except ImportError:  # a system without limits
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any, Final
 
-from traincast.ui.explorer.limits import MAX_WAITING, SECONDS
+from traincast.ui.explorer.limits import LEAST_MEMORY, MAX_WAITING, MEMORY, SECONDS
 from traincast.ui.explorer.worker import READY, SearchStatus, failure, work
 
 StatusAndBody = tuple[int, bytes]
@@ -19,7 +19,24 @@ START_SECONDS: Final = 60.0  # time limit for the imports of a new process
 GRACE_SECONDS: Final = 2.0  # in which a worker ends a request after its time limit, before it is killed
 CACHE_BYTES: Final = 32 << 20  # size of the cached answers with their requests
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
-KILLED: Final = (422, failure("the search was ended by the system; it may have needed too much memory"))
+KILLED: Final = (503, failure("the system ended the search twice; it may have needed too much memory"))
+
+
+def worker_memory(workers: int, memory: int | None = None) -> int:
+    """Return the memory that one of several workers may address [bytes].
+
+    Parameters
+    ----------
+    workers
+        Number of workers.
+    memory
+        For all workers together [bytes]; a quarter of the machine's if None, where the system tells it.
+    """
+    if memory is None and hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    if memory is None:
+        return MEMORY
+    return max(LEAST_MEMORY, min(MEMORY, memory // max(workers, 1)))
 
 
 class Busy(Exception):
@@ -29,8 +46,9 @@ class Busy(Exception):
 class Worker:
     """A process that answers one request at a time; it is replaced if it does not end at its time limit."""
 
-    def __init__(self, systems: Sequence[str] = ()) -> None:
+    def __init__(self, systems: Sequence[str] = (), memory: int = MEMORY) -> None:
         self.systems = systems
+        self.memory = memory  # that the process may address [bytes]
         self.last_text = ""
         self._is_closed, self._lock = False, Lock()
         self._start()
@@ -40,7 +58,7 @@ class Worker:
         self._pipe: Connection
         self._pipe, worker_end = context.Pipe()
         self.status: Any = context.RawValue(SearchStatus)
-        given = worker_end, self.status, self.systems
+        given = worker_end, self.status, self.systems, self.memory
         self._process = context.Process(target=work, args=given, daemon=True)
         self._process.start()
         self._is_ready = False
@@ -57,9 +75,14 @@ class Worker:
     def ask(self, kind: str, text: str, seconds: float) -> StatusAndBody:
         """Return the answer; blocks, so it is called in a thread.
 
-        A process that dies before it has read the request, which `prepare` cannot see while it is dying, is
-        replaced, and the new one asked.
+        A process that the system ends is replaced, and the new one asked, once.
         """
+        answer = self._ask_once(kind, text, seconds)
+        if answer is KILLED and not self._is_closed:
+            answer = self._ask_once(kind, text, seconds)
+        return answer
+
+    def _ask_once(self, kind: str, text: str, seconds: float) -> StatusAndBody:
         self.last_text = text
         hint = "ask for fewer GPUs, another framework, or lock some knobs"
         answer = 422, failure(f"this takes longer than {seconds:g} s: {hint}")
@@ -76,12 +99,11 @@ class Worker:
                     return answer
         except (EOFError, OSError):
             answer = KILLED
-        was_idle = answer is KILLED and self._is_ready and not self.status.is_begun
         with self._lock:
             self.end()
             if not self._is_closed:
                 self._start()
-        return self.ask(kind, text, seconds) if was_idle and not self._is_closed else answer
+        return answer
 
     def close(self) -> None:
         """End the process for good, also while a thread waits for its answer."""
@@ -120,9 +142,12 @@ class Pool:
         waiting: int = MAX_WAITING,
         seconds: float = SECONDS,
         systems: Sequence[str] = (),
+        memory: int | None = None,
     ):
+        """Start the workers; `memory` [bytes] bounds them together, a quarter of the machine's if None."""
         self.waiting, self.seconds = waiting, seconds
-        self._all = tuple(Worker(systems) for _ in range(workers))
+        each = worker_memory(workers, memory)
+        self._all = tuple(Worker(systems, each) for _ in range(workers))
         self._idle = list(self._all)
         self._jobs: dict[tuple[str, str], PoolJob] = {}
         self._queue: list[PoolJob] = []
