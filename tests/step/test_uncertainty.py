@@ -596,7 +596,7 @@ def test_an_answer_says_what_its_width_is_made_of_the_largest_first():
     assert est.uncertain_of == [str(width) for width in est.widths]
     assert est.uncertain_of[0].endswith("%")
     assert est.narrower[0] == est.narrowed_by == "--framework megatron"
-    assert est.narrower[1] < np.log(est.interval[1] / est.interval[0]) / 2
+    assert est.narrower.half < est.narrower.of == pytest.approx(np.log(est.interval[1] / est.interval[0]) / 2)
     stated = tc.estimate("llama-3-70b", "mi325x-node", PLAN, gbs=512, assumptions="megatron-core-2025")
     assert stated.narrowed_by is None
     assert not any("not stated" in width.due_to for width in stated.widths)
