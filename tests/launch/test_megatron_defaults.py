@@ -10,6 +10,7 @@ from traincast.launch.check import check
 from traincast.launch.defaults import parser_defaults
 from traincast.launch.formats import READERS
 from traincast.launch.read import read
+from traincast.launch.settings import Settings
 
 MODEL = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 \\
     --num-attention-heads 16 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --bf16 \\
@@ -131,6 +132,27 @@ def test_precision_of_the_router_is_that_of_results_the_allgather_dispatcher_ret
         sent[further] = tc.check(path, "dgx-h100").est.breakdown["ep_comm"]
     # tokens at 2 bytes and results at 4 of an element
     assert sent[" --moe-router-dtype fp32"] / sent[""] == pytest.approx(1.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("further", "refused"), [("", True), (" --moe-token-dispatcher-type alltoall", False)]
+)
+def test_the_allgather_dispatcher_is_not_overlapped(tmp_path, further, refused):
+    """transformer_config.py: overlap_moe_expert_parallel_comm is supported with alltoall/flex."""
+    reading = read_script(tmp_path, f"{EXPERTS} --overlap-moe-expert-parallel-comm{further}")
+    assert any("dispatchers alltoall and flex only" in note for note in reading.assumed) == refused
+
+
+@pytest.mark.parametrize("name", ["nemo2", "primus", "mlperf"])
+def test_a_dialect_with_a_stack_of_its_own_reads_the_allgather_dispatcher(name):
+    """They hand moe_token_dispatcher_type to the same transformer_config.py."""
+    form = READERS[name]
+    stacks = {
+        value: form.stack(Settings({"num_experts": 8, "moe_token_dispatcher_type": value}))
+        for value in ("alltoall", "allgather")
+    }
+    assert load_stack(stacks["allgather"]).collectives.gathers_tokens
+    assert not load_stack(stacks["alltoall"]).collectives.gathers_tokens
 
 
 def test_a_plan_with_the_allgather_dispatcher_is_written_and_read_back(tmp_path):

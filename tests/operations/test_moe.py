@@ -77,9 +77,9 @@ def received(operations, direction, ranks):
 def test_bytes_of_the_allgather_dispatcher(tp, ep, etp, of_router):
     """Counted in MoEAllGatherTokenDispatcher (Megatron-Core 0.19.2, token_dispatcher.py).
 
-    `token_dispatch` gathers the routing map (bool), probabilities and tokens of tp_ep_group; its backward pass
-    reduces and scatters the gradients of the last two. `token_combine` reduces and scatters results in the
-    precision of probabilities; its backward pass gathers the gradients.
+    `token_dispatch` gathers the routing map (bool), probabilities and tokens of tp_ep_group; its backward
+    pass reduces and scatters the gradients of the last two. `token_combine` reduces and scatters results in
+    the precision of probabilities; its backward pass gathers the gradients.
     """
     model = tc.load_model("mixtral-8x7b")
     plan = Plans(tp=float(tp), ep=float(ep), etp=float(etp), dp=8.0)
@@ -95,7 +95,7 @@ def test_bytes_of_the_allgather_dispatcher(tp, ep, etp, of_router):
 
 
 def test_bytes_of_the_allgather_dispatcher_in_a_small_run():
-    """The steps of MoEAllGatherTokenDispatcher on arrays of 4 ranks: what each gets, and which rows it has."""
+    """The steps of MoEAllGatherTokenDispatcher on arrays of 4 ranks: bytes that each gets, and its rows."""
     draw = np.random.default_rng(0)
     model, ranks = tc.load_model("mixtral-8x7b"), 4
     model = replace(model, seq=64)

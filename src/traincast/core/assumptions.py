@@ -192,8 +192,8 @@ class Collectives:
     )
     gathers_tokens: bool = _is(
         False,
-        "ranks of experts gather the tokens of all of them, and reduce and scatter the results (the all-gather "
-        "dispatcher), in place of an all-to-all",
+        "ranks of experts gather the tokens of all of them, and reduce and scatter the results (the "
+        "all-gather dispatcher), in place of an all-to-all",
         of_experts=True,
     )
     probability_bytes: float = _is(

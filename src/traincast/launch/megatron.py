@@ -771,9 +771,12 @@ def stack(settings: Settings) -> str:
 
 def stack_of_dispatcher(name: str, settings: Settings) -> str:
     """Return a software stack, with the all-gather dispatcher where settings have it."""
-    if settings.get(DISPATCHER) != ALLGATHER or not settings.is_on("num_experts"):
-        return name
-    return software_with(name, {"dispatcher": ALLGATHER})
+    return software_with(name, {"dispatcher": ALLGATHER}) if gathers_tokens(settings) else name
+
+
+def gathers_tokens(settings: Settings) -> bool:
+    """Return whether the all-gather dispatcher moves tokens to experts."""
+    return settings.get(DISPATCHER) == ALLGATHER and settings.is_on("num_experts")
 
 
 def arguments(settings: Settings) -> Arguments | None:

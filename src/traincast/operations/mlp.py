@@ -14,7 +14,7 @@ from traincast.core.model_blocks import Experts
 from traincast.core.quantities import Column
 from traincast.operations import elementwise
 from traincast.operations.linear import Routed, linear
-from traincast.operations.operation import Collective, Operation
+from traincast.operations.operation import Collective, Comms, Operation
 from traincast.operations.sharding import Sharding
 
 
@@ -117,25 +117,27 @@ def _gathering(
     if config.width:
         width = config.width
     ranks = plan.ep * plan.etp
-    probability = sharding.assumptions.collectives.probability_bytes or sharding.E
-    tokens, results = sharding.E * n * width * ranks, probability * n * width * ranks
-    probabilities, routing = probability * n * config.experts * ranks, n * config.experts * ranks
+    assumed = sharding.assumptions
+    probability = assumed.collectives.probability_bytes or sharding.E
+    tokens = sharding.E * n * width * ranks
+    results = probability * n * width * ranks
+    probabilities = probability * n * config.experts * ranks
+    routing = assumed.memory.mask_bytes * n * config.experts * ranks  # which experts a token has, a mask
     rows = _passes(sharding) * n * config.routed * plan.etp * plan.load * width
     zeros = n * (ranks - 1) * width  # beside those of the rank's own tokens, which `moves` have
-    forward, backward = (0 * zeros, zeros) if to_experts else (zeros, 0 * zeros)
-    moved = elementwise.moved(
-        name, sharding.E, moves[0] * rows + forward, moves[1] * rows + backward, module="experts"
-    )
+    forward = moves[0] * rows + (0 * zeros if to_experts else zeros)
+    backward = moves[1] * rows + (zeros if to_experts else 0 * zeros)
+    moved = elementwise.moved(name, sharding.E, forward, backward, module="experts")
     sent = tokens if to_experts else results
     gathers = Collective("all-gather", sent, "tp-ep")
     scatters = Collective("reduce-scatter", sent, "tp-ep")
-    there, back = (gathers,), (scatters,)
+    there: Comms = (scatters,)
+    back: Comms = (gathers,)
     if to_experts:
-        # of which experts a token has: one byte each (a bool), without a gradient
-        there += (Collective("all-gather", probabilities, "tp-ep"), Collective("all-gather", routing, "tp-ep"))
-        back += (Collective("reduce-scatter", probabilities, "tp-ep"),)
-    else:
-        there, back = back, there
+        # The mask has no gradient.
+        of_routing = Collective("all-gather", routing, "tp-ep")
+        there = (gathers, Collective("all-gather", probabilities, "tp-ep"), of_routing)
+        back = (scatters, Collective("reduce-scatter", probabilities, "tp-ep"))
     # One buffer for all layers, and the results or a gradient of as many tokens; none on one rank.
     in_memory = (tokens + results + probabilities + routing) * (1 - 1 // ranks)
     return replace(

@@ -15,8 +15,8 @@ from traincast.core.quantities import Column
 # The matrix unit at 16 bits or above, the same at the rate of the precision recipe, and the vector unit.
 Unit = Literal["matrix", "low", "vector"]
 # Axes of a plan; "cp" without the ranks of "ulysses". "weights": ranks with the same weights, "shards": those
-# that shard one copy, "replicas": those with the same shard. "ep", "etp", "tp-ep" (those of both, Megatron-Core's
-# tp_ep_group), "experts", "expert shards" and "expert replicas": those of the experts.
+# that shard one copy, "replicas": those with the same shard. "ep", "etp", "tp-ep" (those of both, the
+# tp_ep_group of Megatron-Core), "experts", "expert shards" and "expert replicas": those of the experts.
 Axis = Literal[
     "tp", "tp2", "cp", "dp", "pp", "ep", "etp", "tp-ep", "ulysses", "weights", "shards", "replicas",
     "experts", "expert shards", "expert replicas",
