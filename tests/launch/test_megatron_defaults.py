@@ -10,6 +10,7 @@ from traincast.launch.check import check
 from traincast.launch.defaults import parser_defaults
 from traincast.launch.formats import READERS
 from traincast.launch.read import read
+from traincast.launch.settings import Settings
 
 MODEL = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 \\
     --num-attention-heads 16 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --bf16 \\
@@ -111,16 +112,62 @@ def test_default_written_out_of_megatron_fsdp_shards_all(tmp_path, further):
 
 
 @pytest.mark.parametrize("further", ["", " --moe-token-dispatcher-type allgather"])
-def test_default_written_out_of_the_dispatcher_is_refused_alike(tmp_path, further):
+def test_default_written_out_of_the_dispatcher_is_priced_alike(tmp_path, further):
     """megatron/core/transformer/transformer_config.py: moe_token_dispatcher_type = "allgather"."""
     (path := tmp_path / "run.sh").write_text(BASES["experts"] + further, encoding="utf-8")
-    with pytest.raises(
-        tc.InputError, match=r"--moe-token-dispatcher-type .*allgather.*all-to-all is predicted"
-    ):
-        tc.check(path, "dgx-h100")
-    accepted = tc.check(path, "dgx-h100", accept_unread=True)
-    assert [each.setting for each in accepted.reading.unread] == ["--moe-token-dispatcher-type"]
-    assert accepted.est.assumptions.name == "megatron-core-2025"
+    checked = tc.check(path, "dgx-h100")
+    assert checked.reading.unread == ()
+    assert checked.est.assumptions.collectives.gathers_tokens
+    said = "--moe-token-dispatcher-type allgather: not set, the default of megatron-core 0.19.2"
+    assert (said in checked.reading.assumed) == (not further)
+    path.write_text(f"{BASES['experts']} --moe-token-dispatcher-type alltoall", encoding="utf-8")
+    assert checked.est.breakdown["ep_comm"] > tc.check(path, "dgx-h100").est.breakdown["ep_comm"]
+
+
+def test_precision_of_the_router_is_that_of_results_the_allgather_dispatcher_returns(tmp_path):
+    """token_dispatcher.py, token_combine: hidden_states.to(self.local_probs.dtype)."""
+    sent = {}
+    for further in ("", " --moe-router-dtype fp32"):
+        (path := tmp_path / "run.sh").write_text(BASES["experts"] + further, encoding="utf-8")
+        sent[further] = tc.check(path, "dgx-h100").est.breakdown["ep_comm"]
+    # tokens at 2 bytes and results at 4 of an element
+    assert sent[" --moe-router-dtype fp32"] / sent[""] == pytest.approx(1.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("further", "refused"), [("", True), (" --moe-token-dispatcher-type alltoall", False)]
+)
+def test_the_allgather_dispatcher_is_not_overlapped(tmp_path, further, refused):
+    """transformer_config.py: overlap_moe_expert_parallel_comm is supported with alltoall/flex."""
+    reading = read_script(tmp_path, f"{EXPERTS} --overlap-moe-expert-parallel-comm{further}")
+    assert any("dispatchers alltoall and flex only" in note for note in reading.assumed) == refused
+
+
+@pytest.mark.parametrize("name", ["nemo2", "primus", "mlperf"])
+def test_a_dialect_with_a_stack_of_its_own_reads_the_allgather_dispatcher(name):
+    """They hand moe_token_dispatcher_type to the same transformer_config.py."""
+    form = READERS[name]
+    stacks = {
+        value: form.stack(Settings({"num_experts": 8, "moe_token_dispatcher_type": value}))
+        for value in ("alltoall", "allgather")
+    }
+    assert load_stack(stacks["allgather"]).collectives.gathers_tokens
+    assert not load_stack(stacks["alltoall"]).collectives.gathers_tokens
+
+
+def test_a_plan_with_the_allgather_dispatcher_is_written_and_read_back(tmp_path):
+    est = tc.estimate(
+        "qwen3-30b-a3b",
+        "dgx-h100",
+        tc.Plan(tp=2, dp=8, ep=8),
+        gbs=64,
+        assumptions="megatron-core-2025+dispatcher=allgather",
+    )
+    written = tc.export(est, "megatron")
+    assert "--moe-token-dispatcher-type allgather" in written.text
+    (path := tmp_path / "run.sh").write_text(written.text, encoding="utf-8")
+    again = tc.check(path, "dgx-h100", model="qwen3-30b-a3b", gpus=16).est
+    assert again.step_seconds == est.step_seconds
 
 
 @pytest.mark.parametrize("further", ["", " --moe-token-dispatcher-type allgather"])

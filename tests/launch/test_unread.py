@@ -225,7 +225,6 @@ UNREAD = [
     (MEGATRON + " --curriculum-learning", None, "--curriculum-learning", "on"),
     (MEGATRON + " --fp8-format hybrid --first-last-layers-bf16", None, "--first-last-layers-bf16", "on"),
     (MEGATRON + " --some-new-parallel-size 4", None, "--some-new-parallel-size", "4"),
-    (MOE + " --moe-token-dispatcher-type allgather", None, "--moe-token-dispatcher-type", "allgather"),
     (MOE + " --moe-extended-tp", None, "--moe-extended-tp", "on"),
     (DEEPSPEED.format('"optimizer": {"type": "OneBitAdam"}'), "deepspeed", "optimizer.type", "OneBitAdam"),
     (DEEPSPEED.format('"optimizer": {"type": "ZeroOneAdam"}'), "deepspeed", "optimizer.type", "ZeroOneAdam"),
@@ -667,6 +666,9 @@ def test_the_gate_of_attention_is_read(reading):
         (MEGATRON + " --deepspeed --zero-stage 1", "megatron-deepspeed-2022"),
         (MOE + " --moe-token-dispatcher-type flex --moe-enable-deepep", "megatron-core-deepep"),
         (MEGATRON + " --moe-token-dispatcher-type flex", "megatron-core-2025"),
+        (MEGATRON + " --moe-token-dispatcher-type allgather", "megatron-core-2025"),
+        (MOE + " --moe-token-dispatcher-type allgather", "megatron-core-2025+dispatcher=allgather"),
+        (MOE + " --moe-token-dispatcher-type alltoall", "megatron-core-2025"),
     ],
 )
 def test_the_software_that_predicts_a_launch(text, stack, reading):

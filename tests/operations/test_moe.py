@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,99 @@ def test_an_overlapped_exchange_pays_a_share():
     assert exchanged(False, assumed={"overlap.ep_exposed": 0.5})[1]["ep_comm"] == pytest.approx(
         0.5 * exposed, rel=1e-12
     )
+
+
+GATHERED = CALIBRATED.with_values({"collectives.gathers_tokens": True})
+RECEIVED = {"all-gather": lambda n: (n - 1) / n, "reduce-scatter": lambda n: (n - 1) / n}
+
+
+def received(operations, direction, ranks):
+    """Bytes that a rank gets in the collectives with experts of a layer."""
+    return sum(
+        RECEIVED[call.kind](ranks) * call.nbytes
+        for op in operations
+        for call in op.passes[direction].collectives
+        if call.over == "tp-ep"
+    )
+
+
+@pytest.mark.parametrize(("tp", "ep", "etp"), [(1, 8, 1), (2, 4, 2), (4, 2, 1)])
+@pytest.mark.parametrize("of_router", [0, 4])
+def test_bytes_of_the_allgather_dispatcher(tp, ep, etp, of_router):
+    """Counted in MoEAllGatherTokenDispatcher (Megatron-Core 0.19.2, token_dispatcher.py).
+
+    `token_dispatch` gathers the routing map (bool), probabilities and tokens of tp_ep_group; its backward
+    pass reduces and scatters the gradients of the last two. `token_combine` reduces and scatters results in
+    the precision of probabilities; its backward pass gathers the gradients.
+    """
+    model = tc.load_model("mixtral-8x7b")
+    plan = Plans(tp=float(tp), ep=float(ep), etp=float(etp), dp=8.0)
+    assumed = GATHERED.with_values({"collectives.probability_bytes": of_router})
+    operations = layer(model, plan, assumed, model.kinds[0])
+    n, ranks, experts, each = model.seq // tp, ep * etp, 8, of_router or 2
+    others = (ranks - 1) * n
+    tokens, results, probabilities = others * 4096 * 2, others * 4096 * each, others * experts * each
+    routing = others * experts
+    assert received(operations, "forward", ranks) == tokens + probabilities + routing + results
+    assert received(operations, "backward", ranks) == tokens + probabilities + results
+    assert not any(call.kind == "all-to-all" for op in operations for call in op.forward.collectives)
+
+
+def test_bytes_of_the_allgather_dispatcher_in_a_small_run():
+    """The steps of MoEAllGatherTokenDispatcher on arrays of 4 ranks: bytes that each gets, and its rows."""
+    draw = np.random.default_rng(0)
+    model, ranks = tc.load_model("mixtral-8x7b"), 4
+    model = replace(model, seq=64)
+    n, own = model.seq, model.experts.experts // ranks
+    tokens = [np.zeros((n, model.hidden), np.float16) for _ in range(ranks)]
+    chosen = [np.argsort(draw.random((n, 8)), axis=1)[:, :2] for _ in range(ranks)]
+    maps = [(np.arange(8) == each[:, :, None]).any(axis=1) for each in chosen]
+    probabilities = [np.zeros((n, 8), np.float16) for _ in range(ranks)]
+    got, rows = [], []
+    for rank in range(ranks):
+        gathered = [np.concatenate(parts) for parts in (maps, probabilities, tokens)]
+        mine = sum(part[rank].nbytes for part in (maps, probabilities, tokens))
+        local_map = gathered[0][:, own * rank : own * (rank + 1)]
+        rows.append(local_map.sum())
+        returned = np.zeros_like(gathered[2])  # unpermuted results of the local experts, reduced over ranks
+        got.append(sum(part.nbytes for part in gathered) - mine + returned.nbytes * (ranks - 1) // ranks)
+    plan = Plans(ep=float(ranks), dp=float(ranks))
+    operations = layer(model, plan, GATHERED, model.kinds[0])
+    assert got == [received(operations, "forward", ranks)] * ranks
+    up = next(op for op in operations if op.name == "experts.fc1")
+    assert sum(rows) == ranks * up.forward.gemms[0].m * up.forward.gemms[0].batch
+
+
+def test_traffic_of_the_allgather_dispatcher():
+    """Permutation moves rows as beside an all-to-all; tokens of all other ranks start as zeros besides."""
+    model, plan = tc.load_model("mixtral-8x7b"), Plans(ep=8.0, dp=8.0)
+    zeros = 2 * 7 * model.seq * model.hidden
+    whole, rows = (layer(model, plan, assumed, model.kinds[0]) for assumed in (GATHERED, CALIBRATED))
+    more = {
+        one.name: (one.forward.nbytes - other.forward.nbytes, one.backward.nbytes - other.backward.nbytes)
+        for one, other in zip(whole, rows, strict=True)
+        if one.name in ("experts.permute", "experts.unpermute")
+    }
+    assert more == {"experts.permute": (0, zeros), "experts.unpermute": (zeros, 0)}
+
+
+def test_the_allgather_dispatcher_in_time_and_memory():
+    """NCCL moves whole tokens to all 8 ranks in place of the rows of two experts: 7 against 2 x 7/8 of them.
+
+    One buffer has the gathered tokens of all layers (use_global_buffer), and their gradients are beside it.
+    """
+    stacks = ("megatron-core-2025+dispatcher=allgather", "megatron-core-2025")
+    model = tc.load_model("mixtral-8x7b")
+    for ep in (1, 8):
+        plan = tc.Plan(dp=8, ep=ep)
+        whole, rows = (tc.estimate(model, "dgx-h100", plan, gbs=64, assumptions=stack) for stack in stacks)
+        gathered = ep * model.seq * (2 * 2 * model.hidden + (2 + 1) * 8) * (ep > 1)
+        assert whole.memory["workspace"] - rows.memory["workspace"] == gathered
+        ratio = whole.breakdown["ep_comm"] / rows.breakdown["ep_comm"] if ep > 1 else 1
+        assert ratio == pytest.approx(4 if ep > 1 else 1, rel=0.15)
+        assert (whole.step_seconds == rows.step_seconds) == (ep == 1)
+        assert ("the all-gather dispatcher of tokens" in whole.outside) == (ep > 1)
+        assert "the all-gather dispatcher of tokens" not in rows.outside
 
 
 seconds_of = st.floats(0.0, 1.0).map(lambda value: round(value, 6))

@@ -610,6 +610,8 @@ def test_overlap_of_experts_is_searched_where_the_software_has_it():
 
     assert overlaps("nemo-2025") == {False}
     assert overlaps("megatron-core-2025") == {False, True}
+    # transformer_config.py of 0.19.2: overlap_moe_expert_parallel_comm needs alltoall or flex
+    assert overlaps("megatron-core-2025+dispatcher=allgather") == {False}
 
 
 def test_a_choice_that_rules_overlap_out_leaves_the_candidates_without_it():

@@ -138,6 +138,30 @@ def test_the_units_change_no_number(gpt, plan, assumed, system):
     assert with_units.seconds.to(SECOND).magnitude == pytest.approx(without.seconds, rel=1e-12)
 
 
+@pytest.mark.parametrize("probability", [0, 4.0 * BYTE])
+def test_tokens_that_ranks_of_experts_gather_are_bytes(probability):
+    model = tc.load_model("mixtral-8x7b")
+    assumed = CALIBRATED.with_values(
+        {
+            "memory.element_bytes": 2.0 * BYTE,
+            "memory.mask_bytes": 1.0 * BYTE,
+            "collectives.gathers_tokens": True,
+            "collectives.probability_bytes": probability,
+        }
+    )
+    found = [
+        op
+        for op in layer(model, Plans(tp=2.0, ep=4.0, etp=2.0, dp=4.0), assumed, model.kinds[0])
+        if op.gathered_bytes
+    ]
+    assert [op.name for op in found] == ["experts.permute", "experts.unpermute"]
+    for op in found:
+        assert op.gathered_bytes.units == BYTE
+        for work in (op.forward, op.backward):
+            assert work.nbytes.units == BYTE
+            assert all(collective.nbytes.units == BYTE for collective in work.collectives)
+
+
 MODERN = {
     "dense, ZeRO-3": ("llama-3-8b", {"cp": 2.0, "cp_kind": "ring", "zero": 3, "recompute": "full"}),
     "experts, offload": (

@@ -79,6 +79,7 @@ def first_group(degrees, finer, order):
         "replicas": (at["tp"], at["pp"], alike % each),
         "etp": (at["pp"], stage // etp),
         "ep": (at["pp"], stage % etp, holder),
+        "tp-ep": (at["pp"], holder),
         "experts": (at["pp"], stage % (etp * ep)),
         "expert shards": (at["pp"], stage % (etp * ep), holder // copy_shards),
         "expert replicas": (at["pp"], stage % (etp * ep), holder % copy_shards),

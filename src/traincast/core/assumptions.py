@@ -190,6 +190,18 @@ class Collectives:
     node_copies: bool = _is(
         False, "a token for several experts of a domain crosses the network once", of_experts=True
     )
+    gathers_tokens: bool = _is(
+        False,
+        "ranks of experts gather the tokens of all of them, and reduce and scatter the results (the "
+        "all-gather dispatcher), in place of an all-to-all",
+        of_experts=True,
+    )
+    probability_bytes: float = _is(
+        0,
+        "of a router's probability, in whose precision that dispatcher returns results; 0: as activations",
+        "byte",
+        of_experts=True,
+    )
     rail_forwarding: float = _is(1, "share of traffic between rails forwarded inside the domain (NCCL's PXN)")
     transfers_scattered: float = _is(
         0,

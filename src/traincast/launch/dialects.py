@@ -45,7 +45,7 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
         read=read_translated,
         unread=rules,
         spelled=lambda setting: own_names.get(setting, setting),
-        stack=(lambda _: table["stack"]) if "stack" in table else base.stack,
+        stack=partial(megatron.stack_of_dispatcher, table["stack"]) if "stack" in table else base.stack,
         assumptions=base.assumptions if "stack" not in table else lambda _: (),
         usual_by_fact=lambda _: {},  # its defaults stand in the table
         named_model=base.named_model

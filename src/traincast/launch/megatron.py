@@ -3,7 +3,9 @@
 import re
 from typing import Any, Final
 
+from traincast.catalog.given_facts import software_with
 from traincast.catalog.load import load_model
+from traincast.catalog.software_stacks import DEFAULT_STACK, FUSED_DISPATCHER
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.core.knobs import OFFLOADED_MODULES, words
@@ -45,6 +47,10 @@ OLD_STACKS: Final = {
 }  # fmt: skip
 SCHEDULE: Final = "step_batch_size_schedule"
 DISPATCHER: Final = "moe_token_dispatcher_type"
+ALLGATHER: Final = "allgather"
+# Bytes of a router's probability by --moe-router-dtype; without it they are as activations (moe_utils.py,
+# topk_routing_with_score_function: type_as(logits)).
+ROUTER_BYTES: Final = {"fp32": 4, "fp64": 8}
 SHARDING: Final = "data_parallel_sharding_strategy"
 STAGE: Final = "deepspeed_config.zero_optimization.stage"
 GATED_DELTA: Final = ("gated_delta_net", "gdn")
@@ -751,14 +757,26 @@ def _offloaded_modules(settings: Settings) -> set[str]:
 
 
 def stack(settings: Settings) -> str:
-    """Return the software stack: Megatron-DeepSpeed, or Megatron-Core, with DeepEP or HybridEP or without."""
+    """Return the software stack: Megatron-DeepSpeed, or Megatron-Core with what moves tokens to experts."""
     if is_deepspeed(settings):
         return "megatron-deepspeed-2022"
     if settings.is_on("release"):
         return OLD_STACKS[settings["release"]]
     backend = DISPATCHER not in settings and settings.is_on("moe_flex_dispatcher_backend")
     flex = settings.get(DISPATCHER) == "flex" or settings.is_on("moe_enable_deepep") or backend
-    return "megatron-core-deepep" if flex and settings.is_on("num_experts") else "megatron-core-2025"
+    if flex and settings.is_on("num_experts"):
+        return FUSED_DISPATCHER
+    return stack_of_dispatcher(DEFAULT_STACK, settings)
+
+
+def stack_of_dispatcher(name: str, settings: Settings) -> str:
+    """Return a software stack, with the all-gather dispatcher where settings have it."""
+    return software_with(name, {"dispatcher": ALLGATHER}) if gathers_tokens(settings) else name
+
+
+def gathers_tokens(settings: Settings) -> bool:
+    """Return whether the all-gather dispatcher moves tokens to experts."""
+    return settings.get(DISPATCHER) == ALLGATHER and settings.is_on("num_experts")
 
 
 def arguments(settings: Settings) -> Arguments | None:
@@ -767,9 +785,19 @@ def arguments(settings: Settings) -> Arguments | None:
 
 
 def figures(settings: Settings) -> Values:
-    """Return figures of assumptions that settings state: to which multiple the vocabulary is padded.
+    """Return figures of assumptions that settings state: of the vocabulary, and of the router's precision.
 
-    As many rows for each tensor rank (training/vocab_utils.py); none where its padded size is given.
+    In it the all-gather dispatcher returns results (token_dispatcher.py, token_combine).
+    """
+    probability = ROUTER_BYTES.get(str(settings.get("moe_router_dtype", "")))
+    of_router = {"collectives.probability_bytes": probability} if probability else {}
+    return _of_vocabulary(settings) | of_router
+
+
+def _of_vocabulary(settings: Settings) -> dict[str, Any]:
+    """Return to which multiple the vocabulary is padded, for each tensor rank (training/vocab_utils.py).
+
+    To none where its padded size is given.
     """
     if settings.any_on(
         "padded_vocab_size", "pad_vocab_size_to", "no_pad_vocab_size", "disable_pad_vocab_size"

@@ -119,6 +119,12 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         notes.append(f"global batch {last}, the last of {schedule}; before it {earlier}")
     if last and settings.is_on("global_batch_size"):
         notes.append(f"Megatron-LM takes either {schedule} or --global-batch-size")
+    complete = Settings({**settings, **defaults(settings)})
+    if complete.is_on("overlap_moe_expert_parallel_comm") and megatron.gathers_tokens(complete):
+        notes.append(
+            "Megatron-LM refuses this launch; the answer is as if it ran: it overlaps communication with"
+            " experts beside the dispatchers alltoall and flex only (transformer_config.py)"
+        )
     return (*megatron.assumptions(settings), *notes)
 
 

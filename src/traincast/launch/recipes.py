@@ -174,7 +174,7 @@ def stack(settings: Settings) -> str:
     name = str(settings.get(NAMED_MODEL, "")).lower()
     if not settings.is_on(ROTATION) and not any(family in name for family in FUSING):
         changes["kernels"] = "unfused-rotation"
-    return software_with(RELEASED, changes)
+    return megatron.stack_of_dispatcher(software_with(RELEASED, changes), settings)
 
 
 def read_documents(settings: Settings) -> Facts:

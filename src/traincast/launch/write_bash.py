@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import FUSED_DISPATCHER
+from traincast.catalog.software_stacks import FUSED_DISPATCHER, facts_of, names_stack
 from traincast.launch import megatron_bridge
 from traincast.launch.format import Writing
+from traincast.launch.megatron import ALLGATHER, DISPATCHER
 from traincast.launch.table import Values
 from traincast.launch.text_formats import COMMENT_WIDTH, comments
 
@@ -108,10 +109,13 @@ def _dispatcher(writing: Writing) -> Values:
     if "experts.experts" not in facts:
         return {}
     grouped = {"moe_grouped_gemm": True} if facts["grouped_gemm"] else {}
-    if facts.get("stack") != FUSED_DISPATCHER or facts["ep"] * facts["etp"] == 1:
-        return {"moe_token_dispatcher_type": "alltoall", **grouped}
+    stack = str(facts.get("stack"))
+    if names_stack(stack) and facts_of(stack).get("dispatcher") == ALLGATHER:
+        return {DISPATCHER: ALLGATHER, **grouped}
+    if stack != FUSED_DISPATCHER or facts["ep"] * facts["etp"] == 1:
+        return {DISPATCHER: "alltoall", **grouped}
     backend = "hybridep" if facts["nvlink_spans_nodes"] else "deepep"
-    return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": backend, **grouped}
+    return {DISPATCHER: "flex", "moe_flex_dispatcher_backend": backend, **grouped}
 
 
 def bridge(writing: Writing) -> str:

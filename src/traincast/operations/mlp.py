@@ -3,7 +3,8 @@
 Experts: a rank has n = T/m1 tokens between blocks. Each is routed to K experts, so the ranks of an
 expert-parallel group exchange n K rows, and a rank computes n K rows with its E/ep experts, times the load of
 the fullest rank. With expert tensor parallelism etp ranks share an expert's width and gather each other's
-rows.
+rows. Megatron-Core's all-gather dispatcher moves whole tokens instead: each of the N = ep etp ranks gathers
+n N of them with their probabilities, and the results are reduced and scattered.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from traincast.core.model_blocks import Experts
 from traincast.core.quantities import Column
 from traincast.operations import elementwise
 from traincast.operations.linear import Routed, linear
-from traincast.operations.operation import Collective, Operation
+from traincast.operations.operation import Collective, Comms, Operation
 from traincast.operations.sharding import Sharding
 
 
@@ -55,11 +56,12 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     if config.width:
         into = linear("experts.into_latent", sharding.plain_sizes, n, model.hidden, config.width)
         yield replace(into, saved_bytes=0 * into.saved_bytes, module="experts", recomputed_with="norms")
-    dispatch = _permutation("experts.permute", sharding, config, (2, 3), to_experts=True)
+    permutation = _gathering if sharding.assumptions.collectives.gathers_tokens else _permutation
+    dispatch = permutation("experts.permute", sharding, config, (2, 3), to_experts=True)
     # Inputs of experts with a capacity are padded to it, so the host need not know how many tokens come.
     yield replace(dispatch, synchronises=config.capacity is None)
     yield from _expert_mlps(sharding, config, n * config.routed * plan.etp * plan.load)
-    combine = _permutation("experts.unpermute", sharding, config, (3, 3), to_experts=False)
+    combine = permutation("experts.unpermute", sharding, config, (3, 3), to_experts=False)
     yield replace(combine, module="")  # it ends the block, as fc2 does in a dense layer
     if config.width:
         yield linear("experts.out_of_latent", sharding.plain_sizes, n, config.width, model.hidden)
@@ -98,6 +100,52 @@ def _permutation(
         has_framework_traffic=True,
         forward=replace(moved.forward, collectives=(exchange, there)),
         backward=replace(moved.backward, collectives=(exchange, back)),
+    )
+
+
+def _gathering(
+    name: str, sharding: Sharding, config: Experts, moves: tuple[int, int], to_experts: bool
+) -> Operation:
+    """Return the all-gather of tokens and the sorting of local ones by expert, or the return of the results.
+
+    `moves` as for `_permutation`. All tokens are gathered, however many of them a rank's experts get. What is
+    added to tokens from experts starts as zeros for the tokens of all ranks: the results forward, and the
+    gradients of gathered tokens backward. Source: MoEAllGatherTokenDispatcher (Megatron-Core 0.19.2,
+    megatron/core/transformer/moe/token_dispatcher.py).
+    """
+    plan, (n, width) = sharding.plan, sharding.residual_shape
+    if config.width:
+        width = config.width
+    ranks = plan.ep * plan.etp
+    assumed = sharding.assumptions
+    probability = assumed.collectives.probability_bytes or sharding.E
+    tokens = sharding.E * n * width * ranks
+    results = probability * n * width * ranks
+    probabilities = probability * n * config.experts * ranks
+    routing = assumed.memory.mask_bytes * n * config.experts * ranks  # which experts a token has, a mask
+    rows = _passes(sharding) * n * config.routed * plan.etp * plan.load * width
+    zeros = n * (ranks - 1) * width  # beside those of the rank's own tokens, which `moves` have
+    forward = moves[0] * rows + (0 * zeros if to_experts else zeros)
+    backward = moves[1] * rows + (zeros if to_experts else 0 * zeros)
+    moved = elementwise.moved(name, sharding.E, forward, backward, module="experts")
+    sent = tokens if to_experts else results
+    gathers = Collective("all-gather", sent, "tp-ep")
+    scatters = Collective("reduce-scatter", sent, "tp-ep")
+    there: Comms = (scatters,)
+    back: Comms = (gathers,)
+    if to_experts:
+        # The mask has no gradient.
+        of_routing = Collective("all-gather", routing, "tp-ep")
+        there = (gathers, Collective("all-gather", probabilities, "tp-ep"), of_routing)
+        back = (scatters, Collective("reduce-scatter", probabilities, "tp-ep"))
+    # One buffer for all layers, and the results or a gradient of as many tokens; none on one rank.
+    in_memory = (tokens + results + probabilities + routing) * (1 - 1 // ranks)
+    return replace(
+        moved,
+        has_framework_traffic=True,
+        gathered_bytes=in_memory,
+        forward=replace(moved.forward, collectives=there),
+        backward=replace(moved.backward, collectives=back),
     )
 
 

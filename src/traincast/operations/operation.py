@@ -15,10 +15,10 @@ from traincast.core.quantities import Column
 # The matrix unit at 16 bits or above, the same at the rate of the precision recipe, and the vector unit.
 Unit = Literal["matrix", "low", "vector"]
 # Axes of a plan; "cp" without the ranks of "ulysses". "weights": ranks with the same weights, "shards": those
-# that shard one copy, "replicas": those with the same shard. "ep", "etp", "experts", "expert shards" and
-# "expert replicas": those of the experts.
+# that shard one copy, "replicas": those with the same shard. "ep", "etp", "tp-ep" (those of both, the
+# tp_ep_group of Megatron-Core), "experts", "expert shards" and "expert replicas": those of the experts.
 Axis = Literal[
-    "tp", "tp2", "cp", "dp", "pp", "ep", "etp", "ulysses", "weights", "shards", "replicas",
+    "tp", "tp2", "cp", "dp", "pp", "ep", "etp", "tp-ep", "ulysses", "weights", "shards", "replicas",
     "experts", "expert shards", "expert replicas",
 ]  # fmt: skip
 Layout = Literal[  # one matrix; one for each expert; one for each head; one for each chunk of a scan
@@ -160,6 +160,7 @@ class Operation:
     recomputed_with: str = ""  # module whose recomputation also restores the activations it saves
     recomputed_bytes: Column = 0.0  # activations that are recomputed instead of saved [byte]
     peak_bytes: Column = 0.0  # temporary memory while it runs [byte]
+    gathered_bytes: Column = 0.0  # tokens of other ranks and their gradients, while it is at work [byte]
     gradient_bytes: Column = 0.0  # gradients of its input and result, both there in backward [byte]
     synchronises: bool = False  # whether the host waits for its result before it launches the next operation
     pieces: Column = 0.0  # packed documents that frameworks without a fused kernel issue it for

@@ -207,7 +207,8 @@ class StepEstimate(Generic[Figure]):
         stack = self.assumptions.name
         own = (stack, self.columns, breakdown, self.step.seconds, self.system.fast_domain)
         waiting = (self.step.host - self.assumptions.host.step_seconds) / self.step.seconds
-        return ErrorCase.of(self.model, accelerator, *own, waiting=waiting)
+        gathers = self.assumptions.collectives.gathers_tokens
+        return ErrorCase.of(self.model, accelerator, *own, waiting=waiting, gathers_tokens=gathers)
 
     @cached_property
     def open_software(self) -> dict[str, float]:

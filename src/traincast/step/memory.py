@@ -53,7 +53,8 @@ class Footprint(TakesRows):
     weights: Column  # parameters, those of experts apart
     expert_weights: Column
     saved: Column  # activations saved for backward by one micro-batch [byte]
-    # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
+    # activations that are recomputed in backward, all in memory at once while the part is at work, and tokens
+    # of other ranks [byte]
     live: Column
     peak: Column  # temporary memory of its largest operation [byte]
     # what backward needs while the part is at work, beside what is saved: these, and the gradients of input
@@ -72,6 +73,7 @@ class Footprint(TakesRows):
         peak = _largest_of(op.peak_bytes for op in operations)
         gradients = _largest_of(op.gradient_bytes for op in operations)
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
+        live = live + _largest_of(op.gathered_bytes for op in operations)
         # every n-th layer saves only its input (arXiv 2205.05198, section 4.3); embedding and head save all
         if "full" in plan.recomputed:
             recomputed = total(op.saved_bytes_within_layer for op in operations if op.recompute)

@@ -350,6 +350,8 @@ class ErrorCase:
     tower_share: float = 0.0  # of the model's FLOPs in a vision tower, which no measured run has
     precision: str = "bf16"
     across: Bools | bool = False  # whether the ranks of a group of experts are in several fast domains
+    # whether ranks of experts gather all of their tokens, as in no measured run
+    gathers_tokens: Bools | bool = False
     # share of the step that the accelerator waits for the host's pace, where that is assumed, not measured
     waiting: Column = 0.0
     has_stated_lengths: bool = True  # of packed documents, which the wait is for
@@ -365,10 +367,12 @@ class ErrorCase:
         seconds: Column,
         domain: float = np.inf,
         waiting: Column = 0.0,
+        gathers_tokens: bool = False,
     ) -> "ErrorCase":
         """Return the case of an estimate; `breakdown` and `seconds` are of its time [s].
 
-        `domain`: accelerators of a fast domain; `waiting`: share of the step that they wait for the host.
+        `domain`: accelerators of a fast domain; `waiting`: share of the step that they wait for the host;
+        `gathers_tokens`: whether the software has the all-gather dispatcher.
         """
         sizes = {
             **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
@@ -390,10 +394,11 @@ class ErrorCase:
             forward = forward_flops(model)
             tower_share = (forward.tower + forward.projector) / sum(forward)
         across = plans.ep * plans.etp > domain if has_experts else False
+        gathers = plans.ep * plans.etp > 1 if has_experts and gathers_tokens else False
         own = (has_experts, sizes, shares, layers, tower_share, plans.precision)
         has_lengths = model.documents is None or not model.documents.assumed
         paced = 0.0 if has_measured_pace(stack) else waiting
-        return cls(stack, accelerator, *own, across, paced, has_lengths)
+        return cls(stack, accelerator, *own, across, gathers, paced, has_lengths)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -439,7 +444,7 @@ class ErrorCase:
         runs = evidence.precisions.get(self.accelerator)
         new_stack = self.stack not in (evidence.experts if self.moe else evidence.stacks)
         return (
-            float(new_stack),
+            np.maximum(float(new_stack), self.gathers_tokens),
             0.0 if new_stack else self.in_few(evidence),
             float(runs is None) * self.products_share,
             float(runs is None and self.accelerator not in evidence.kin),
@@ -665,8 +670,11 @@ def _respects(case: ErrorCase) -> dict[str, str]:
     known, kind = errors(), "mixture-of-experts run" if case.moe else "dense run"
     of_experts = " of experts" if case.moe else ""
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
+    new_stack = f"software without a run{of_experts} that constants are fitted to ({case.stack})"
+    if case.gathers_tokens:
+        new_stack = "the all-gather dispatcher of tokens"
     words = {
-        "new_stack": f"software without a run{of_experts} that constants are fitted to ({case.stack})",
+        "new_stack": new_stack,
         "new_cell": f"fewer than {FEW} measured configurations of {case.stack} on {case.host}, "
         + ("pipelined" if case.sizes["pp"] > 1 else "in one stage")
         + (" and with experts across fast domains" if case.across else ""),

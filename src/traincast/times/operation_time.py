@@ -22,7 +22,7 @@ from traincast.times.overlap import exposed_time, panelled
 from traincast.times.process_groups import AnyPlacement, Group, Placement, is_group
 from traincast.times.roofline import arithmetic, expert_products, exposed_memory, streamed
 
-EXPERT_AXES: Final = ("ep", "etp")
+EXPERT_AXES: Final = ("ep", "etp", "tp-ep")
 CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
 # Share of the time to issue a rotation that is forward: of Megatron-Core's chain, 26 kernels of 12 us each,
 # and 22 of 5 us each backward, by the autograd engine (tools/framework_kernels.py).

@@ -90,6 +90,8 @@ def _members(plan: Plans, axis: Axis) -> Column:
             return plan.expert_shards
         case "expert replicas":
             return minimum(plan.expert_holders, plan.replicas)
+        case "tp-ep":
+            return plan.ep * plan.etp
     degree: Column = getattr(plan, axis)
     return degree
 
@@ -129,13 +131,15 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
             holders = in_domain["dp"] * in_domain["cp"]
             inner = _common_divisor(plan.shards, holders)  # shards are neighbours, replicas far apart
             return inner if axis == "shards" else holders / inner
-        case "etp" | "ep" | "experts" | "expert shards" | "expert replicas":
+        case "etp" | "ep" | "tp-ep" | "experts" | "expert shards" | "expert replicas":
             pool = (
                 in_domain["stage"]
-                if axis in ("etp", "ep")
+                if axis in ("etp", "ep", "tp-ep")
                 else in_domain["tp"] * in_domain["cp"] * in_domain["dp"]
             )
             etp, ep, holders = _expert_groups(plan, pool)
+            if axis == "tp-ep":
+                return etp * ep
             if axis in ("etp", "ep"):
                 return etp if axis == "etp" else ep
             shards = _common_divisor(plan.expert_shards, holders)  # those of one copy are neighbours
