@@ -496,7 +496,7 @@ def test_the_offloaded_optimizer_by_hand():
 
 
 def test_the_least_traffic_of_zero_3_by_hand():
-    """Weights are gathered for forward and for backward, gradients reduced once (arXiv 1910.02054, section 7).
+    """Weights are gathered for both passes, gradients reduced once (arXiv 1910.02054, section 7).
 
     A bound with more gathers than that would drop the best plan from a search.
     """
