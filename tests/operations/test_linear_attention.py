@@ -269,6 +269,18 @@ def test_scan_by_hand() -> None:
     assert scan.weights == 3 * 8
 
 
+def test_traffic_of_the_rg_lru_by_hand() -> None:
+    """Of 32 tokens and 64 channels in 16 bits, tensor by tensor (arXiv 2402.19427, section 4.2).
+
+    Forward: x and two gates read, h written; h and y read, the result written. Backward: x, two gates, h
+    and dh read, dx and those of the gates written; h, y and dz read, dh and dy written.
+    """
+    scan = operation(LRU, "scan")
+    tensor, passes = 2 * 32 * 64, CALIBRATED.traffic.scan_passes
+    assert scan.forward.nbytes == pytest.approx(passes * (4 + 3) * tensor)
+    assert scan.backward.nbytes == pytest.approx(passes * (5 + 3 + 3 + 2) * tensor)
+
+
 @SCANS
 @pytest.mark.parametrize("degree", [{"tp": 2.0}, {"cp": 2.0, "cp_kind": "all-gather"}])
 def test_ranks_share_the_work(config: LinearAttention, degree: Any) -> None:

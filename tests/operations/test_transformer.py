@@ -11,6 +11,7 @@ import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
+from traincast.step.arguments import check_assumptions
 from traincast.step.model_flops import forward_flops
 from traincast.step.pipeline_stages import devices
 
@@ -410,3 +411,21 @@ def test_a_dense_layer_before_the_head_works_on_the_ranks_own_tokens():
     assert transform.forward.flops("matrix") == 256 * 1024 * (2 * 1024 - 1)
     gathering = [op.name for op in operations if any(c.kind == "all-gather" for c in op.forward.collectives)]
     assert gathering == ["head.transform_norm"]
+
+
+@pytest.mark.parametrize("assumptions", ["paper", "paper-published"])
+def test_tokens_of_a_rank_are_rounded_down(assumptions):
+    """As docs/errata.md says: 1,030 tokens on tp2 = 4 are 257 each, 4 of which have those of 1,028."""
+    assumed = check_assumptions(None, assumptions, (), {})
+    plan = Plans(tp=4.0, tp2=4.0, tp_kind="summa", panels=4.0)
+    model = tc.load_model("gpt3-1t")
+    products = {
+        seq: [
+            float(op.forward.flops("matrix"))
+            for op in layer(replace(model, seq=seq), plan, assumed)
+            if op.name in ("attention.qkv", "attention.proj", "mlp.fc1", "mlp.fc2")
+        ]
+        for seq in (1028, 1030)
+    }
+    assert len(products[1030]) == 4
+    assert products[1030] == products[1028]

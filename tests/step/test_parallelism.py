@@ -9,7 +9,7 @@ import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
-from traincast.step.data_parallel import data_parallel
+from traincast.step.data_parallel import LeastTraffic, data_parallel
 from traincast.step.layer_cost import PartCosts
 from traincast.step.pipeline_stages import Stages, with_load
 from traincast.times.process_groups import Placement
@@ -470,6 +470,40 @@ def test_the_optimizer_by_hand():
     assert run(model, dp=8, grad_dtype="fp32", zero=0).breakdown["optimizer_step"] == pytest.approx(
         8 * seconds, rel=1e-12
     )
+
+
+def test_the_offloaded_optimizer_by_hand():
+    """Gradients of 4 bytes go to the host, weights of 2 come back; the host moves the states of 34 bytes.
+
+    The first two lie on the link to the host, so a link of twice the rate halves them and nothing else.
+    """
+    model = replace(LLAMA, vocab=128 * 1024)
+    link = DGX.accelerator.host_link
+    seconds = [
+        run(
+            model,
+            replace(DGX, accelerator=replace(DGX.accelerator, host_bandwidth=rate)),
+            dp=8,
+            grad_dtype="fp32",
+            offload="optimizer",
+        ).breakdown["optimizer_step"]
+        for rate in (link, 2 * link)
+    ]
+    updated = model.parameters / 8
+    assert seconds[0] - seconds[1] == pytest.approx(updated * (4 + 2) / link / 2, rel=1e-9)
+    on_host = updated * 34 / CALIBRATED.host.memory_bandwidth
+    assert seconds[0] == pytest.approx(updated * (4 + 2) / link + on_host, rel=1e-9)
+
+
+def test_the_least_traffic_of_zero_3_by_hand():
+    """Weights are gathered for both passes, gradients reduced once (arXiv 1910.02054, section 7).
+
+    A bound with more gathers than that would drop the best plan from a search.
+    """
+    assumed = CALIBRATED.with_values({"overlap.dp_contention": 0.5, "memory.accumulates_whole": False})
+    least = LeastTraffic(gathered=[3.0, 1.0], reduced=[2.0, 1.0])
+    assert least.contended(Plans(zero=3), 4.0, assumed) == 0.5 * (2 * 4 * 3 + 4 * 2)
+    assert least.contended(Plans(zero=1), 4.0, assumed) == 0.5 * (3 + 2)
 
 
 def test_muon_by_hand():

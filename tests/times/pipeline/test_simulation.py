@@ -3,7 +3,7 @@
 import pytest
 
 from traincast.core.errors import InputError
-from traincast.times.pipeline.schedules import Action
+from traincast.times.pipeline.schedules import SCHEDULES, Action
 from traincast.times.pipeline.simulation import run, simulate
 
 
@@ -69,6 +69,16 @@ def test_zb_h2_by_hand():
         ".0a1b2cA3dBCD",
     ]
     assert (timeline.seconds, timeline.period) == (13, 12)
+
+
+@pytest.mark.parametrize("pp", [2, 3, 4])
+def test_zb_h2_holds_2_pp_minus_1_micro_batches(pp):
+    """On every device, of which the last ones wait for W alone (arXiv 2401.10241, table 2)."""
+    ones, nm = [1] * pp, 2 * pp + 1
+    timeline = simulate("zb-h2", ones, ones, ones, nm)
+    assert timeline.peak_in_flight.tolist() == [2 * pp - 1] * pp
+    assert [SCHEDULES["zb-h2"].in_flight(pp, stage, nm, 1) for stage in range(pp)] == [2 * pp - 1] * pp
+    assert SCHEDULES["zb-h2"].in_flight(pp, 0, 1, 1) == 1  # no more than there are
 
 
 def test_a_transfer_delays_what_follows_it():

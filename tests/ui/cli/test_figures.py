@@ -222,3 +222,24 @@ def test_collectives_of_a_file(run, tmp_path):
     code, _, err = run("plot", table, *figure, "--system", "perlmutter")
     assert (code, err) == (0, "")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_collectives_of_output_that_does_not_say_what_ran(run, tmp_path):
+    """Columns of nccl-tests alone: nodes and their GPUs are given, as to `calibrate`."""
+    output = tmp_path / "output.txt"
+    output.write_text(
+        "#  size   count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+        "1048576  262144  float  sum  -1  57.4  18.3  34.3  0  57.2  18.3  34.4  0\n"
+        "16777216  4194304  float  sum  -1  180.2  93.1  174.6  0  180.0  93.2  174.8  0\n"
+    )
+    figure = ["--system", "dgx-h100", "--output", tmp_path / "figure.png"]
+    kind = ["--kind", "collectives"]
+    code, out, err = run("plot", output, *kind, *figure)
+    assert (code, out) == (2, "")
+    assert "give nodes=" in err
+    code, _, err = run("plot", output, *kind, *figure, "--given", "op=allreduce nodes=2 gpus_per_node=8")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = run("plot", output, "--kind", "scaling", *figure[2:], "--force", "--given", "op=allreduce")
+    assert code == 2
+    assert "--given: belongs to --kind collectives; --kind is scaling" in err

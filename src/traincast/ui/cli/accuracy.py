@@ -1,7 +1,5 @@
 """Commands on measured machines and runs: `measure`, `profile`, `calibrate`, `validate`."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +7,17 @@ from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_output
 from traincast.core.units import parse_duration
 from traincast.ui import outputs, text
-from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option, question_option
+from traincast.ui.cli.app import (
+    Force,
+    HtmlFile,
+    Json,
+    command,
+    given_words,
+    option,
+    output_option,
+    question_option,
+    several,
+)
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 from traincast.ui.cli.options import ModelName, PlanArguments
 from traincast.ui.cli.output import (
@@ -170,7 +178,6 @@ def profile(
 
 
 FileList = list[Path] | None
-several = partial(option, consume_multiple=1)
 _BASE_SYSTEM = "The system of the catalogue, or the file, that is most like yours."
 _LOGS = "Logs of frameworks or MLPerf, a Trainer's state, exported step times, profiles."
 _PRODUCTS = "Tables of timed GEMMs, CSV files with m, n, k and a time or TFLOP/s."
@@ -212,7 +219,7 @@ def calibrate(
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
-    words = list(_words(given or ()))
+    words = given_words(given or ())
     settings = errors.catch(pairs_of, "--given", words, "model=llama-3-8b")
     if settings is None:  # those that are right, so that no message requests them again
         pairs = (text.partition("=") for text in words)
@@ -229,13 +236,6 @@ def calibrate(
         text.tables.show(text.accuracy.calibration(result, output))
         if output is None:
             remark(f"traincast: nothing is written; {_HOW_TO_KEEP}")
-
-
-def _words(given: Iterable[str]) -> Iterator[str]:
-    """Yield values that are given one by one, also of several in quotation marks."""
-    for text_given in given:
-        words = text_given.split()
-        yield from words if all("=" in word for word in words) else [text_given]
 
 
 _RUNS = "Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."

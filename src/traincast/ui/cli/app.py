@@ -1,7 +1,7 @@
 """The app, and the kinds of options that its commands share."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, get_args
@@ -81,9 +81,19 @@ def option(text: str, **more: Any) -> Parameter:
     return Parameter(help=text, **{"negative": ""} | more)
 
 
+def given_words(given: Iterable[str]) -> list[str]:
+    """Return values NAME=VALUE that are given one by one, also of several in quotation marks."""
+    words: list[str] = []
+    for text_given in given:
+        parts = text_given.split()
+        words += parts if all("=" in part for part in parts) else [text_given]
+    return words
+
+
 question_option = partial(option, group=QUESTION)
 search_option = partial(option, group=SEARCH)
 output_option = partial(option, group=OUTPUT)
+several = partial(option, consume_multiple=1)
 _HTML: Final = "Write an .html report with figures and sources."
 HtmlFile = Annotated[Path | None, output_option(_HTML, name="--html")]
 Force = Annotated[bool, output_option("Overwrite the files that are written.")]

@@ -13,7 +13,7 @@ from traincast.core.errors import ErrorCollector, InputError, whole_number_probl
 from traincast.core.output_files import check_folder, check_output
 from traincast.ui import outputs, text
 from traincast.ui.cli.analysis import FigureFormat, FiguresFolder, save_figures
-from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option
+from traincast.ui.cli.app import Force, HtmlFile, Json, command, given_words, option, output_option, several
 from traincast.ui.cli.output import (
     check_figure,
     check_html,
@@ -272,6 +272,7 @@ Kind = Literal[
     "waterfall", "collectives",
 ]  # fmt: skip
 _KIND = "What to draw: of a study up to sweep, then of a plan; collectives of output of nccl-tests."
+_GIVEN = "What output of nccl-tests does not hold, such as op=allreduce nodes=2 gpus_per_node=8."
 _PLOTTED = (
     "Table of a study, exec_*.npy of arXiv 2410.00273's code or a folder of them, a search as plan --json "
     "prints it, or output of nccl-tests."
@@ -295,6 +296,7 @@ def plot(
     strategy: Annotated[str | None, option("Only rows of this strategy.")] = None,
     gbs: Annotated[int | None, option("Only rows of this global batch.")] = None,
     point: Annotated[int | None, option("Only rows of this point of the varied fields.")] = None,
+    given: Annotated[list[str] | None, several(_GIVEN)] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -306,13 +308,18 @@ def plot(
     from traincast.ui.figures.from_files import OF_A_PLAN, draw_plan, draw_study
 
     check_figure(output, force)
+    if given and kind != "collectives":
+        raise InputError("plot", [f"--given: belongs to --kind collectives; --kind is {kind}"])
     if kind == "collectives":
         from traincast.accuracy.fit.measured_files import read
+        from traincast.launch.given import pairs_of
         from traincast.ui.figures.paper import collectives_figure
 
         if system is None:
             raise InputError("plot", ["--system: is missing; it says which machine ran the collectives"])
-        figure = collectives_figure(read(system, nccl=(file,)).collectives, system, CALIBRATED)
+        settings = pairs_of("--given", given_words(given or ()), "op=allreduce")
+        measured = read(system, nccl=(file,), given=settings)
+        figure = collectives_figure(measured.collectives, system, CALIBRATED)
     elif kind in OF_A_PLAN:
         figure = draw_plan(file, kind)
     else:
