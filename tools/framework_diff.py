@@ -2,11 +2,12 @@
 
     python tools/framework_diff.py FORMAT OLD NEW [--python PYTHON]
 
-FORMAT is a name of `PACKAGES`, OLD and NEW are releases of its package, or folders of unpacked ones. Releases are installed in temporary folders without what they depend
-on, and read, not imported. Settings are arguments of parsers and fields of classes; conditions are those of
-assertions and of `if` statements that raise. Only those are printed that name a setting which a row of the
-launch table reads; a name that is only added is printed apart, as no row can have it yet. PYTHON installs:
-a package that builds itself may need others beside it. The exit code is 0, also where something changed.
+FORMAT is a name of `PACKAGES`, OLD and NEW are releases of its package, or folders of unpacked ones. Releases
+are installed in temporary folders without what they depend on, and read, not imported. Settings are arguments
+of parsers and fields of classes; conditions are those of assertions and of `if` statements that raise. Only
+those are printed that name a setting which a row of the launch table reads; a name that is only added is
+printed apart, as no row can have it yet. PYTHON installs: a package that builds itself may need others beside
+it. The exit code is 0, also where something changed.
 """
 
 import argparse
