@@ -98,6 +98,7 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --ignore-requires-python --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
 	    $${parser#*:} || echo "$$parser: not installed, tests are skipped" >&2; done
 	$(FRAMEWORKS)/bin/python tools/defaults.py || echo 'a framework is not installed: the tables of defaults stay as they are' >&2
+	$(FRAMEWORKS)/bin/python tools/launch_oracle.py || echo 'Megatron-LM: not installed, its readings stay as they are' >&2
 	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest --timeout $(HOURS) $(LAUNCHED)
 
 docs: .venv/.dev  ## Build the documentation into site/
