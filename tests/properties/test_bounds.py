@@ -308,9 +308,12 @@ def equal_answers(model, machine, question, explained=True):
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(4), 165])
 def test_a_search_equals_one_that_times_all(seed, monkeypatch):
-    """Plans, counts, reasons, front, probabilities and explanation, to the last bit."""
+    """Plans, counts, reasons, front, probabilities and explanation, to the last bit.
+
+    In the last one, layouts of a batch near the best are evaluated in several rounds.
+    """
     assert compare(np.random.default_rng(seed), monkeypatch, (8, 16, 32), (16, 96)).candidates > 0
 
 

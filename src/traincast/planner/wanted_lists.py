@@ -128,7 +128,7 @@ class Front(WantedList):
 
     def group(self, ladders: Ladders) -> Floats:
         """Return the interval of memory of each ladder."""
-        return np.floor(np.log(np.maximum(ladders.memory, 1.0)) / np.log(MEMORY_STEP))
+        return np.asarray(np.floor(np.log(np.maximum(ladders.memory, 1.0)) / np.log(MEMORY_STEP)))
 
     def find(self, times: LeastTimes) -> None:
         """Find the front."""
@@ -167,7 +167,7 @@ class _Rows:
     @classmethod
     def joined(cls, several: Sequence["_Rows"]) -> "_Rows":
         """Return all of several."""
-        none = cls(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        none = cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
         columns = zip(*(vars(rows).values() for rows in (none, *several)), strict=True)
         return cls(*map(np.concatenate, columns))
 
@@ -274,7 +274,7 @@ class OnePass:
             for index in indices if may_matter.any() else ():
                 mine = may_matter & self._kept[index].have(ladder, rung)
                 mine[mine] = of_batches[mine] <= self._largest(index, lists)[ladder[mine]]
-                batch = np.full(np.count_nonzero(mine), index, np.int32)
+                batch = np.full(np.count_nonzero(mine), index)
                 found.append(_Rows(batch, block[mine], ladder[mine], of_batches[mine]))
         return found
 
