@@ -6,7 +6,7 @@ their size, so that the largest that fits follows from the *room* that the small
 What a rank holds (weights, gradients, optimizer) depends neither on the micro-batch nor on recomputation, and
 what micro-batches need depends neither on ZeRO and replicas nor on the optimizer. Batches share both. Shapes
 whose ladders are all among those of another share its tables. Where rounding may decide, `layouts_memory`
-does.
+does, and where larger micro-batches may need less than smaller ones: beside fewer of them in a pipeline.
 """
 
 from collections import defaultdict
@@ -119,7 +119,7 @@ class Fitting:
 
     outline: Outline
     candidates: int  # that fit
-    most: Ints  # rows of each ladder of which some layout fits, or may but for rounding
+    most: Ints  # rows of each ladder beyond which no layout fits, however sums are rounded
     least: Ints  # rows of which all do, however sums are rounded
     room: (
         Floats  # that the leanest layout of each ladder leaves to what is allocated, negative where none fits
