@@ -6,7 +6,7 @@ their size, so that the largest that fits follows from the *room* that the small
 What a rank holds (weights, gradients, optimizer) depends neither on the micro-batch nor on recomputation, and
 what micro-batches need depends neither on ZeRO and replicas nor on the optimizer. Batches share both. Shapes
 whose ladders are all among those of another share its tables. Where rounding may decide, `layouts_memory`
-does.
+does, and where larger micro-batches may need less than smaller ones: beside fewer of them in a pipeline.
 """
 
 from collections import defaultdict
@@ -47,6 +47,7 @@ from traincast.step.memory import (
     held,
     largest_microbatch,
     left_for_states,
+    no_larger_microbatch,
     taken_by_states,
     working,
 )
@@ -108,7 +109,7 @@ class Largest(NamedTuple):
     """How many of all micro-batches fit of ladders of layouts, with each number of replicas."""
 
     surely: Ints  # however sums are rounded
-    maybe: Ints  # in some order of them
+    maybe: Ints  # beyond which none does
     room: Floats  # that the smallest micro-batch leaves, negative where it does not fit [byte]
 
 
@@ -118,7 +119,7 @@ class Fitting:
 
     outline: Outline
     candidates: int  # that fit
-    most: Ints  # rows of each ladder of which some layout fits, or may but for rounding
+    most: Ints  # rows of each ladder beyond which no layout fits, however sums are rounded
     least: Ints  # rows of which all do, however sums are rounded
     room: (
         Floats  # that the leanest layout of each ladder leaves to what is allocated, negative where none fits
@@ -280,8 +281,7 @@ class Census:
         rows = ragged(outline.first[:-1] + fitting.least, ends - fitting.least, np.arange(len(size)))
         _, memory = self._exact(self._batches[index], rows)
         nearest = memory[memory > self.capacity].min(initial=np.inf)
-        ladder, _ = outline.ladders(rows)
-        of_layouts = ladder if outline.replicas is None else ladder[outline.replicas.of(ladder)[0]]
+        of_layouts = outline.ladders_of_layouts(rows)
         near = of_layouts[(memory > self.capacity) & (memory <= nearest + self.rounding)]
         high = np.zeros_like(size)
         high[near] = size[near]
@@ -334,8 +334,12 @@ class Census:
             for index, shape, fitting, largest in zip(indices, shapes, fittings, every, strict=True):
                 near = fitting.add(blocks[shape], largest)
                 if len(near):
-                    layouts, memory = self._exact(self._batches[index], fitting.outline.rows_of(near))
+                    rows = fitting.outline.rows_of(near)
+                    layouts, memory = self._exact(self._batches[index], rows)
                     fitting.candidates += int(layouts.counts[memory <= self.capacity].sum())
+                    # the first of a ladder may need more than a larger micro-batch
+                    room = (self.capacity - memory) / (1 + self._assumed.memory.allocator_share)
+                    np.maximum.at(fitting.room, fitting.outline.ladders_of_layouts(rows), room)
         return fittings
 
     def _blocks(
@@ -401,6 +405,7 @@ class Census:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
         every = slice(None) if ladder is None else ladder
         room = np.full(np.shape(mbs), np.inf)
+        room_before = np.full(np.shape(mbs), np.inf)  # in phases in which larger micro-batches need more
         of_phases = list[tuple[Column, PhaseLeft]]()
         for of_states, of_device in zip(taken, left, strict=True):
             for alike in of_device:
@@ -411,20 +416,21 @@ class Census:
                     free: Column = take_rows(phase.most, every) - states
                     of_phases.append((free, phase))
                     room = np.minimum(room, free)
-        # the smallest micro-batch of most ladders does not fit
-        rows = np.flatnonzero(room >= -self.rounding)
-        around = np.array([[-self.rounding], [self.rounding]])
+                    if not phase.growing.may_shrink:
+                        room_before = np.minimum(room_before, free)
+        # the smallest micro-batch of most ladders does not fit, nor does a larger one
+        rows = np.flatnonzero(room_before >= -self.rounding)
         ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
         of_ladders = rows if ladder is None else ladder[rows]
         for free, phase in of_phases:
+            some: Any = slice(None)
             if isinstance(phase.may_decide, np.ndarray):
                 some = np.flatnonzero(phase.may_decide[of_ladders])
-                growing = phase.growing.take(of_ladders[some])
-                most = largest_microbatch(take_rows(free, rows[some]) + around, growing)
-                ratios[:, some] = np.minimum(ratios[:, some], most)
-            else:
-                growing = phase.growing.take(of_ladders)
-                ratios = np.minimum(ratios, largest_microbatch(take_rows(free, rows) + around, growing))
+            growing, of_rows = phase.growing.take(of_ladders[some]), take_rows(free, rows[some])
+            surely = largest_microbatch(of_rows - self.rounding, growing)
+            bound = no_larger_microbatch if growing.may_shrink else largest_microbatch
+            ratios[0, some] = np.minimum(ratios[0, some], surely)
+            ratios[1, some] = np.minimum(ratios[1, some], bound(of_rows + self.rounding, growing))
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
         return Largest(fitting[0], fitting[1], room)

@@ -269,6 +269,11 @@ class Outline:
         ladder = np.searchsorted(self.first, rows, side="right") - 1
         return ladder, rows - self.first[ladder]
 
+    def ladders_of_layouts(self, rows: Ints) -> Ints:
+        """Return the ladder of each layout of some rows."""
+        ladder, _ = self.ladders(rows)
+        return ladder if self.replicas is None else ladder[self.replicas.of(ladder)[0]]
+
     def rows_of(self, ladders: Ints) -> Ints:
         """Return the rows of ladders, one ladder after the other."""
         return ragged(self.first, self.size, ladders)

@@ -393,6 +393,14 @@ class GrowingMemory(TakesRows):
     activations: Column
     all_activations: Column  # with every micro-batch of the step in flight
     passing: Column  # logits or what a layer at work needs beside activations, the larger
+    # Activations that one micro-batch has given up in this phase, and those of every one in the step
+    given_up: Column = 0.0
+    in_step: Column = 0.0
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether larger micro-batches may need less, as one of fewer has given up more."""
+        return nonzero(self.given_up)
 
 
 class PhaseLeft(NamedTuple):
@@ -436,6 +444,7 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
     if not (gradients_come_anew or nonzero(beside.matrix)):
         return [Left(1.0, (passes,)), optimizer_step]
     staying = beside.others * activations
+    each = activations / beside.in_flight
     layer = first - staying
     staying_in_step = beside.others * in_step
     firsts = []
@@ -444,11 +453,11 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
         freed = activations - staying + passing - layer
         freed_at_most = in_step - staying_in_step + nm * (passing - layer)
         may_decide = minimum(freed, freed_at_most) + beside.head_matrix < beside.matrix
-        growing = GrowingMemory(staying, staying_in_step, layer)
+        growing = GrowingMemory(staying, staying_in_step, layer, each, in_step)
         firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
     if not gradients_come_anew:
         return [Left(1.0, (passes, *firsts)), optimizer_step]
-    growing = GrowingMemory(staying, staying_in_step, layer + temporary)
+    growing = GrowingMemory(staying, staying_in_step, layer + temporary, each, in_step)
     at_layer = PhaseLeft(usable - first - temporary, growing)
     early = where(nm > 1, 1.0, 0.0)
     every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
@@ -460,7 +469,8 @@ def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
 
     Activations grow with the micro-batch until all of the step are in flight, which they take together from
     then on; logits and what layers at work need grow on. Both are proportional to the micro-batch, but for
-    offloaded activations and dequantised weights.
+    offloaded activations and dequantised weights. Where memory `may_shrink`, this is what surely fits:
+    `no_larger_microbatch` is the other bound.
 
     `room` is the memory that the micro-batch leaves free, negative where it does not fit [byte].
     """
@@ -468,6 +478,22 @@ def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
     most = room + each
     saturated = (most - growing.all_activations) / maximum(growing.passing, NOTHING)
     return maximum(most / maximum(each, NOTHING), saturated)
+
+
+def no_larger_microbatch(room: Column, growing: GrowingMemory) -> Column:
+    """Return how many times larger a micro-batch may fit at the most where memory `may_shrink`.
+
+    With all micro-batches of the step in flight, k times larger ones have their activations but for those of
+    one, which are k times as many: memory changes by `passing - given_up` with k. Where that is negative, it
+    is least with a single micro-batch, and larger ones may fit though smaller ones don't. `room` as in
+    `largest_microbatch`.
+    """
+    most = room + growing.activations + growing.passing
+    change = growing.passing - growing.given_up
+    single = growing.in_step * growing.passing / maximum(growing.given_up, NOTHING)
+    rising = (most - growing.in_step) / maximum(change, NOTHING)
+    falling = where(single <= most, float("inf"), 0.0)
+    return maximum(largest_microbatch(room, growing), where(change > 0, rising, falling))
 
 
 def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
