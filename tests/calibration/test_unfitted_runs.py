@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from traincast.step.uncertainty import errors, interval
 from unfitted_runs import generation_drift, predicted, unfitted_runs
@@ -11,7 +12,8 @@ from unfitted_runs import generation_drift, predicted, unfitted_runs
 def test_accelerators_without_runs_have_the_interval_that_their_runs_need():
     """Gaudi 2 and MI325X (Intel's and AMD's pages): 90 % lie within, and with less the MI325X does not."""
     known = errors()
-    assert known.drifts["new_generation"] == generation_drift(known)
+    # the file has other errors to four digits, of which this one follows
+    assert known.drifts["new_generation"] == pytest.approx(generation_drift(known), abs=2e-4)
 
     def inside(drift):
         """Return the share of the runs within their intervals."""
