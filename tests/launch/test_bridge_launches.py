@@ -100,7 +100,7 @@ def test_a_benchmark_keeps_the_sequences_of_each_replica(part, expected, launch)
     ("command", "words"),
     [
         (RUN.format(name="my_8b_pretrain_config"), "the recipe's file is needed"),
-        (RUN.format(name=NAME).replace("pretrain --", "dora --"), "an adapter other than LoRA"),
+        (RUN.format(name=NAME).replace("--mode pretrain", "--mode dora"), "an adapter other than LoRA"),
     ],
 )
 def test_refused_by_name(command, words, launch):

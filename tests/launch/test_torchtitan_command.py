@@ -70,7 +70,7 @@ def test_overrides(launch):
     checked = tc.check(launch(text), "dgx-h100")
     plan = checked.est.plan
     assert (plan.tp, plan.dp, plan.mbs, checked.est.model.seq) == (4, 2, 2, 4096)
-    assert checked.est.assumptions.name == "torchtitan-eager"
+    assert checked.est.assumptions.name == "torchtitan-2025+compiled=false+loss=chunked"
 
 
 def test_a_registry_beside_the_script_counts_first(launch, tmp_path):

@@ -306,7 +306,7 @@ OVERRIDES = (
 @pytest.mark.parametrize(
     "command",
     [
-        "./scripts/training/train.sh --recipe qwen3_8b_peft_1gpu_h100_bf16_config --seq_length 2048",
+        "./scripts/training/train.sh --recipe qwen3_8b_peft_3gpu_h100_bf16_config --seq_length 2048",
         "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config model.num_layers=32",
     ],
 )

@@ -99,9 +99,10 @@ def test_mean_power_by_hand(est):
     assert mean_power(est) < 800
 
 
-def test_a_run_that_never_restarts_in_time_has_no_length(est):
-    """exp(-R/M) is 0 in double precision above some 745 times M."""
-    metrics = tc.metrics(est, tokens=1e12, restart_seconds=1e12)
+def test_a_run_that_never_restarts_in_time_has_no_length():
+    """exp(-R/M) is 0 in double precision above some 745 times M, here 50 h / 16."""
+    frail = tc.estimate(MODEL, replace(MACHINE, failure_hours=50.0), PLAN, gbs=64)
+    metrics = tc.metrics(frail, tokens=1e12, restart_seconds=1e7)
     assert (metrics.goodput, metrics.effective_days) == (0, None)
     assert metrics.missing["effective_days"] == ("time to train between failures",)
     assert metrics.days > 0

@@ -160,7 +160,7 @@ def test_wrong_requests_for_figures(run, tmp_path, table):
             "--output",
             tmp_path / "a.svg",
         ],
-        "is no search": [
+        "malformed JSON": [
             "plot",
             table.parent / "study.yaml",
             "--kind",

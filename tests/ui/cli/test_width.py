@@ -6,6 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from traincast.ui.cli import output
+from traincast.ui.cli.main import app
 from traincast.ui.cli.output import message_columns  # the fixture of all tests replaces it in its module
 from traincast.ui.terminal_width import columns_of
 
@@ -37,6 +38,8 @@ QUESTIONS = [
 def test_no_line_is_wider_than_the_terminal(question, columns, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(output, "message_columns", message_columns)
+    for command in (app, app[question.split()[0]]):  # cyclopts keeps the console of a process's first page
+        monkeypatch.setattr(command, "_fallback_console", None)
     _, out, err = run(question)
     assert out + err
     wide = [line for line in (out + err).splitlines() if cell_len(line) > columns]

@@ -498,15 +498,16 @@ def assume_degrees(cells: Cells, sizes: Mapping[str, Any], system: System) -> No
 def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> int:
     """Return the global batch of a row; if not stated, step time times rate of tokens [sequences].
 
-    Without these it is that of all replicas' micro-batches, as many as the row states, else one, the default
-    of some programs; a pipeline has more.
+    Of a row that states a rate alone it is that of all replicas' micro-batches, as many as it states, or
+    else one, the default of some programs; a pipeline has more. A time of a step is not of an assumed batch.
     """
     seconds, rate = cells.number("step_seconds"), cells.number("tokens_per_s_per_gpu")
     if cells.text("gbs"):
         return cells.positive("gbs")
     if not seconds or not rate:
         by_default = plan["pp"] == 1 and cells.states("data_parallel_by_default")
-        if not cells.text("mbs") or not (cells.text("accumulation") or by_default):
+        is_stated = cells.text("accumulation") or (by_default and not seconds)
+        if not cells.text("mbs") or not is_stated:
             return cells.positive("gbs")
         cells.assume("gbs")
         if not cells.text("accumulation"):

@@ -243,8 +243,10 @@ def test_a_table_names_its_machine_file_from_where_it_stands(tmp_path):
 
 def test_a_machine_file_that_is_missing_is_the_reason_of_a_row(tmp_path):
     write_rows(tmp_path / "steps.csv", with_system(STEPS[:2], tmp_path / "gone.yaml", tmp_path))
-    report = tc.validate(tmp_path / "steps.csv")
-    assert all("gone.yaml" in prediction.skipped for prediction in report.predictions)
+    with pytest.raises(tc.InputError) as error:
+        tc.validate(tmp_path / "steps.csv")
+    assert len(error.value.problems) == 2
+    assert all("gone.yaml" in problem for problem in error.value.problems)
 
 
 def test_to_dict_is_json():
