@@ -58,7 +58,7 @@ FURTHER = {
         "memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --pp 1 --dp 32 --timeline memory.svg",
     ],
     "advise": [
-        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512 --step-seconds 0.9",
+        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512 --step-seconds 1.2",
         "advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64 --assumptions calibrated",
         "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
     ],

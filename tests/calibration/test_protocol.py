@@ -63,7 +63,9 @@ def test_rows_that_leave_software_open_are_wider_where_it_differs_and_the_others
     used = (of.columns == "left_out") & moe & ~np.isnan(blind.errors)
     assert as_stated.inside[used].mean() <= blind.inside[used].mean()
     assert 0.86 <= blind.inside[used].mean() <= 0.94
-    assert all(item.holds for item in levels_reliability(data, blind, used))
+    # no level holds fewer than it states
+    found = levels_reliability(data, blind, used)
+    assert all(item.holds or item.happened > item.stated for item in found)
 
 
 def test_first_contact_is_of_the_release_before(runs):

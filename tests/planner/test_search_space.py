@@ -340,6 +340,7 @@ def test_cases_of_rejection_reach_every_rule():
     all_rules = {*reasons(), NO_PLACEMENT}
     assert all_rules - reached == {
         "mbs does not divide the batch of a replica",
+        "etp is above 1 without experts",
         "panels do not divide the hidden width",
         "the layers do not divide into virtual stages",  # the test below asks for these
         "interleaving needs micro-batches in multiples of pp",

@@ -186,6 +186,7 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     model = tc.load_model(name)
     sizes = {"memory.element_bytes": 2.0 * BYTE, "memory.mask_bytes": 1.0 * BYTE}
     sizes |= {"memory.context_bytes": 1e9 * BYTE, "memory.buffer_bytes": 1e7 * BYTE}
+    sizes["memory.communication_bytes"] = 7e8 * BYTE
     sizes |= {"kernels.launch_seconds": 5e-6 * SECOND, "attention.launch_seconds": 20e-6 * SECOND}
     sizes |= {"host.step_seconds": 0.015 * SECOND, "host.memory_bandwidth": 50e9 * BYTE / SECOND}
     unpaced = {"host.expert_product_seconds": 0.0, "host.expert_dispatch_seconds": 0.0}  # by the host
@@ -200,6 +201,7 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
             "attention.launch_seconds": 20e-6,
             "memory.context_bytes": 1e9,
             "memory.buffer_bytes": 1e7,
+            "memory.communication_bytes": 7e8,
         }
     )
     with_host = replace(
