@@ -236,7 +236,8 @@ def test_the_best_plan_has_nothing_to_change(tmp_path, run):
     path.write_text(out, encoding="utf-8")
     code, out, err = run(f"check {path} --system dgx-h100")
     assert (code, err) == (0, "")
-    assert "none is recommended before it" in out
+    # plans of one time are ranked by what is simpler: the launch is the first of them, or takes no longer
+    assert "none is recommended before it" in out or "none is faster" in out
     assert tc.check(path, "dgx-h100").gap < 0.005, "what fewer virtual stages may cost (VP_WITHIN)"
     assert "is chosen since" not in out
 

@@ -346,7 +346,7 @@ def test_all_causes_of_a_width_stand_under_why(question, run):
 def test_a_narrower_interval_is_said_beside_the_width_that_it_narrows(run):
     """The headline has the largest cause alone, which may be less than what is left of all of them."""
     _, out, _ = run("plan qwen3-30b-a3b --system dgx-h100 --gpus 32")
-    of, left = map(int, re.search(r"^±(\d+)% narrows to ±(\d+)% with --given", out, re.MULTILINE).groups())
+    of, left = map(int, re.search(r"^±(\d+)% narrows to ±(\d+)% with --", out, re.MULTILINE).groups())
     low, high = map(float, re.search(r"\((\S+) to (\S+), 90%\)", out).groups())
     assert of == pytest.approx(100 * (np.sqrt(high / low) - 1), abs=1)
     assert left < of
