@@ -18,8 +18,8 @@ GPT = Model(
 )  # fmt: skip
 GBS = 8
 AXES = {  # axis along which a parameter is sharded
-    "table": 0, "head.weight": 0, "qkv.weight": 1, "qkv.bias": 1, "proj.weight": 1, "fc1.weight": 0,
-    "fc1.bias": 0, "fc2.weight": 1,
+    "table": 0, "head.weight": 0, "qkv.weight": 1, "qkv.bias": 1, "proj.weight": 1, "0.weight": 0,
+    "0.bias": 0, "2.weight": 1,  # the two layers of an MLP
 }  # fmt: skip
 
 
