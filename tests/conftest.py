@@ -26,7 +26,7 @@ settings.load_profile("traincast")
 pytest_plugins = ["strict_skips"]
 HERE = Path(__file__).parent
 GOLDEN = HERE / "published"
-CASES_TRACED = 8  # of a test, by `--cov`
+CASES_TRACED = 300  # of a test, by `--cov`: one of each type of model and format of launch
 NOT_TRACED = {"browser", "calibration", "properties"}
 
 
