@@ -23,6 +23,7 @@ PLANS = {
     "experts": ("qwen3-30b-a3b", tc.Plan(dp=8, ep=4, zero=2)),
     "experts in one place": ("qwen3-30b-a3b", tc.Plan(dp=8, zero=2)),
     "experts and pipeline": ("deepseek-v3", tc.Plan(pp=4, dp=8, ep=8, zero=2)),
+    "module and name differ": ("moonlight-16b-a3b", tc.Plan(dp=8, ep=8, zero=2)),
     "recomputed": (DENSE, tc.Plan(dp=8, zero=3, recompute="full")),
 }
 

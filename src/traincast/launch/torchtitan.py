@@ -22,8 +22,13 @@ FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = {
     **load_document("torchtitan")["flavours"],
     **load_document("torchtitan")["flavours_until_2025"],
 }
-MODELS: Final = {  # (name, flavour) of torchtitan -> model of the catalogue
+MODELS: Final = {  # (name of the module, flavour) of torchtitan -> model of the catalogue
     (name, flavour): model for name, flavours in FLAVOURS.items() for flavour, model in flavours.items()
+}
+MODELS_OF_SPECS: Final = {  # the same by the name of the ModelSpec, where that is another
+    (name, flavour): model
+    for name, flavours in load_document("torchtitan")["flavours_by_spec"].items()
+    for flavour, model in flavours.items()
 }
 OF_OTHERS: Final = {  # flavours of models that the catalogue does not have
     flavour
@@ -110,7 +115,8 @@ def write_model(facts: Facts) -> Values:
 def read_model(settings: Settings) -> Facts:
     """Read the facts of a model by name and flavour; by flavour only where one model has it."""
     name, flavour = str(settings.get("model.name", "")), str(settings.get("model.flavor", ""))
-    models = {model for known, model in MODELS.items() if known == (name or known[0], flavour)}
+    known_models = MODELS | MODELS_OF_SPECS
+    models = {model for known, model in known_models.items() if known == (name or known[0], flavour)}
     is_one = len(models) == 1 and (bool(name) or flavour not in OF_OTHERS)
     return dict(_flavour_facts(models.pop())) if is_one else {}
 
