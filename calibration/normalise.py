@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from traincast.accuracy.runs.run import MODEL_PARTS, Run, readable
 from traincast.catalog.facts import FACTS
-from traincast.core.model import Model
 from traincast.core.output_files import atomic_output
 from traincast.core.plan import Plan
+from traincast.model.model import Model
 
 SOURCE: Final = Path(__file__).with_name("measured") / "published_runs.csv"
 TABLE: Final = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "measured" / "training_runs.csv"

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from traincast.core.errors import InputError
-from traincast.launch import recipes
 from traincast.launch.formats import READERS
-from traincast.launch.given import Given
+from traincast.launch.python import recipes
+from traincast.launch.settings.given import Given
 
 TABLE = Path(__file__).parents[1] / "src/traincast/launch/tables/bridge_recipes.json"
 PACKAGE = "src/megatron/bridge"

@@ -12,7 +12,7 @@ import traincast as tc
 from traincast.analysis.batch_and_network import batches, best_batch, network, waiting
 from traincast.analysis.model_dimensions import dimensions, wasteful
 from traincast.analysis.per_parameter import bytes_per_parameter_of, flops_of_thumb, per_parameter, throughput
-from traincast.core.linear_attention import Mamba2
+from traincast.model.linear_attention import Mamba2
 
 # Bekman, "Software tune up for the best performance": bytes per parameter.
 RECIPES = [

@@ -11,7 +11,7 @@ import traincast as tc
 from browsing import SMALL, asked, choose, column, complete, found, label, query, settled, step, step_text
 from traincast.catalog.load import load_accelerator
 from traincast.core.nomenclature import COLUMNS
-from traincast.planner.lock_prices import lock_sentence
+from traincast.planner.answers.lock_prices import lock_sentence
 
 QWEN = Path(__file__).parents[1] / "data" / "hf" / "qwen2.5-7b.json"
 UNFIT = "?model=llama-3-70b&system=perlmutter&gpus=8"  # 1.1 TB of weights and optimizer states on 8 × 40 GB

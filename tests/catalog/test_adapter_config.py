@@ -5,8 +5,8 @@ import json
 import pytest
 
 from traincast.catalog.huggingface.adapters import load_training
-from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
+from traincast.model.adapters import Adapters
 
 PUBLISHED = {  # written by peft 0.14 for LoraConfig(r=16, lora_alpha=32, target_modules=["q_proj", "v_proj"])
     "alpha_pattern": {}, "auto_mapping": None, "base_model_name_or_path": "meta-llama/Meta-Llama-3-8B",

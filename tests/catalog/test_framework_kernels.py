@@ -10,8 +10,8 @@ import traincast as tc
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import load_stack
 from traincast.catalog.training import read_training
-from traincast.core.documents import Documents
 from traincast.core.plan import Plans
+from traincast.model.documents import Documents
 from traincast.operations.transformer import layer
 from traincast.times.operation_time import ROTATION_FORWARD
 

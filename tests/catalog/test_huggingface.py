@@ -15,8 +15,8 @@ from bounded_memory import bounded_memory
 from traincast.catalog.huggingface.config import model_types, tables
 from traincast.catalog.load import figures, load_model, model_names
 from traincast.core.errors import InputError
-from traincast.core.model import Model
-from traincast.core.model_blocks import Local
+from traincast.model.blocks import Local
+from traincast.model.model import Model
 from traincast.ui.cli.main import main
 from traincast.ui.explorer.choices import model_info
 

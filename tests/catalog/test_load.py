@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from traincast.catalog.documents import values_of_key
 from traincast.catalog.load import figures, load_model, load_system, model_names, system_names
 from traincast.core.errors import InputError
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, Latent, Local
+from traincast.model.blocks import Experts, Latent, Local
+from traincast.model.model import Model
 
 MODEL = {"name": "tiny", "source": "by hand", "layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 ACCELERATOR = {

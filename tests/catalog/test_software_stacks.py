@@ -31,7 +31,7 @@ from traincast.catalog.software_stacks import (
     with_fitted_values,
 )
 from traincast.core.assumptions import OF_EXPERTS, PAPER, from_dict
-from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
 from traincast.step.uncertainty import ErrorCase, deviation, errors
 from traincast.times.overlap import paced_by

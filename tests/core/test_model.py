@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincast.catalog.load import load_model
-from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
-from traincast.core.linear_attention import GatedDelta, Mamba2
-from traincast.core.model import Model
-from traincast.core.model_blocks import KINDS, Experts, Kind, Latent, Local
+from traincast.model.adapters import Adapters
+from traincast.model.blocks import KINDS, Experts, Kind, Latent, Local
+from traincast.model.linear_attention import GatedDelta, Mamba2
+from traincast.model.model import Model
 
 TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 

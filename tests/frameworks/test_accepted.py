@@ -18,8 +18,8 @@ from test_torchtitan import PLANS, written
 import traincast as tc
 from traincast.core.knobs import STRATEGIES
 from traincast.launch.export import FORMATS
-from traincast.launch.torchtitan import MODELS as FLAVOURS
-from traincast.launch.torchtitan import UNTIL_2025
+from traincast.launch.frameworks.torchtitan import MODELS as FLAVOURS
+from traincast.launch.frameworks.torchtitan import UNTIL_2025
 
 PYTHON = Path(os.environ.get("TRAINCAST_FRAMEWORKS") or Path(sys.executable).parent) / "python"
 PROGRAM = Path(__file__).with_name("accepts.py")

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.core.model_blocks import Experts, Latent, Local
+from traincast.model.blocks import Experts, Latent, Local
 
 
 @st.composite

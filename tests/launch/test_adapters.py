@@ -3,10 +3,10 @@
 import pytest
 
 import traincast as tc
-from traincast.core.adapters import parse_training
-from traincast.core.documents import parse_lengths
-from traincast.launch.canonical import model_facts
 from traincast.launch.export import FORMATS
+from traincast.launch.settings.canonical import model_facts
+from traincast.model.adapters import parse_training
+from traincast.model.documents import parse_lengths
 from traincast.ui.cli.main import main
 
 NAME = "llama-3-8b"

@@ -8,10 +8,9 @@ import pytest
 from test_round_trip import drawn_estimates
 
 import traincast as tc
-from traincast.launch import megatron
-from traincast.launch.arguments import Argument, Arguments
 from traincast.launch.export import FORMATS
-from traincast.launch.read_bash import arguments, read
+from traincast.launch.scripts.bash import arguments, read_script
+from traincast.launch.settings.arguments import MEGATRON, Argument, Arguments
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096
@@ -30,13 +29,13 @@ def test_megatron_lm_has_every_flag_that_is_exported():
     for est in drawn_estimates(FORMATS["megatron"].space, False):
         (words,) = (
             command.words
-            for command in read(tc.export(est, "megatron").text).commands
+            for command in read_script(tc.export(est, "megatron").text).commands
             if any(word.endswith("pretrain_gpt.py") for word in command.words)
         )
         start = next(i for i, word in enumerate(words) if word.endswith("pretrain_gpt.py"))
         flags = arguments(words[start + 1 :])
         assert {"num_layers", "micro_batch_size", "train_iters", "tokenizer_type"} <= set(flags)
-        assert megatron.ARGUMENTS.refused(flags) == []
+        assert MEGATRON.refused(flags) == []
 
 
 @pytest.mark.parametrize(

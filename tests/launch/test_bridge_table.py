@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from traincast.core.errors import ErrorCollector
 from traincast.launch.formats import READERS
-from traincast.launch.settings import Settings
+from traincast.launch.settings.settings import Settings
 
 RELEASE = "0.6.0"
 PRECISIONS = {"bf16": "bf16", "fp8cs": "fp8-current", "fp8mx": "mxfp8", "nvfp4": "nvfp4"}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.errors import InputError
 from traincast.core.units import probability_text
-from traincast.launch.canonical import model_facts
 from traincast.launch.formats import FORMATS
-from traincast.launch.megatron import read_moe_layers
-from traincast.launch.read_bash import settings_of
-from traincast.launch.settings import Settings
+from traincast.launch.frameworks.megatron import read_moe_layers
+from traincast.launch.scripts.bash import settings_of
+from traincast.launch.settings.canonical import model_facts
+from traincast.launch.settings.settings import Settings
 from traincast.ui.cli.main import main
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from traincast.launch.defaults import parser_defaults, release
+from traincast.launch.settings.defaults import parser_defaults, release
 
 
 @pytest.mark.parametrize(

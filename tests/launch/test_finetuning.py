@@ -7,14 +7,14 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import load_stack
-from traincast.core.adapters import parse_training
-from traincast.core.documents import parse_lengths
-from traincast.launch.canonical import model_facts
-from traincast.launch.checkpoints import catalogue_name, model_called
 from traincast.launch.formats import FORMATS
+from traincast.launch.frameworks.checkpoints import catalogue_name, model_called
+from traincast.launch.frameworks.torchtune import BUILDERS, MODEL, named_model
 from traincast.launch.read import complete_launch, read
-from traincast.launch.settings import Settings
-from traincast.launch.torchtune import BUILDERS, MODEL, named_model
+from traincast.launch.settings.canonical import model_facts
+from traincast.launch.settings.settings import Settings
+from traincast.model.adapters import parse_training
+from traincast.model.documents import parse_lengths
 
 NAMES = ("tp", "cp", "zero", "replicas", "mbs", "precision", "recompute", "optimizer_kind", "offload")
 # Public files, read by hand: what decides of them, written again; the model; what is trained (as of

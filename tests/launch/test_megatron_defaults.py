@@ -7,10 +7,10 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import load_stack
 from traincast.launch.check import check
-from traincast.launch.defaults import parser_defaults
 from traincast.launch.formats import READERS
 from traincast.launch.read import read
-from traincast.launch.settings import Settings
+from traincast.launch.settings.defaults import parser_defaults
+from traincast.launch.settings.settings import Settings
 
 MODEL = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 \\
     --num-attention-heads 16 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --bf16 \\

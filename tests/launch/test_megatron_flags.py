@@ -6,11 +6,11 @@ megatron-core 0.19.2, megatron/training/arguments.py and the classes that it mak
 
 import pytest
 
-from traincast.launch.defaults import parser_defaults
 from traincast.launch.formats import READERS
-from traincast.launch.megatron import ARGUMENTS
-from traincast.launch.settings import Settings, same_value
-from traincast.launch.unread_settings import NOT_UNDERSTOOD
+from traincast.launch.settings.arguments import MEGATRON as ARGUMENTS
+from traincast.launch.settings.defaults import parser_defaults
+from traincast.launch.settings.settings import Settings, same_value
+from traincast.launch.settings.unread_settings import NOT_UNDERSTOOD
 
 FORM = READERS["megatron"]
 NEWEST = list(ARGUMENTS.revisions)[-1]

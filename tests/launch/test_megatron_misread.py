@@ -6,7 +6,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.megatron import OLD_STACKS
+from traincast.launch.frameworks.megatron import OLD_STACKS
 from traincast.launch.read import read
 
 SIZES = "--hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096"

@@ -7,9 +7,9 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import calibrated
-from traincast.core.adapters import Adapters, parse_training
 from traincast.core.plan import Plans
-from traincast.launch.adapters import targets_of
+from traincast.launch.frameworks.adapters import targets_of
+from traincast.model.adapters import Adapters, parse_training
 from traincast.operations.transformer import parts
 from traincast.ui.cli.main import main
 

@@ -7,8 +7,8 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.given import Given
-from traincast.launch.shell import Script, interpret
+from traincast.launch.scripts.shell import Script, interpret
+from traincast.launch.settings.given import Given
 
 YAML_OF_TESTS = """
 MODEL_ARGS:

@@ -8,8 +8,8 @@ import pytest
 
 import traincast as tc
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan import stack
-from traincast.planner.framework_refusals import REFUSALS, accepted, refused
+from traincast.launch.frameworks.torchtitan import stack
+from traincast.planner.frameworks.refusals import REFUSALS, accepted, refused
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
@@ -163,7 +163,7 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
     from traincast.catalog.software_stacks import load_stack, stack_names
     from traincast.core.knobs import ALLOWED
-    from traincast.planner.framework_spaces import FRAMEWORKS
+    from traincast.planner.frameworks.spaces import FRAMEWORKS
 
     with_facts = {stack for each in REFUSALS if "+" in (stack := str(each.conditions.get("stack")))}
     assert all(load_stack(stack).name == stack for stack in with_facts)

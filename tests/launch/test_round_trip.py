@@ -10,11 +10,11 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import DEFAULT_STACK, FUSED_DISPATCHER
-from traincast.launch.canonical import PLACEMENT_KNOBS, launch_facts
 from traincast.launch.export import FORMATS
-from traincast.launch.given import Given
-from traincast.launch.huggingface import ON_DEEPSPEED
+from traincast.launch.frameworks.huggingface import ON_DEEPSPEED
 from traincast.launch.read import complete_launch, read
+from traincast.launch.settings.canonical import PLACEMENT_KNOBS, launch_facts
+from traincast.launch.settings.given import Given
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")

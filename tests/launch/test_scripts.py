@@ -7,8 +7,8 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.given import Given
 from traincast.launch.read import read
+from traincast.launch.settings.given import Given
 
 SIZES = (
     "--hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096"

@@ -5,12 +5,12 @@ import types
 import pytest
 
 from traincast.core.errors import InputError
-from traincast.launch import accelerate, deepspeed, megatron, nanotron, torchtitan
-from traincast.launch.format import load_format
 from traincast.launch.formats import FORMATS
-from traincast.launch.layer_patterns import marked_layers
-from traincast.launch.settings import evaluated
-from traincast.launch.table import load_document
+from traincast.launch.frameworks import accelerate, deepspeed, megatron, nanotron, torchtitan
+from traincast.launch.frameworks.layer_patterns import marked_layers
+from traincast.launch.settings.format import load_format
+from traincast.launch.settings.settings import evaluated
+from traincast.launch.settings.table import load_document
 
 TABLES = {
     "accelerate": accelerate,

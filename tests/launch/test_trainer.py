@@ -8,10 +8,10 @@ examples.
 import pytest
 
 import traincast as tc
-from traincast.launch.defaults import parser_defaults
 from traincast.launch.formats import READERS
 from traincast.launch.read import read
-from traincast.launch.settings import Settings
+from traincast.launch.settings.defaults import parser_defaults
+from traincast.launch.settings.settings import Settings
 
 MODEL = "--model_name_or_path mistralai/Mistral-7B-v0.1"
 FSDP = "--fsdp 'full_shard auto_wrap' --fsdp_transformer_layer_cls_to_wrap MistralDecoderLayer"

@@ -9,8 +9,8 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.given import Given
 from traincast.launch.read import read
+from traincast.launch.settings.given import Given
 
 SFT = """
 import torch

@@ -6,10 +6,10 @@ import pytest
 
 import traincast as tc
 from traincast.core.errors import InputError
-from traincast.launch.defaults import parser_defaults
-from traincast.launch.format import launch_from_facts
 from traincast.launch.formats import READERS
 from traincast.launch.read import complete_launch, read
+from traincast.launch.settings.defaults import parser_defaults
+from traincast.launch.settings.format import launch_from_facts
 
 TRL = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\nnum_processes: 8\n"
 LORA = f"{TRL}use_peft: true\nlora_target_modules: [q_proj]\n"

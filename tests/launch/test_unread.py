@@ -8,8 +8,8 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import FORMATS
+from traincast.launch.frameworks.unsupported import keys_of
 from traincast.launch.read import read
-from traincast.launch.unsupported import keys_of
 from traincast.ui.cli.main import main
 
 MEGATRON = (

@@ -14,9 +14,9 @@ import traincast as tc
 from traincast.analysis.flops_by_part import flops_by_part
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
-from traincast.core.model import Model
-from traincast.core.model_blocks import Encoder, Experts, Local, OwnWidth, Shape
 from traincast.core.plan import Plan, Plans
+from traincast.model.blocks import Encoder, Experts, Local, OwnWidth, Shape
+from traincast.model.model import Model
 from traincast.operations.operation import Gemm, Operation, total
 from traincast.operations.transformer import layer, parts
 from traincast.step.pipeline_stages import contents, devices

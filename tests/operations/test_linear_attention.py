@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincast.catalog.software_stacks import calibrated
-from traincast.core.linear_attention import (
+from traincast.core.plan import Plans
+from traincast.model.blocks import KINDS, Experts
+from traincast.model.linear_attention import (
     LINEAR,
     GatedDelta,
     GatedLinear,
@@ -20,9 +22,7 @@ from traincast.core.linear_attention import (
     Rwkv,
     ShortConv,
 )
-from traincast.core.model import Model
-from traincast.core.model_blocks import KINDS, Experts
-from traincast.core.plan import Plans
+from traincast.model.model import Model
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.transformer import layer
 

@@ -7,9 +7,9 @@ import pytest
 
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
-from traincast.core.model import Model
-from traincast.core.model_blocks import Compressed, Experts, Indexer, Latent, Local
 from traincast.core.plan import Plans
+from traincast.model.blocks import Compressed, Experts, Indexer, Latent, Local
+from traincast.model.model import Model
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.transformer import layer
 

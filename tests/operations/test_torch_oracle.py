@@ -12,8 +12,8 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import load_stack
-from traincast.core.adapters import parse_training
 from traincast.core.plan import Plans
+from traincast.model.adapters import parse_training
 from traincast.operations.operation import Gemm
 from traincast.operations.transformer import layer, parts
 from traincast.step.memory import Footprint

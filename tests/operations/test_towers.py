@@ -10,8 +10,8 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
-from traincast.core.model import PATCHES, PROJECTOR
-from traincast.core.model_blocks import Encoder
+from traincast.model.blocks import Encoder
+from traincast.model.model import PATCHES, PROJECTOR
 from traincast.operations.operation import total
 from traincast.operations.transformer import parts
 from traincast.step.estimate import usual_assumptions

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.core.adapters import parse_training
 from traincast.core.knobs import ALLOWED, STRATEGIES
-from traincast.core.linear_attention import Mamba2, Rwkv
-from traincast.core.model import Model
-from traincast.core.model_blocks import Encoder, Experts
 from traincast.core.precision import ACCURACY, OPTIMIZERS, PRECISIONS
-from traincast.planner.framework_history import as_of
-from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
+from traincast.model.adapters import parse_training
+from traincast.model.blocks import Encoder, Experts
+from traincast.model.linear_attention import Mamba2, Rwkv
+from traincast.model.model import Model
+from traincast.planner.frameworks.history import as_of
+from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions
 
 DENSE = Model(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.units import probability_text
-from traincast.planner.lock_prices import lock_sentence
+from traincast.planner.answers.lock_prices import lock_sentence
 
 SMALL = tc.Model(name="small", layers=4, hidden=2048, heads=16, ffn=8192, seq=2048, vocab=32000)
 OF_THE_PAPER = tc.Model(name="small", layers=4, hidden=2048, heads=16, ffn=8192, seq=2048)

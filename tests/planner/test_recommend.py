@@ -12,8 +12,8 @@ from traincast.accuracy.scores import recommended_order
 from traincast.core.knobs import MODULES, PLACEMENTS
 from traincast.core.plan import Plan
 from traincast.core.units import probability_text
-from traincast.planner.plan_sentences import differences, in_words
-from traincast.planner.recommend import (
+from traincast.planner.answers.plan_sentences import differences, in_words
+from traincast.planner.answers.recommend import (
     PREFERENCES,
     RECOMPUTED_WORK,
     VARIED,

@@ -13,9 +13,9 @@ import traincast as tc
 from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.planner import search_result
-from traincast.planner.evaluation import OUT_OF_MEMORY
-from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.search_space import _enumerate, enumerate_space, listening
+from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
+from traincast.planner.space.evaluation import OUT_OF_MEMORY
+from traincast.planner.space.search_space import _enumerate, enumerate_space, listening
 from traincast.step.pipeline_stages import distinct_devices
 from traincast.step.validity import reasons
 

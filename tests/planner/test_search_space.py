@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from traincast.catalog.load import load_model
 from traincast.core.assumptions import PAPER as ASSUMED
 from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
+from traincast.model.model import Model
 from traincast.operations.transformer import parts
-from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space, experts_apart, panels
+from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
+from traincast.planner.space.search_space import NO_PLACEMENT, Shards, enumerate_space, experts_apart, panels
 from traincast.step.placement import divisors, factorizations, placements
 from traincast.step.validity import RULES, reasons
 from traincast.times.pipeline.schedules import SCHEDULES

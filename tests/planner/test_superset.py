@@ -7,9 +7,9 @@ import pytest
 
 import traincast as tc
 from traincast.core.knobs import DEFAULTS
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts
-from traincast.planner.framework_spaces import FRAMEWORKS, SEARCHED
+from traincast.model.blocks import Experts
+from traincast.model.model import Model
+from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED
 from traincast.times.pipeline.schedules import SCHEDULES, Passes
 
 NIGHTLY = int(os.environ.get("TRAINCAST_FUZZ", "0")) >= 10_000  # every framework and lock of more questions

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.knobs import STRATEGIES, VIRTUAL_STAGES
-from traincast.core.model_blocks import Experts
-from traincast.planner import evaluation, layouts, least_times, search_result
-from traincast.planner.evaluation import evaluate
-from traincast.planner.evaluation import least_times as times_of
-from traincast.planner.fits_in_memory import Searched
-from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Rungs, enumerate_outlines, enumerate_space
-from traincast.planner.shortlist import Bounds
+from traincast.model.blocks import Experts
+from traincast.planner import search_result
+from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.space import evaluation, layouts, least_times
+from traincast.planner.space.evaluation import evaluate
+from traincast.planner.space.evaluation import least_times as times_of
+from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.least_times import LeastTimes
+from traincast.planner.space.search_space import Rungs, enumerate_outlines, enumerate_space
+from traincast.planner.space.shortlist import Bounds
 from traincast.step.arguments import check_assumptions
 from traincast.step.estimate import estimate_placed
 from traincast.step.step_time import ROUNDING

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.plan import Plans
-from traincast.planner.evaluation import rank
+from traincast.planner.space.evaluation import rank
 from traincast.step.validity import broken_rules
 
 MODELS = {

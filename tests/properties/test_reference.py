@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from traincast.core.assumptions import PRESETS, with_errata
 from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.system import Accelerator, System, Tier
+from traincast.model.model import Model
 from traincast.operations.transformer import layer
 from traincast.step.estimate import Estimate
 from traincast.step.layer_cost import cost_part

@@ -10,8 +10,8 @@ import pytest
 
 import traincast as tc
 from traincast.core.assumptions import PRESETS
-from traincast.core.model import Model
 from traincast.core.plan import Plans
+from traincast.model.model import Model
 from traincast.operations.transformer import layer
 from traincast.times.operation_time import time_part
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.core.adapters import parse_training
-from traincast.core.documents import Documents, parse_lengths
 from traincast.core.errors import InputError
+from traincast.model.adapters import parse_training
+from traincast.model.documents import Documents, parse_lengths
 from traincast.step.model_flops import forward_flops, model_flops_per_token
 from traincast.ui.cli.main import main
 

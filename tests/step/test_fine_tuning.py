@@ -7,11 +7,11 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import calibrated, resolve
-from traincast.core.adapters import Adapters, parse_training
 from traincast.core.errors import InputError
-from traincast.core.linear_attention import Mamba2
-from traincast.core.model_blocks import Experts
 from traincast.core.plan import Plans
+from traincast.model.adapters import Adapters, parse_training
+from traincast.model.blocks import Experts
+from traincast.model.linear_attention import Mamba2
 from traincast.operations.transformer import layer, parts
 from traincast.step.memory import Footprint
 from traincast.step.model_flops import forward_flops, hardware_flops_per_token, model_flops_per_token

@@ -9,10 +9,10 @@ import traincast as tc
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import has_measured_pace, load_stack
 from traincast.catalog.training import read_training
-from traincast.core.documents import Documents
 from traincast.core.plan import Plans
-from traincast.launch import torchtitan
-from traincast.launch.settings import Settings
+from traincast.launch.frameworks import torchtitan
+from traincast.launch.settings.settings import Settings
+from traincast.model.documents import Documents
 from traincast.operations.transformer import layer
 from traincast.step.uncertainty import ISSUE_DEVIATION, LENGTH_DEVIATION, deviation, errors
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.core.model_blocks import Experts, Latent, Local
+from traincast.model.blocks import Experts, Latent, Local
 from traincast.step.model_flops import (
     CONVENTIONS,
     RECOMPUTE,

@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Iterable
 
-from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.ui.cli import aliases
 from traincast.ui.cli.help_pages import SECTIONS
 from traincast.ui.cli.main import main

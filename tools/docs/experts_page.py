@@ -19,9 +19,9 @@ from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
-from traincast.planner.framework_history import Month, as_of
-from traincast.planner.framework_spaces import FRAMEWORKS, SEARCHED, Framework
-from traincast.planner.recommend import FIT_PROBABILITY
+from traincast.planner.answers.recommend import FIT_PROBABILITY
+from traincast.planner.frameworks.history import Month, as_of
+from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED, Framework
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate, estimate
@@ -217,7 +217,7 @@ accelerator that of the newest release, there the one on the most GPUs ([bundled
 2407.21783, table 4; step times from its rates, causal attention counted half). The search holds the model, the machine, the batch, the
 software stack, the numerics ({", ".join(f"`{name}`" for name in NUMERICS)}), and whether attention is fused.
 
-It searches what the software could run in the month of the run, not what it has learned since (`planner/framework_history.py` has the
+It searches what the software could run in the month of the run, not what it has learned since (`planner/frameworks/history.py` has the
 months, with the commits): no recomputation of single modules before April 2025, no overlapped exchange with experts before August 2025, no virtual stages of
 unequal length before June 2025.
 DeepSeek's own software is searched as `any` with its ZeRO stage, Meta's as its paper describes it. Where a source leaves a knob open

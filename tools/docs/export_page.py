@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from traincast.launch import megatron
-from traincast.launch.canonical import MEANINGS
 from traincast.launch.export import FORMATS
-from traincast.launch.format import Format
 from traincast.launch.formats import READERS
-from traincast.launch.table import ANY, ChoiceRow, ComputedRow, Row, ValueRow
-from traincast.planner.framework_refusals import REFUSALS
+from traincast.launch.settings.arguments import MEGATRON
+from traincast.launch.settings.canonical import MEANINGS
+from traincast.launch.settings.format import Format
+from traincast.launch.settings.table import ANY, ChoiceRow, ComputedRow, Row, ValueRow
+from traincast.planner.frameworks.refusals import REFUSALS
 
 INTRO = """# Launches
 
@@ -171,7 +171,7 @@ def page() -> str:
     intro = INTRO.replace("{refusals}", _refusals()).replace("{rules}", _rules())
     titles = (form.title for name, form in READERS.items() if name not in FORMATS)
     intro = intro.replace("{read_only}", ", ".join(titles))
-    intro = intro.replace("{revisions}", " and ".join(megatron.ARGUMENTS.revisions))
+    intro = intro.replace("{revisions}", " and ".join(MEGATRON.revisions))
     return intro + "\n" + "\n".join(formats)
 
 

@@ -20,17 +20,17 @@ from traincast.catalog.load import accelerator_names, figures, load_system, syst
 from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
 from traincast.core.assumptions import ERRATA, PAPER
 from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.system import Accelerator, System, Tier
+from traincast.model.model import Model
 from traincast.operations import attention, elementwise, linear
 from traincast.operations.attention import Heads
 from traincast.operations.linear import Sizes
 from traincast.operations.operation import Gemm, Operation, PassCount, Vector
 from traincast.operations.transformer import layer
-from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import Stages

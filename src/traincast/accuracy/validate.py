@@ -25,13 +25,13 @@ from traincast.catalog.facts import FACTS
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, first_problems, require_type
-from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import seconds as rounded
-from traincast.planner.recommend import layout_of
+from traincast.model.model import Model
+from traincast.planner.answers.recommend import layout_of
 from traincast.step.estimate import Estimates, estimate, estimate_columns
 from traincast.step.memory import LEFT_OUT, memory_as_reported
 from traincast.step.metrics import utilisation

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import calibrated
-from traincast.core.model import PATCHES, PROJECTOR, Model, Tower
-from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plans
 from traincast.core.result import KEY, Doc, Result
+from traincast.model.blocks import Kind
+from traincast.model.model import PATCHES, PROJECTOR, Model, Tower
 from traincast.operations import embedding_and_head
 from traincast.operations.linear_attention import linear_attention
 from traincast.operations.mlp import experts, mlp

@@ -11,9 +11,9 @@ from math import gcd
 from typing import Annotated, Final, NamedTuple
 
 from traincast.core.errors import InputError
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
+from traincast.model.model import Model
 from traincast.operations.operation import Direction, Gemm
 from traincast.step.estimate import Estimate, estimate, estimate_columns
 from traincast.step.model_flops import model_flops_per_token

@@ -13,10 +13,10 @@ from traincast.catalog.load import load_model, load_system
 from traincast.core.assumptions import ERRATA, PAPER, PRESETS, with_errata
 from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result, described
+from traincast.model.model import Model
 from traincast.planner.search import search_each
 from traincast.step.estimate import estimate
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from traincast.core.errors import InputError, require_known
 from traincast.core.knobs import words
-from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
 from traincast.core.result import KEY, Doc, Result
+from traincast.model.model import Model
 from traincast.operations.transformer import parts
 from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.memory import Footprint, Stored

@@ -31,10 +31,10 @@ from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, type_problems, whole_number_problems
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
+from traincast.model.model import Model
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.model_flops import forward_flops

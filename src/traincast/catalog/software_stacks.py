@@ -20,7 +20,7 @@ from traincast.core.system import System
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.software_stack import AssumptionsFile, StackFile
-    from traincast.core.model import Model
+    from traincast.model.model import Model
 
 CALIBRATED_FILE: Final = Path(__file__).with_name("calibrated.yaml")
 DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for

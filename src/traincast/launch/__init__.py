@@ -1,6 +1,6 @@
 """Plans in the words of training frameworks: written as launch scripts or configurations, and read from them.
 
-A framework is a table of rows (`traincast.launch.table`) between facts, the plan and model in traincast's
-words (`traincast.launch.canonical`), and the framework's settings. The same table writes, reads, and is
-printed in docs/export.md.
+A framework is a table of rows (`traincast.launch.settings.table`) between facts, the plan and model in
+traincast's words (`traincast.launch.settings.canonical`), and the framework's settings. The same table
+writes, reads, and is printed in docs/export.md.
 """

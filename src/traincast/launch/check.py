@@ -11,30 +11,30 @@ from traincast.catalog.given_facts import check_experts, read_given
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import Assumptions
-from traincast.core.documents import parse_lengths
 from traincast.core.errors import ErrorCollector, InputError, require_path, whole_number_problems
 from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import System
-from traincast.launch.canonical import device, launch_facts
-from traincast.launch.format import Format
 from traincast.launch.formats import READERS
-from traincast.launch.given import Given
 from traincast.launch.read import Reading, complete_launch, read
-from traincast.launch.suggestions import (
+from traincast.launch.settings.canonical import device, launch_facts
+from traincast.launch.settings.format import Format
+from traincast.launch.settings.given import Given
+from traincast.launch.settings.suggestions import (
     ChangeTester,
     Difference,
     DifferingSetting,
     EstimatedChange,
 )
-from traincast.planner.framework_refusals import accepted
-from traincast.planner.framework_spaces import Framework
-from traincast.planner.knob_changes import single_changes
+from traincast.model.documents import parse_lengths
+from traincast.model.model import Model
+from traincast.planner.answers.knob_changes import single_changes
+from traincast.planner.frameworks.refusals import accepted
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
-from traincast.planner.search_space import Progress
+from traincast.planner.space.search_space import Progress
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.measured_step import MeasuredStep, check_measured, measured_step

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Final
 
 from traincast.core.errors import ErrorCollector, InputError, require_known
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, seconds, seconds_with_interval
 from traincast.core.version import __version__
-from traincast.launch.canonical import Facts, device, groups_products, launch_facts
-from traincast.launch.format import Format, Writing, not_expressed, require_expressible
 from traincast.launch.formats import FORMATS as FORMATS
-from traincast.launch.torchtitan_config import identifier
+from traincast.launch.python.torchtitan_config import identifier
+from traincast.launch.settings.canonical import Facts, device, groups_products, launch_facts
+from traincast.launch.settings.format import Format, Writing, not_expressed, require_expressible
+from traincast.model.model import Model
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.core.errors import ErrorCollector, raise_problems, require_known
-from traincast.core.model import Model
 from traincast.core.output_files import atomic_output, check_folder, check_output
-from traincast.launch.canonical import Facts, device, launch_facts
 from traincast.launch.export import FORMATS, Launch, export, per_node
-from traincast.launch.model_config import config_of
-from traincast.launch.text_formats import comments
-from traincast.planner.framework_refusals import accepted
+from traincast.launch.frameworks.model_config import config_of
+from traincast.launch.settings.canonical import Facts, device, launch_facts
+from traincast.launch.settings.text_formats import comments
+from traincast.model.model import Model
+from traincast.planner.frameworks.refusals import accepted
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 

@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import Final
 
 from traincast.core.errors import ErrorCollector
-from traincast.launch import (
+from traincast.launch.frameworks import (
     accelerate,
     actors,
     automodel,
-    beside,
     deepspeed,
     dialects,
     huggingface,
-    lightning,
     llm_foundry,
     maxtext,
     megatron,
@@ -24,23 +22,20 @@ from traincast.launch import (
     megatron_script,
     ms_swift,
     nanotron,
-    nemo_programs,
-    read_bash,
-    recipes,
     torchtitan,
-    torchtitan_command,
-    torchtitan_config,
     torchtune,
-    trainer_programs,
     verl_sft,
     write_bash,
 )
-from traincast.launch.canonical import Facts
-from traincast.launch.format import Format, alone, load_format
-from traincast.launch.settings import Settings
-from traincast.launch.table import ComputedRow, Row
-from traincast.launch.unread_settings import UnreadRules
-from traincast.planner.framework_spaces import (
+from traincast.launch.python import lightning, recipes, torchtitan_command, torchtitan_config
+from traincast.launch.python import nemo as nemo_programs
+from traincast.launch.python import trainer as trainer_programs
+from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.format import Format, alone, load_format
+from traincast.launch.settings.settings import Settings, beside
+from traincast.launch.settings.table import ComputedRow, Row
+from traincast.launch.settings.unread_settings import UnreadRules
+from traincast.planner.frameworks.spaces import (
     EQUAL_SHARDS,
     FRAMEWORKS,
     SHARDED_KV_HEADS,
@@ -107,7 +102,7 @@ _WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(harmless=READ_BY_FLAGS)
 _SCRIPTS: Final = (
     load_format(
         name, "megatron", megatron,
-        read=read_bash.settings_of, write=write, spelled=write_bash.flag,
+        read=megatron_script.read_settings, write=write, spelled=write_bash.flag,
         unread=_BRIDGE.unread + _named_beside(_WRITTEN), arguments=megatron.arguments,
         assumptions=megatron_script.assumptions, stack=megatron_script.stack,
         defaults=megatron_script.defaults, parser_defaults=megatron_script.all_defaults,

@@ -11,13 +11,22 @@ from typing import Annotated, Any, Final
 from traincast.catalog.documents import catalogue, raw
 from traincast.catalog.load import load_model
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, unknown_name_error
-from traincast.core.model import Model
-from traincast.core.model_blocks import natural_load
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
-from traincast.launch.adapters import notes
-from traincast.launch.beside import found, with_files_beside
-from traincast.launch.canonical import (
+from traincast.launch.frameworks.adapters import notes
+from traincast.launch.frameworks.checkpoints import catalogue_name
+from traincast.launch.frameworks.unsupported import (
+    ACTORS,
+    TRAINER,
+    check_training_kind,
+    format_of_script,
+    program_of,
+)
+from traincast.launch.python.trainer import program_beside
+from traincast.launch.scripts.bash import arguments as arguments_of
+from traincast.launch.scripts.bash import command_lines, commands, program_of_script, undecided
+from traincast.launch.settings.beside import found, with_files_beside
+from traincast.launch.settings.canonical import (
     ASSUMED_LENGTHS,
     FILLED,
     FULL_LENGTH,
@@ -28,22 +37,13 @@ from traincast.launch.canonical import (
     plan_from_facts,
     trained,
 )
-from traincast.launch.checkpoints import catalogue_name
-from traincast.launch.format import MODEL_SECTIONS, Format, complete_facts
-from traincast.launch.given import RECIPE, Given
-from traincast.launch.read_bash import arguments as arguments_of
-from traincast.launch.read_bash import command_lines, commands, program_of_script, undecided
-from traincast.launch.settings import Settings, value_text
-from traincast.launch.table import load_document
-from traincast.launch.trainer_programs import program_beside
-from traincast.launch.unread_settings import NOT_UNDERSTOOD, UnreadSettings
-from traincast.launch.unsupported import (
-    ACTORS,
-    TRAINER,
-    check_training_kind,
-    format_of_script,
-    program_of,
-)
+from traincast.launch.settings.format import MODEL_SECTIONS, Format, complete_facts
+from traincast.launch.settings.given import RECIPE, Given
+from traincast.launch.settings.settings import Settings, value_text
+from traincast.launch.settings.table import load_document
+from traincast.launch.settings.unread_settings import NOT_UNDERSTOOD, UnreadSettings
+from traincast.model.blocks import natural_load
+from traincast.model.model import Model
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message

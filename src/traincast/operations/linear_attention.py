@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.linear_attention import (
+from traincast.core.quantities import Column
+from traincast.model.linear_attention import (
     GatedDelta,
     GatedLinear,
     LinearAttention,
@@ -27,7 +28,6 @@ from traincast.core.linear_attention import (
     Rwkv,
     ShortConv,
 )
-from traincast.core.quantities import Column
 from traincast.operations.elementwise import activation, bias, moved, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector

@@ -10,8 +10,8 @@ n N of them with their probabilities, and the results are reduced and scattered.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from traincast.core.model_blocks import Experts
 from traincast.core.quantities import Column
+from traincast.model.blocks import Experts
 from traincast.operations import elementwise
 from traincast.operations.linear import Routed, linear
 from traincast.operations.operation import Collective, Comms, Operation

@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.model import Model
-from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
+from traincast.model.blocks import Kind
+from traincast.model.model import Model
 from traincast.operations import attention, elementwise
 from traincast.operations.attention import Heads, gathered
 from traincast.operations.linear import Routed, Sizes, linear, summa_linear

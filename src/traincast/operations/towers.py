@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.model import PATCHES, PREFIX, PROJECTOR, Model, Tower
-from traincast.core.model_blocks import Projector
 from traincast.core.plan import Plans
+from traincast.model.blocks import Projector
+from traincast.model.model import PATCHES, PREFIX, PROJECTOR, Model, Tower
 from traincast.operations import elementwise
 from traincast.operations.adapters import frozen, without_backward
 from traincast.operations.linear import linear

@@ -6,10 +6,10 @@ from itertools import chain
 from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.model import Model
-from traincast.core.model_blocks import ENCODER, Diffusion, Encoder, Kind, Latent
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
+from traincast.model.blocks import ENCODER, Diffusion, Encoder, Kind, Latent
+from traincast.model.model import Model
 from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen

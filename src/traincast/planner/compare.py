@@ -11,16 +11,16 @@ from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, NothingFits, raise_problems
 from traincast.core.knobs import ALLOWED, STRATEGIES
-from traincast.core.model import Model
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, number_text, percent, probability_text
-from traincast.planner.framework_spaces import Framework
-from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
-from traincast.planner.saved_answers import SavedAnswer, read_saved_answer
+from traincast.model.model import Model
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
+from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.search_result import Found
-from traincast.planner.search_space import Progress
+from traincast.planner.space.search_space import Progress
 from traincast.step.arguments import check_gbs
 from traincast.step.differences import Ratio, ratio, ratio_of_intervals
 from traincast.step.estimate import Estimate, Job

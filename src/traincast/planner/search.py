@@ -16,10 +16,10 @@ from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import releases, unstated_software
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
-from traincast.core.model import Model
 from traincast.core.system import System
-from traincast.planner.framework_spaces import CandidateBatch, Framework
-from traincast.planner.recommend import FIT_PROBABILITY, WITHIN
+from traincast.model.model import Model
+from traincast.planner.answers.recommend import FIT_PROBABILITY, WITHIN
+from traincast.planner.frameworks.spaces import CandidateBatch, Framework
 from traincast.planner.search_arguments import (
     Objective,
     check_locks,
@@ -32,7 +32,7 @@ from traincast.planner.search_arguments import (
     space_of,
 )
 from traincast.planner.search_result import Found, Work
-from traincast.planner.search_space import Progress, by_domain
+from traincast.planner.space.search_space import Progress, by_domain
 from traincast.step.arguments import check_assumptions, check_gbs
 
 

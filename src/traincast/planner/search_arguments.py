@@ -17,10 +17,11 @@ from traincast.core.errors import (
     whole_number_problems,
 )
 from traincast.core.knobs import ALIASES, STRATEGIES
-from traincast.core.model import Model
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
-from traincast.planner.framework_spaces import (
+from traincast.model.model import Model
+from traincast.planner.answers.recommend import FIT_PROBABILITY, WITHIN
+from traincast.planner.frameworks.spaces import (
     BEYOND,
     FRAMEWORKS,
     Framework,
@@ -28,8 +29,7 @@ from traincast.planner.framework_spaces import (
     default_framework,
     lock_values,
 )
-from traincast.planner.framework_spaces import framework as framework_named
-from traincast.planner.recommend import FIT_PROBABILITY, WITHIN
+from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.step.arguments import check_assumptions, check_size
 
 Objective = Literal["time", "throughput", "cost", "memory"]

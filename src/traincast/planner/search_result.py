@@ -12,29 +12,17 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values
 from traincast.core.errors import NothingFits
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.quantities import Column, Ints
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import seconds
-from traincast.planner.confidence import equality_sentence, probability_near_best
-from traincast.planner.described_plan import DescribedPlan, ParetoPlan
-from traincast.planner.evaluation import (
-    OUT_OF_MEMORY,
-    Evaluation,
-    StrategyResult,
-    evaluate_all,
-    groups,
-    rank_layouts,
-)
-from traincast.planner.explain import FIGURES, MAX_SLOWDOWN_LISTED, Explanation
-from traincast.planner.fits_in_memory import Searched
-from traincast.planner.framework_spaces import CandidateBatch, Framework
-from traincast.planner.layouts import AllLayouts, FewLayouts, Layouts
-from traincast.planner.least_times import LeastTimes
-from traincast.planner.lock_prices import LockPrice, searched_locks
-from traincast.planner.recommend import (
+from traincast.model.model import Model
+from traincast.planner.answers.confidence import equality_sentence, probability_near_best
+from traincast.planner.answers.described_plan import DescribedPlan, ParetoPlan
+from traincast.planner.answers.explain import FIGURES, MAX_SLOWDOWN_LISTED, Explanation
+from traincast.planner.answers.lock_prices import LockPrice, searched_locks
+from traincast.planner.answers.recommend import (
     WITHIN,
     Candidate,
     Family,
@@ -42,8 +30,20 @@ from traincast.planner.recommend import (
     families,
     recommend,
 )
+from traincast.planner.frameworks.spaces import CandidateBatch, Framework
 from traincast.planner.search_arguments import Objective
-from traincast.planner.search_space import (
+from traincast.planner.space.evaluation import (
+    OUT_OF_MEMORY,
+    Evaluation,
+    StrategyResult,
+    evaluate_all,
+    groups,
+    rank_layouts,
+)
+from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.layouts import AllLayouts, FewLayouts, Layouts
+from traincast.planner.space.least_times import LeastTimes
+from traincast.planner.space.search_space import (
     NO_PLACEMENT,
     Outline,
     Progress,

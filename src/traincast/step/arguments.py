@@ -14,11 +14,11 @@ from traincast.catalog.software_stacks import (
     names_stack,
     resolve,
 )
-from traincast.core.adapters import FINE_TUNING_BATCH
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
-from traincast.core.model import Model
 from traincast.core.system import System
+from traincast.model.adapters import FINE_TUNING_BATCH
+from traincast.model.model import Model
 
 
 def usual_batch(model: Model) -> int:

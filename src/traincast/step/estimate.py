@@ -33,13 +33,13 @@ from traincast.catalog.software_stacks import (
 from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.core.columns import maximum, minimum
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
-from traincast.core.model import Model
 from traincast.core.nomenclature import INTERVALS
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System, changes_accelerator
 from traincast.core.units import GIB
+from traincast.model.model import Model
 from traincast.operations.operation import Axis, PassCount, total
 from traincast.operations.transformer import parts
 from traincast.step.arguments import check_assumptions, check_gbs, check_size

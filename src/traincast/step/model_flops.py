@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from traincast.core.adapted_layers import adapter_parameters
 from traincast.core.errors import require_known, require_type
-from traincast.core.model import Model, Tower
-from traincast.core.model_blocks import ENCODER, Diffusion, Kind
+from traincast.model.adapted_layers import adapter_parameters
+from traincast.model.blocks import ENCODER, Diffusion, Kind
+from traincast.model.model import Model, Tower
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ import numpy as np
 from traincast.core.columns import minimum, numbered
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks
-from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.units import count_of
+from traincast.model.model import Model
 from traincast.times.pipeline.schedules import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices

@@ -19,11 +19,11 @@ import numpy as np
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.given_facts import contradicts, software_with
 from traincast.catalog.software_stacks import ANY_SOFTWARE, fitted_stack, has_measured_pace, stack_year
-from traincast.core.linear_attention import LINEAR
-from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.core.units import rate
+from traincast.model.linear_attention import LINEAR
+from traincast.model.model import Model
 from traincast.step.model_flops import forward_flops
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within

@@ -12,11 +12,11 @@ import numpy as np
 
 from traincast.core.errors import raise_problems
 from traincast.core.knobs import chunks
-from traincast.core.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Bools
+from traincast.model.blocks import Experts
+from traincast.model.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
+from traincast.model.model import Model
 from traincast.step.pipeline_stages import most_chunks
 from traincast.times.pipeline.schedules import SCHEDULES, Requirement
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, shape_of, text
 from traincast.core.errors import InputError
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.launch.export import PLAN_FACTS, Launch, launch
 from traincast.launch.folder import PROGRAMS, export_folder
 from traincast.launch.formats import FORMATS
+from traincast.model.model import Model
 from traincast.step.estimate import estimate
 
 STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)

@@ -14,15 +14,15 @@ from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, unknown_name_error, whole_number_problems
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, probability_text, seconds
 from traincast.launch.export import Launch
 from traincast.launch.formats import FORMATS
-from traincast.planner.framework_spaces import Framework
-from traincast.planner.framework_spaces import framework as framework_named
+from traincast.model.model import Model
+from traincast.planner.frameworks.spaces import Framework
+from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Job, usual_assumptions
 from traincast.step.uncertainty import NORMAL_90_PERCENT

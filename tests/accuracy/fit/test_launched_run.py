@@ -8,7 +8,7 @@ import pytest
 import traincast as tc
 from traincast.accuracy.fit.calibrate import calibrate
 from traincast.core.errors import InputError
-from traincast.planner.framework_spaces import framework
+from traincast.planner.frameworks.spaces import framework
 from traincast.ui.cli.main import main
 
 LAUNCH = Path(__file__).parents[3] / "examples" / "my_cluster" / "pretrain.sh"

@@ -19,9 +19,9 @@ from traincast.accuracy.runs.run import Run, bundled, note_software, read, reada
 from traincast.accuracy.runs.run import software as software_of
 from traincast.accuracy.validate import validate
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS
-from traincast.core.adapters import Adapters
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import chunks as layers_of_chunks
+from traincast.model.adapters import Adapters
 
 TABLE = published()
 BY_ID = {row["id"]: row for row in TABLE}

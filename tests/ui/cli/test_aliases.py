@@ -10,7 +10,7 @@ import pytest
 
 from every_command import DESIGN, STUDY
 from traincast.planner.design.design_file import load_question
-from traincast.planner.framework_spaces import CALLED, FRAMEWORKS, framework
+from traincast.planner.frameworks.spaces import CALLED, FRAMEWORKS, framework
 from traincast.planner.study.study_file import load_study
 from traincast.ui.cli.aliases import (
     MODEL,

@@ -10,7 +10,7 @@ import pytest
 
 from traincast.catalog.load import model_names, system_names
 from traincast.core.knobs import STRATEGIES
-from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 
 ASK = """
 source "$1"; shift

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 
 JOB = "llama-3-8b --system dgx-h100 --gpus 8 --gbs 64"
 

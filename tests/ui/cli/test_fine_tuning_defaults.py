@@ -9,7 +9,7 @@ import json
 import pytest
 
 import traincast as tc
-from traincast.core.adapters import parse_training
+from traincast.model.adapters import parse_training
 from traincast.planner.study.results import read
 
 OURS = "plan llama-3-8b --system dgx-h100 --gpus 8 --top 2 --json"

@@ -9,7 +9,7 @@ import pytest
 
 import traincast as tc
 from traincast.planner.design.design_file import load_question
-from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.study.study_file import load_study
 from traincast.ui.cli.help_pages import FILES
 

@@ -28,7 +28,7 @@ from uvicorn.server import ServerState
 import traincast as tc
 from bounded_memory import bounded_memory
 from traincast.core.units import seconds
-from traincast.planner.lock_prices import lock_sentence
+from traincast.planner.answers.lock_prices import lock_sentence
 from traincast.planner.study.sweep import varied
 from traincast.step.differences import ratio
 from traincast.ui.cli.main import main

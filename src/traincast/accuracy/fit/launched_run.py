@@ -11,12 +11,12 @@ from traincast.accuracy.logs.detect import log_columns
 from traincast.accuracy.runs.run import Run
 from traincast.catalog.load import as_model
 from traincast.core.errors import ErrorCollector, InputError, close_to, raise_problems
-from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.launch.formats import READERS
-from traincast.launch.given import Given
 from traincast.launch.read import Reading, complete_launch, read
+from traincast.launch.settings.given import Given
+from traincast.model.model import Model
 
 EXAMPLES: Final = {"model": "llama-3-8b", "gpus": "64", "gbs": "512", "seq": "4096", "vocab": "128256"}
 NAMED: Final = re.compile(r"`(\w+)`")  # an argument in a message of the library

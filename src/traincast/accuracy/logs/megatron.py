@@ -10,9 +10,9 @@ from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.accuracy.runs.run import OF_MEGATRON
 from traincast.core.errors import InputError
 from traincast.launch.formats import FORMATS
-from traincast.launch.megatron import SHARDING_STRATEGIES
-from traincast.launch.settings import is_off
-from traincast.launch.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
+from traincast.launch.frameworks.megatron import SHARDING_STRATEGIES
+from traincast.launch.frameworks.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
+from traincast.launch.settings.settings import is_off
 
 NUMBER: Final = r"[\d.,'’_\u00a0\u202f]*\d"
 ITERATION: Final = (  # of Primus with the mean behind a slash

@@ -11,8 +11,8 @@ from traincast.accuracy.logs.settings import section
 from traincast.accuracy.logs.text import number, whole_number
 from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.catalog.load import accelerator_called
-from traincast.launch.torchtitan import DEGREES as SETTINGS
-from traincast.launch.torchtitan import MODELS
+from traincast.launch.frameworks.torchtitan import DEGREES as SETTINGS
+from traincast.launch.frameworks.torchtitan import MODELS
 
 CONFIG_DUMP: Final = r"Running with (?:args|configs?):"
 BATCHES: Final = re.compile(

@@ -18,12 +18,12 @@ from traincast.accuracy.runs.cells import SOFTWARE, Cells, Unreadable, patterns
 from traincast.core.errors import InputError
 from traincast.core.knobs import choice_problems
 from traincast.core.knobs import chunks as chunks_of
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
-from traincast.launch.maxtext import RECOMPUTED
+from traincast.launch.frameworks.maxtext import RECOMPUTED
+from traincast.model.blocks import Experts
+from traincast.model.model import Model
 from traincast.step.estimate import estimate
 
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3} | {  # and strategies of Megatron-FSDP

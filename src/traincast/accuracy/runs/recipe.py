@@ -8,8 +8,8 @@ from traincast.accuracy.runs.cells import Cells
 from traincast.accuracy.runs.plan import precision_of
 from traincast.catalog.framework_recipes import Recipe, distance, nearest, recipes, release_at
 from traincast.catalog.load import load_accelerator, load_model
-from traincast.core.model_blocks import Experts
 from traincast.core.system import System
+from traincast.model.blocks import Experts
 
 OF_FACTS: Final = ("dispatcher", "graphs")  # which patterns.yaml has rules for as well
 OF_OVERLAP: Final = ("ep_overlap", "tp_overlap")

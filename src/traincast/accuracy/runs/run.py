@@ -50,12 +50,12 @@ from traincast.catalog.software_stacks import (
 )
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError, TraincastError, first_problems, raise_problems
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.system import System
 from traincast.launch.formats import FORMATS
+from traincast.model.blocks import Experts, Latent, Local
+from traincast.model.model import Model
 from traincast.step.memory import Reported
 from traincast.step.uncertainty import errors, host_of
 

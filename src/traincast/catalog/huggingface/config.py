@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import read
 from traincast.core.errors import WHOLE, is_whole
-from traincast.core.model_checks import MAX_LAYERS
+from traincast.model.checks import MAX_LAYERS
 
 NULLABLE: Final = (  # fields that may be null besides those whose default is null
     "attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank",

@@ -15,7 +15,7 @@ from traincast.catalog.huggingface.features import (
     shared,
 )
 from traincast.core.errors import is_whole
-from traincast.core.model_blocks import FeedForward, Kind, Mixer
+from traincast.model.blocks import FeedForward, Kind, Mixer
 
 
 def _flags(c: Config, name: str, value: Any) -> list[bool]:

@@ -13,15 +13,15 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import ErrorCollector, InputError, close_to, first_problems, require_path
 from traincast.core.knobs import CHOICES
-from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.core.units import parse, parse_count
+from traincast.model.model import Model
 from traincast.planner.design.designs import Designs
 from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, Work
 from traincast.planner.design.prices import MEMORIES, Price, load_prices, sourced
 from traincast.planner.design.refinement import find
-from traincast.planner.framework_spaces import check_locked_values
-from traincast.planner.framework_spaces import framework as framework_named
+from traincast.planner.frameworks.spaces import check_locked_values
+from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework
 from traincast.planner.study.study_file import axis_values
 from traincast.planner.study.sweep import define, listed, with_shape

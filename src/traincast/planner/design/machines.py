@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.model import Model
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
 from traincast.core.units import number_text
 from traincast.core.version import __version__
+from traincast.model.model import Model
 from traincast.planner.design.prices import MEMORIES, PARTS, Price, Prices
-from traincast.planner.evaluation import rank
+from traincast.planner.space.evaluation import rank
 from traincast.planner.study.executors import Parts, Progress, completed
 from traincast.planner.study.results import hashed, plain
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, Chunk, Study, Table

@@ -30,9 +30,9 @@ import polars as pl
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, MissingExtra, TraincastError
-from traincast.core.model import Model
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
+from traincast.model.model import Model
 from traincast.planner.study.results import (
     FORMATS,
     Results,

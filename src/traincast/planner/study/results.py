@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 
 from traincast.core.errors import InputError
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
 from traincast.core.version import __version__
+from traincast.model.model import Model
 from traincast.planner.study import paper_outputs
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, RESULTS, Study, Table
 

@@ -15,9 +15,9 @@ from traincast.catalog.documents import read
 from traincast.catalog.load import load_model
 from traincast.catalog.training import Training, read_training
 from traincast.core.errors import InputError, raise_problems
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse, parse_count
+from traincast.model.model import Model
 from traincast.planner.study.sweep import Study, define, listed
 
 MAX_SWEEP_VALUES: Final = 1_000_000  # values of one field

@@ -21,13 +21,12 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, unknown_name_error
 from traincast.core.knobs import KNOBS
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS, INTERVALS
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import CAPACITY, System, changes_accelerator
 from traincast.core.units import to_si
-from traincast.planner.evaluation import Evaluation, RankedCandidates, evaluate_all, groups, rank
-from traincast.planner.framework_spaces import CandidateBatch, Framework
+from traincast.model.model import Model
+from traincast.planner.frameworks.spaces import CandidateBatch, Framework
 from traincast.planner.search_arguments import (
     check_machine,
     check_ranking,
@@ -35,7 +34,8 @@ from traincast.planner.search_arguments import (
     check_strategies,
     choose_framework,
 )
-from traincast.planner.search_space import by_domain, enumerate_space
+from traincast.planner.space.evaluation import Evaluation, RankedCandidates, evaluate_all, groups, rank
+from traincast.planner.space.search_space import by_domain, enumerate_space
 from traincast.step.arguments import check_assumptions, check_gbs
 from traincast.step.estimate import estimate
 

@@ -215,7 +215,7 @@ def calibrate(
     """
     from traincast.accuracy.fit.calibrate import fitted_to
     from traincast.accuracy.fit.measured_files import read
-    from traincast.launch.given import pairs_of
+    from traincast.launch.settings.given import pairs_of
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))

@@ -159,7 +159,7 @@ def _sizes(text: str | None) -> list[int]:
 
 def _saved(models: Sequence[str], *others: Any) -> list[Path]:
     """Return the files of saved answers that are given in place of models; empty where they are models."""
-    from traincast.planner.saved_answers import is_saved_answer
+    from traincast.planner.answers.saved_answers import is_saved_answer
 
     words = [name for word in models for name in separated(word)]
     missing = [word for word in words if word.endswith(".json") and not Path(word).exists()]

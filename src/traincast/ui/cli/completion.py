@@ -30,7 +30,7 @@ def _names(kind: str) -> Iterable[str]:
             known = ((name, fact.allowed or ("",)) for name, fact in OF_SOFTWARE.items())
             return [f"{name}={value}" for name, values in known for value in values]
         case "frameworks":
-            from traincast.planner.framework_spaces import FRAMEWORKS
+            from traincast.planner.frameworks.spaces import FRAMEWORKS
 
             return FRAMEWORKS
         case "strategies":

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from cyclopts import Token
 
     from traincast.core.assumptions import Assumptions
-    from traincast.core.model import Model
-    from traincast.core.model_blocks import Routing
     from traincast.core.plan import Plan
     from traincast.core.system import System
-    from traincast.planner.framework_spaces import Framework
+    from traincast.model.blocks import Routing
+    from traincast.model.model import Model
+    from traincast.planner.frameworks.spaces import Framework
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
     from traincast.ui.text.plans import Usual
@@ -319,10 +319,10 @@ class PlanQuestion:
         """
         from traincast.catalog.given_facts import check_experts, read_given
         from traincast.catalog.software_stacks import calibrated_stack, releases, unstated_software
-        from traincast.core.adapters import names_fine_tuning
         from traincast.core.assumptions import CALIBRATED, PAPER
         from traincast.core.plan import Plan
-        from traincast.planner.framework_spaces import FRAMEWORKS
+        from traincast.model.adapters import names_fine_tuning
+        from traincast.planner.frameworks.spaces import FRAMEWORKS
         from traincast.step.arguments import check_assumptions, check_size
         from traincast.step.estimate import estimate, usual_assumptions
 
@@ -377,7 +377,7 @@ class PlanQuestion:
 
 def framework_typed(name: str) -> "Framework":
     """Return the framework of a name on the command line; a line says so where it is that of a program."""
-    from traincast.planner.framework_spaces import framework
+    from traincast.planner.frameworks.spaces import framework
 
     found = framework(name)
     if found.name != name.lower():
@@ -470,7 +470,7 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 def _misfit_text(est: "Estimate") -> str:
     """Return how much memory a plan is short of, and what would make it fit."""
-    from traincast.planner.plan_sentences import short_of
+    from traincast.planner.answers.plan_sentences import short_of
 
     said = "may not fit" if est.verdict == "uncertain" else "does not fit"
     return f"the plan {said}: {short_of(est, advice=True)}"

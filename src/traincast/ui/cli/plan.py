@@ -61,8 +61,8 @@ from traincast.ui.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from traincast.launch.format import Format
-    from traincast.planner.explain import Explanation
+    from traincast.launch.settings.format import Format
+    from traincast.planner.answers.explain import Explanation
     from traincast.planner.search_result import Found
     from traincast.step.estimate import Estimate
 
@@ -115,7 +115,7 @@ def plan(
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
     from traincast.planner.search import search_request
-    from traincast.planner.search_space import listening
+    from traincast.planner.space.search_space import listening
 
     if several := alternatives(model, system, framework):
         not_there = {
@@ -325,7 +325,6 @@ def export(
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
-    from traincast.core.adapters import names_fine_tuning
     from traincast.core.output_files import check_output
     from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
@@ -336,6 +335,7 @@ def export(
         export_folder,
         write_launch,
     )
+    from traincast.model.adapters import names_fine_tuning
 
     if to is None:
         to = "trl" if names_fine_tuning(options.train) else "megatron"
@@ -398,9 +398,9 @@ def _best(
 
     `locked` are the locks of who asks and of the training program that is written; `of_program` the latter.
     """
-    from traincast.launch.canonical import device
     from traincast.launch.check import expressible_space
-    from traincast.launch.format import require_expressible
+    from traincast.launch.settings.canonical import device
+    from traincast.launch.settings.format import require_expressible
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
@@ -460,7 +460,7 @@ def check(
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
     from traincast.launch.check import check as check_launch
-    from traincast.launch.given import pairs_of
+    from traincast.launch.settings.given import pairs_of
 
     values = pairs_of("--set", variables or (), "TP=4", values=False)
     given_step = measured.read()

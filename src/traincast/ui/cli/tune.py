@@ -159,7 +159,7 @@ def _runner(
     from traincast.accuracy.measure.measure import TORCH_MISSING
     from traincast.catalog.load import load_system
     from traincast.launch.formats import FORMATS
-    from traincast.planner.framework_spaces import default_framework
+    from traincast.planner.frameworks.spaces import default_framework
     from traincast.tuner.launches import STEPS, OwnTraining
     from traincast.tuner.running import Runner, own_command
     from traincast.tuner.tuner import Tuner

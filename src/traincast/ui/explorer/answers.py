@@ -19,10 +19,10 @@ from traincast.core.errors import (
 )
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
+from traincast.planner.answers.lock_prices import lock_sentence
 from traincast.planner.compare import LABELS, MOST, Comparison, compared
-from traincast.planner.lock_prices import lock_sentence
 from traincast.planner.search_result import Found
-from traincast.planner.search_space import Progress
+from traincast.planner.space.search_space import Progress
 from traincast.step.measured_step import check_measured
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design

@@ -9,15 +9,15 @@ from traincast.catalog.documents import Folder, values_of_key
 from traincast.catalog.load import model_names, system_names
 from traincast.catalog.schema.fields import Count, Entry, Factor, Share
 from traincast.catalog.software_stacks import stack_names
-from traincast.core.adapters import GROUPS, TARGETS, Adapters
 from traincast.core.assumptions import CALIBRATED, PRESETS
 from traincast.core.knobs import ALLOWED, CHOICES, JOINED, STRATEGIES
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
-from traincast.planner.framework_spaces import FRAMEWORKS
-from traincast.planner.plan_sentences import label
+from traincast.model.adapters import GROUPS, TARGETS, Adapters
+from traincast.model.model import Model
+from traincast.planner.answers.plan_sentences import label
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.search_arguments import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS

@@ -11,7 +11,7 @@ from traincast.planner.design.designs import SIZE, Designs, fits_in
 from traincast.planner.design.machines import Family, Limits, Question, Runs, Work
 from traincast.planner.design.prices import load_prices
 from traincast.planner.design.refinement import find
-from traincast.planner.search_space import Progress
+from traincast.planner.space.search_space import Progress
 from traincast.ui.explorer.question import check_state, read_state
 
 VARIED: Final = {  # figure -> what of that of the page's machine

@@ -23,12 +23,12 @@ from traincast.core.errors import (
     is_whole,
     type_problems,
 )
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import parse_count
-from traincast.planner.framework_spaces import LOCKABLE
+from traincast.model.model import Model
+from traincast.planner.frameworks.spaces import LOCKABLE
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import varied
 from traincast.step.arguments import check_gbs

@@ -14,8 +14,8 @@ SEARCH_ARGUMENTS: Final = ("framework", "strategy", "assumptions")
 SEARCH_OPTIONS: Final = ("gpus", "seq", "global_batch", *SEARCH_ARGUMENTS, "tokens", "price", "restart")
 TRAINING_OPTIONS: Final = ("train", "lengths", "images", "image_size", "frozen_tower")
 TRAINING_IMPORTS: Final = (
-    "from traincast.core.adapters import Adapters",
-    "from traincast.core.documents import Documents",
+    "from traincast.model.adapters import Adapters",
+    "from traincast.model.documents import Documents",
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.search_space import Progress, listening
+from traincast.planner.space.search_space import Progress, listening
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.system import System
+from traincast.model.model import Model
 from traincast.step.estimate import Estimates, estimate
 from traincast.step.placement import placements
 from traincast.ui.figures import style

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from traincast.catalog.documents import MAX_JSON_BYTES, parsed, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
-from traincast.planner.saved_answers import job_of, possible_software
+from traincast.planner.answers.saved_answers import job_of, possible_software
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read

@@ -16,10 +16,10 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
 from traincast.core.units import count_of, seconds
-from traincast.planner.evaluation import evaluate_all
-from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
-from traincast.planner.plan_sentences import label as component_name
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED
+from traincast.planner.answers.plan_sentences import label as component_name
 from traincast.planner.search_result import Found
+from traincast.planner.space.evaluation import evaluate_all
 from traincast.step.estimate import Estimate, estimate, require_one_plan
 from traincast.ui.figures import style
 

@@ -26,7 +26,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.quantities import Floats
 from traincast.core.units import GIB
-from traincast.planner.plan_sentences import label as component_name
+from traincast.planner.answers.plan_sentences import label as component_name
 
 P = ParamSpec("P")
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE, TEAL = (

@@ -8,7 +8,7 @@ from rich import table as terminal
 from rich.text import Text
 
 from traincast.core.units import count_of, gib, percent, seconds
-from traincast.planner.lock_prices import lock_sentence
+from traincast.planner.answers.lock_prices import lock_sentence
 from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment

@@ -14,8 +14,8 @@ from traincast.core.units import (
     seconds_with_interval,
     signed,
 )
-from traincast.planner.explain import sensitivity
-from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, short_of, whole_memory
+from traincast.planner.answers.explain import sensitivity
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, short_of, whole_memory
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table

@@ -19,7 +19,7 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.units import count_of, gib, percent
 from traincast.core.version import __version__
-from traincast.planner.plan_sentences import label
+from traincast.planner.answers.plan_sentences import label
 from traincast.ui.html.svg import drawing
 
 LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")

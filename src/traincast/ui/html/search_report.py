@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 from traincast.core.units import count_of, gib, seconds, signed
-from traincast.planner.explain import Explanation
-from traincast.planner.framework_spaces import lock_values
-from traincast.planner.lock_prices import lock_lines, lock_sentence
-from traincast.planner.plan_sentences import compare, time_against_best
-from traincast.planner.recommend import VARIED
+from traincast.planner.answers.explain import Explanation
+from traincast.planner.answers.lock_prices import lock_lines, lock_sentence
+from traincast.planner.answers.plan_sentences import compare, time_against_best
+from traincast.planner.answers.recommend import VARIED
+from traincast.planner.frameworks.spaces import lock_values
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Answer
 from traincast.step.metrics import Metrics, metrics

@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 from traincast.catalog import software_stacks as stacks
 from traincast.catalog.software_stacks import DEFAULT_STACK
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.units import quantity
+from traincast.model.model import Model
 from traincast.ui.html.rendering import Table, linked
 
 FIGURE_UNITS: Final = {  # of figures that are no columns

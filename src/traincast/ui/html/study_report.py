@@ -9,10 +9,10 @@ import polars as pl
 from traincast.core.assumptions import from_dict
 from traincast.core.errors import InputError
 from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import CAPACITY, System
 from traincast.core.units import count_of, gib, quantity, seconds
+from traincast.model.model import Model
 from traincast.planner.study.results import Results
 from traincast.ui.html.rendering import MAX_TABLE_ROWS, Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions, model_figures, system_figures

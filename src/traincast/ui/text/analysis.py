@@ -13,8 +13,8 @@ from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
 from traincast.analysis.trace import Trace
 from traincast.core.units import count_of, gib, percent, probability_text, rate, seconds, signed
-from traincast.planner.knob_changes import LEAST_GAIN
-from traincast.planner.plan_sentences import label
+from traincast.planner.answers.knob_changes import LEAST_GAIN
+from traincast.planner.answers.plan_sentences import label
 from traincast.step.estimate import Estimate
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, more_options

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from traincast.core.units import gib, percent, probability_text, seconds, signed
 from traincast.launch.check import Checked
-from traincast.launch.suggestions import DifferingSetting
-from traincast.planner.plan_sentences import short_of, time_against_best
+from traincast.launch.settings.suggestions import DifferingSetting
+from traincast.planner.answers.plan_sentences import short_of, time_against_best
 from traincast.step.estimate import Answer
 from traincast.ui.text import headline
 from traincast.ui.text.measured import measured_step

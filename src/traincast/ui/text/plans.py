@@ -26,10 +26,16 @@ from traincast.core.units import (
     rate,
     seconds,
 )
-from traincast.planner.confidence import equality_sentence
-from traincast.planner.lock_prices import lock_sentence
-from traincast.planner.plan_sentences import in_words, label, memory_verdict, what_decides, whole_memory
-from traincast.planner.recommend import VARIED, WITHIN, Family
+from traincast.planner.answers.confidence import equality_sentence
+from traincast.planner.answers.lock_prices import lock_sentence
+from traincast.planner.answers.plan_sentences import (
+    in_words,
+    label,
+    memory_verdict,
+    what_decides,
+    whole_memory,
+)
+from traincast.planner.answers.recommend import VARIED, WITHIN, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
@@ -39,7 +45,7 @@ from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, ti
 
 if TYPE_CHECKING:
     from traincast.analysis.operation_anatomy import Anatomy
-    from traincast.planner.explain import Explanation
+    from traincast.planner.answers.explain import Explanation
     from traincast.planner.search_result import Found
 
 Command: TypeAlias = Callable[[str], list[str]]  # option → words of a command line with it

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from traincast.accuracy.measure.rank_group import RankGroup
 from traincast.accuracy.measure.training.gpt import GroupRank
 from traincast.accuracy.measure.training.parallel_step import MeshPosition, Trainer
-from traincast.core.model import Model
 from traincast.core.plan import Plan
+from traincast.model.model import Model
 
 GPT = Model(
     name="tiny", layers=4, hidden=64, heads=4, ffn=256, seq=16, vocab=512, biases=("qkv", "proj", "mlp"),

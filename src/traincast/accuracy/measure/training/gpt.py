@@ -15,8 +15,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts as ExpertsConfig
+from traincast.model.blocks import Experts as ExpertsConfig
+from traincast.model.model import Model
 
 EXPERT_SEEDS: Final = 100_000  # between those of layers' experts
 INIT_DEVIATION: Final = 0.02  # standard deviation of initial weights (GPT-2)

@@ -19,8 +19,8 @@ from traincast.accuracy.measure.training.timed_steps import (
     knobs_of,
 )
 from traincast.core.errors import InputError, TraincastError
-from traincast.core.model import Model
 from traincast.core.plan import Plan
+from traincast.model.model import Model
 
 MODULE: Final = "traincast.accuracy.measure.training"
 UNTRAINED: Final = ("global_batch", "training_sequences", "sources", "taken")  # no step depends on them

@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from traincast.accuracy.measure.rank_group import gather_and_scatter
 from traincast.accuracy.measure.training.gpt import GroupRank, Stage, flatten_parameters
-from traincast.core.model import Model
 from traincast.core.plan import Plan
+from traincast.model.model import Model
 from traincast.times.pipeline.schedules import SCHEDULES
 
 LEARNING_RATE: Final = 1e-4

@@ -12,12 +12,12 @@ from traincast.accuracy.logs.training_log import median_and_spread
 from traincast.accuracy.measure.device_info import describe_machine
 from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.system_yaml import accelerator_label
-from traincast.core.adapters import Adapters
 from traincast.core.errors import raise_problems
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
+from traincast.model.adapters import Adapters
+from traincast.model.blocks import Experts
+from traincast.model.model import Model
 
 VOCAB_MULTIPLE: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 STACK: Final = "pytorch"  # software stack of the training loop

@@ -1,0 +1,1 @@
+"""Frameworks: what their settings mean, read and written."""

@@ -1,0 +1,247 @@
+"""Conversions of NeMo AutoModel's recipes; their table is `tables/automodel.toml`."""
+
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from traincast.catalog.load import load_model
+from traincast.catalog.names import repository
+from traincast.core.errors import ErrorCollector, InputError
+from traincast.launch.frameworks.adapters import module_names, probability, targets_of
+from traincast.launch.frameworks.checkpoints import model_called
+from traincast.launch.frameworks.huggingface import LAYERS
+from traincast.launch.settings.canonical import FULL_LENGTH, Facts
+from traincast.launch.settings.format import Writing
+from traincast.launch.settings.settings import Settings, not_allowed
+from traincast.launch.settings.table import Values
+from traincast.model.adapters import JOINED, Adapters
+
+MODEL: Final = "model.pretrained_model_name_or_path"
+NAMES_OF_MODEL: Final = (MODEL, "model.config.pretrained_model_name_or_path", "model.config")
+LOCAL, GLOBAL = (f"step_scheduler.{name}_batch_size" for name in ("local", "global"))
+OF_PIPELINE: Final = "distributed.pipeline.pp_microbatch_size"
+PACKED: Final = "packed_sequence.packed_sequence_size"
+LENGTHS: Final = (PACKED, "dataset.seq_length", "dataset.seq_len", "dataset.max_length")
+USUAL_BATCH: Final = 32  # components/training/step_scheduler.py, StepSchedulerConfig
+RANK: Final = 8  # components/_peft/lora.py, PeftConfig
+DTYPES: Final = {"auto": "bf16", "bfloat16": "bf16", "bf16": "bf16", "float32": "fp32", "fp32": "fp32"}
+STRATEGIES: Final = ("fsdp2", "ddp", "megatron_fsdp")
+SCHEDULES: Final = {"1f1b": ("1f1b", 1), "interleaved1f1b": ("1f1b", 2), "gpipe": ("gpipe", 1)}
+PER_STAGE: Final = "distributed.pipeline.layers_per_stage"
+ROUNDED: Final = "distributed.pipeline.round_virtual_stages_to_pp_multiple"
+RESHARD, RESHARD_EXPERTS = (f"distributed.{part}reshard_after_forward" for part in ("", "moe."))
+FUSED_LOSS: Final = "FusedLinearCrossEntropy"
+EAGER: Final = "huggingface-eager"
+RECIPE: Final = "TrainFinetuneRecipeForNextTokenPrediction"
+
+
+def named_model(settings: Settings) -> str:
+    """Return the model whose checkpoint or configuration a recipe names; empty if it names none."""
+    name = next((name for name in NAMES_OF_MODEL if isinstance(settings.get(name), str)), "")
+    return model_called(name, str(settings[name])) if name else ""
+
+
+def read_machines(settings: Settings) -> Facts:
+    """Read the accelerators of a Slurm job."""
+    nodes, tasks = settings.count("slurm.nodes"), settings.count("slurm.ntasks_per_node")
+    return {"gpus": nodes * tasks} if nodes and tasks else {}
+
+
+def write_machines(facts: Facts) -> Values:
+    """Write nothing: a launcher is given the accelerators."""
+    return {}
+
+
+def read_training(settings: Settings) -> Facts:
+    """Read the adapters that are trained, and how their base is held."""
+    if not any(name.startswith("peft.") for name in settings):
+        return {}
+    if settings.is_on("peft.exclude_modules"):
+        raise InputError("peft", ["peft.exclude_modules: which layers have adapters is not read"])
+    listed = settings.get("peft.target_modules") or []
+    patterns = [listed] if isinstance(listed, str) else list(listed)
+    layers = [name for target, name in LAYERS.items() if target not in (*JOINED, "head")]
+    modules = [
+        name
+        for pattern in patterns
+        for name in ([one for one in layers if fnmatchcase(one, pattern.rpartition(".")[2])] or [pattern])
+    ]
+    is_all = settings.is_on("peft.match_all_linear") or patterns == ["*_proj"]
+    base = "int8" if settings.is_on("quantization.load_in_8bit") else "16-bit"
+    if settings.is_on("quantization.load_in_4bit"):
+        base = "nf4" if settings.is_on("quantization.bnb_4bit_use_double_quant") else "nf4-single"
+    adapters = Adapters(
+        rank=settings.number("peft.dim", default=RANK),
+        targets=("attention", "mlp") if is_all else targets_of("peft.target_modules", modules),
+        base=base,  # type: ignore[arg-type]
+        dropout=probability(settings, "peft.dropout"),
+        experts="each",
+    )
+    return {"adapters": adapters}
+
+
+def write_training(facts: Facts) -> Values:
+    """Write the adapters that are trained, where each layer has a name of its own."""
+    adapters: Adapters | None = facts.get("adapters")
+    modules = module_names(adapters, LAYERS) if adapters else None
+    if adapters is None or modules is None or adapters.base == "operand":
+        return {}
+    packed = {"nf4": {"quantization.load_in_4bit": True, "quantization.bnb_4bit_use_double_quant": True}}
+    packed["nf4-single"] = {"quantization.load_in_4bit": True}
+    packed["int8"] = {"quantization.load_in_8bit": True}
+    return {
+        "peft._target_": "nemo_automodel.components._peft.lora.PeftConfig",
+        "peft.dim": adapters.rank,
+        "peft.alpha": 2 * adapters.rank,
+        "peft.target_modules": [f"*{module}" for module in modules],
+        "peft.dropout": 0.05 if adapters.dropout else 0.0,
+        **packed.get(adapters.base, {}),
+    }
+
+
+def read_batch(settings: Settings) -> Facts:
+    """Read the global batch, and the micro-batch of a rank, or of its pipeline [sequences]."""
+    rows = settings.number(LOCAL)
+    if settings.number("distributed.pp_size") > 1:
+        rows = settings.number(OF_PIPELINE)
+    return {"mbs": rows, "gbs": settings.number(GLOBAL, default=USUAL_BATCH)}
+
+
+def write_batch(facts: Facts) -> Values:
+    """Write the global batch, and that of a rank, which a pipeline splits into micro-batches."""
+    if facts["pp"] == 1:
+        return {LOCAL: facts["mbs"], GLOBAL: facts["gbs"]}
+    return {LOCAL: max(facts["gbs"] // facts["dp"], 1), GLOBAL: facts["gbs"], OF_PIPELINE: facts["mbs"]}
+
+
+def read_length(settings: Settings) -> Facts:
+    """Read the sequence length [tokens], where a recipe states it."""
+    length = next((size for name in LENGTHS if (size := settings.count(name))), 0)
+    return {"seq": length} if length else {}
+
+
+def write_length(facts: Facts) -> Values:
+    """Write the sequence length."""
+    return {PACKED: facts["seq"]}
+
+
+def read_numbers(settings: Settings) -> Facts:
+    """Read precision and optimizer: what FSDP shards is held as it is loaded, and products are in bf16."""
+    name = "model.dtype" if settings.get("model.dtype") is not None else "model.torch_dtype"
+    word = str(settings.get(name) or "auto").lower().removeprefix("torch.")
+    if word not in DTYPES:
+        raise not_allowed(name, settings[name], DTYPES)
+    if DTYPES[word] == "fp32":
+        return {"precision": "bf16", "optimizer_kind": "adam", "grad_dtype": "usual"}
+    return {"precision": "bf16-pure", "optimizer_kind": "adam-bf16", "grad_dtype": "16-bit"}
+
+
+def write_numbers(facts: Facts) -> Values:
+    """Write precision and optimizer."""
+    dtype = {"bf16": "float32", "bf16-pure": "bfloat16"}.get(facts["precision"])
+    return {"optimizer._target_": "torch.optim.AdamW", **({"model.torch_dtype": dtype} if dtype else {})}
+
+
+def read_data(settings: Settings) -> Facts:
+    """Read data parallelism, and what is sharded.
+
+    FSDP2 reshards weights after forward but in a pipeline; models with parallel experts do not by default
+    (components/distributed/config.py, MoEParallelizerConfig).
+    """
+    strategy = settings.choice("distributed.strategy", STRATEGIES, "fsdp2")
+    replicas = settings.number("distributed.dp_replicate_size")
+    facts: Facts = {}
+    if settings.is_on("distributed.dp_size"):
+        facts["dp"] = settings.number("distributed.dp_size")
+    if strategy == "ddp":
+        return facts | {"zero": 0}
+    if strategy == "megatron_fsdp":
+        return facts | {"zero": settings.number("distributed.zero_dp_strategy", default=3, least=0)}
+    usual = settings.number("distributed.pp_size") == 1
+    name = RESHARD
+    if settings.number("distributed.ep_size") > 1:
+        usual, name = False, RESHARD_EXPERTS
+    reshards = usual if settings.get(name) is None else settings.is_on(name)
+    return facts | {"zero": 3 if reshards else 2} | ({"replicas": replicas} if replicas > 1 else {})
+
+
+def write_data(facts: Facts) -> Values:
+    """Write data parallelism, and what is sharded."""
+    zero, replicas = facts.get("zero", 3), facts.get("replicas", 1)
+    values: dict[str, Any] = {"distributed.dp_size": facts["dp"]}
+    if zero == 0:
+        return {"distributed.strategy": "ddp", **values}
+    values["distributed.strategy"] = "fsdp2"
+    values |= {"distributed.dp_replicate_size": replicas} if replicas > 1 else {}
+    name = RESHARD_EXPERTS if facts.get("ep", 1) > 1 else RESHARD
+    return values | {name: zero == 3}
+
+
+def read_pipeline(settings: Settings) -> Facts:
+    """Read the schedule of a pipeline, and the chunks of a rank."""
+    if settings.number("distributed.pp_size") == 1:
+        return {"vp": 1}
+    word = str(settings.get("distributed.pipeline.pp_schedule") or "1f1b").lower()
+    if word not in SCHEDULES:
+        raise not_allowed("distributed.pipeline.pp_schedule", word, SCHEDULES)
+    schedule, chunks = SCHEDULES[word]
+    if per_stage := settings.count(PER_STAGE):
+        chunks = _chunks(settings, per_stage)
+    return {"schedule": schedule, "vp": chunks}
+
+
+def _chunks(settings: Settings, per_stage: int) -> int:
+    """Return the chunks of a rank for so many layers of a stage (pipelining/functional.py)."""
+    pp, named = settings.number("distributed.pp_size"), ErrorCollector("").catch(named_model, settings)
+    if not named:
+        problem = (
+            f"{PER_STAGE} = {per_stage}: the chunks of a rank follow from the layers of the model; give `vp`"
+        )
+        raise InputError(PER_STAGE, [problem])
+    stages = -(-load_model(named).layers // per_stage)
+    if rest := stages % pp:
+        to = settings.choice(ROUNDED, ("up", "down"), "none")
+        stages += pp - rest if to == "up" else -rest
+    return max(stages // pp, 1)
+
+
+def write_pipeline(facts: Facts) -> Values:
+    """Write the schedule of a pipeline."""
+    found = (word for word, known in SCHEDULES.items() if known == (facts.get("schedule"), facts["vp"]))
+    word = next(found, "")
+    return {"distributed.pipeline.pp_schedule": word} if word and facts["pp"] > 1 else {}
+
+
+def assumptions(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed: defaults, documents, and the kernels of transformers' models."""
+    usual = [
+        f"{name} {value}"
+        for name, value in ((LOCAL, 1), (GLOBAL, USUAL_BATCH), ("distributed.strategy", "fsdp2"))
+        if not settings.is_on(name)
+    ]
+    notes = [f"{', '.join(usual)}: defaults of NeMo AutoModel, not set in the file"] if usual else []
+    if not settings.any_on("model.torch_dtype", "model.dtype"):
+        notes.append("the model is loaded in bf16 and trained so, the default of torch_dtype")
+    if settings.number("distributed.pp_size") > 1:
+        notes.append(
+            "a pipeline passes all micro-batches of a step at once; AutoModel fills it for each local batch"
+        )
+    notes.append("kernels are those of transformers' models; AutoModel's own may be faster (model.backend)")
+    return (*notes, FULL_LENGTH[settings.is_on(PACKED)])
+
+
+def stack(settings: Settings) -> str:
+    """Return the software stack: the loss fused into the head, or not."""
+    is_fused = FUSED_LOSS in str(settings.get("loss_fn._target_"))
+    return "huggingface-fused-loss" if is_fused else EAGER
+
+
+def required(writing: Writing) -> Values:
+    """Return the recipe, the model's checkpoint, and what a recipe requires besides."""
+    return {
+        "recipe": RECIPE,
+        "model._target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
+        MODEL: repository(writing.name) or writing.name,
+        "dataset._target_": "nemo_automodel.components.datasets.llm.hellaswag.HellaSwag",
+        "dataset.path_or_dataset": "rowan/hellaswag",
+        "optimizer.lr": 1e-5,
+    }

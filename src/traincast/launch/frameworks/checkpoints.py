@@ -1,0 +1,65 @@
+"""Models by the names that launches have for them: those of frameworks, and checkpoints of Hugging Face."""
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from traincast.catalog import names
+from traincast.catalog.names import TUNED, letters
+from traincast.core.errors import InputError
+from traincast.launch.settings.table import load_document
+
+NAMED_MODEL: Final = "catalogue_model"  # setting that names a model, in place of the program's own
+
+
+def model_called(setting: str, checkpoint: str) -> str:
+    """Return the model that a checkpoint has the sizes of: a name of the catalogue, or a config.json.
+
+    Owner, and words of what it is tuned for or held in, do not count.
+
+    Raises
+    ------
+    InputError
+        If the catalogue has no such model; `setting` is where the name stands.
+
+    Examples
+    --------
+    >>> model_called("base_model", "NousResearch/Meta-Llama-3-8B-Instruct")
+    'llama-3-8b'
+    """
+    folder = Path(checkpoint)
+    if (folder / "config.json").is_file():
+        return str(folder / "config.json")
+    if model := catalogue_name(folder.name):
+        return model
+    raise unknown_model(setting, checkpoint)
+
+
+def unknown_model(setting: str, name: str) -> InputError:
+    """Return the error of a name, the value of a setting, for which the catalogue has no model."""
+    problem = f"{setting} = {name[:80]}: no model of the catalogue; give --model with its config.json"
+    return InputError(setting, [problem])
+
+
+def catalogue_name(name: str) -> str:
+    """Return the model of the catalogue of a name, whatever its punctuation or what it is tuned for.
+
+    It is empty if there is none.
+
+    Examples
+    --------
+    >>> catalogue_name("llama31_405b"), catalogue_name("meta-llama/Llama-3.1-8B"), catalogue_name("gpt1.3b")
+    ('llama-3.1-405b', 'llama-3-8b', 'gpt-1.3b')
+    """
+    plain = name.rpartition("/")[2].removesuffix(".yaml").lower()
+    known = _names_of_programs()
+    if model := known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain))):
+        return model
+    named = names.model_called(plain)
+    return named.name if named else ""
+
+
+@cache
+def _names_of_programs() -> dict[str, str]:
+    """Return the models of the catalogue by the letters of the names that programs have for them."""
+    return {letters(name): model for name, model in load_document("dialects")["models"].items()}

@@ -1,0 +1,860 @@
+"""Conversions of Megatron-LM's settings that depend on each other; its table is `tables/megatron.toml`."""
+
+import re
+from typing import Any, Final
+
+from traincast.catalog.given_facts import software_with
+from traincast.catalog.load import load_model
+from traincast.catalog.software_stacks import DEFAULT_STACK, FUSED_DISPATCHER
+from traincast.core.errors import InputError
+from traincast.core.knobs import OFFLOADED_MODULES, words
+from traincast.launch.frameworks import deepspeed
+from traincast.launch.frameworks.adapters import (
+    BRIDGE_NAMES,
+    BRIDGE_RANK,
+    module_names,
+    probability,
+    targets_of,
+)
+from traincast.launch.frameworks.checkpoints import NAMED_MODEL, catalogue_name
+from traincast.launch.frameworks.layer_patterns import (
+    layer_pattern,
+    layout_chunks,
+    layout_text,
+    marked_layers,
+)
+from traincast.launch.settings.arguments import MEGATRON as MEGATRON_ARGUMENTS
+from traincast.launch.settings.arguments import Arguments
+from traincast.launch.settings.beside import deepspeed_settings
+from traincast.launch.settings.canonical import Facts, is_alone, normalized_recompute
+from traincast.launch.settings.settings import Settings, not_allowed, value_text, whole_number
+from traincast.launch.settings.table import Values
+from traincast.model.adapters import Adapters
+
+RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
+    "core_attn": "attention", "layernorm": "norms", "moe_act": "activation", "mlp": "mlp", "moe": "experts",
+    "mla_up_proj": "mla_up_proj", "gdn_norm_out": "gdn_norm_out",
+}  # fmt: skip
+OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
+    "checkpoint_activations": "full", "activations_checkpoint_method": "full",
+    "recompute_activations": "selective",
+}  # fmt: skip
+CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "a2a+p2p": "hybrid"}
+CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
+SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
+MOMENTS: Final = {"adam-8bit": "fp8", "adam-bf16": "bf16"}  # optimizer -> precision of its moments
+MOMENT_DTYPES: Final = ("exp_avg_dtype", "exp_avg_sq_dtype")
+FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
+OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
+OF_SPLITS: Final = (  # of layers over pipeline stages
+    *OF_END_STAGES, "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+)  # fmt: skip
+LAYERS: Final = ("num_layers", "encoder_num_layers")
+BERT: Final = "pretrain_bert.py"
+# Stacks of Megatron-LM before Megatron-Core, by the month up to which an argument was there.
+OLD_STACKS: Final = {
+    "2021-01": "megatron-lm-2021", "2022-04": "megatron-lm-2021", "2023-09": "megatron-lm-2022",
+}  # fmt: skip
+SCHEDULE: Final = "step_batch_size_schedule"
+DISPATCHER: Final = "moe_token_dispatcher_type"
+ALLGATHER: Final = "allgather"
+# Bytes of a router's probability by --moe-router-dtype; without it they are as activations (moe_utils.py,
+# topk_routing_with_score_function: type_as(logits)).
+ROUTER_BYTES: Final = {"fp32": 4, "fp64": 8}
+SHARDING: Final = "data_parallel_sharding_strategy"
+STAGE: Final = "deepspeed_config.zero_optimization.stage"
+GATED_DELTA: Final = ("gated_delta_net", "gdn")
+HYBRID: Final = ("hybrid_layer_pattern", "hybrid_override_pattern")
+HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
+HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
+MAX_LAYERS: Final = 10_000  # of a pattern
+STEP_OF_SCHEDULE: Final = re.compile(r"\d[\d.]{0,20}[KMBTkmbt]?:(\d{1,9})")  # tokens or samples, and batch
+HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols; + is latent attention, D with an indexer
+    "M": "mamba2 only", "G": "gated_delta only", "*": "attention only", "+": "attention only",
+    "D": "indexed only", "-": "dense only", "E": "moe only",
+}  # fmt: skip
+LATENT_LETTERS: Final = {"+", "D"}
+PREDICTION_PATTERN: Final = "mtp_hybrid_override_pattern"  # letters of each prediction head, in older scripts
+SPARSE: Final = "dsa"  # of --experimental-attention-variant
+
+
+def write_gpus(facts: Facts) -> Values:
+    """Write nodes and processes per node for the launcher."""
+    return {"nnodes": facts["gpus"] // facts["per_node"], "nproc_per_node": facts["per_node"]}
+
+
+def read_gpus(settings: Settings) -> Facts:
+    """Read the accelerators of the job from the launcher's arguments."""
+    of_node = ("nproc_per_node", *(("num_gpus",) if settings.is_on("deepspeed") else ()))
+    nodes = settings.number("nnodes", "num_nodes", "nodes", default=int(settings.any_on(*of_node)))
+    per_node = settings.number(*of_node, "devices", "gpus_per_node", "ntasks_per_node", default=0)
+    gpus = settings.number("world_size", default=nodes * per_node)
+    return {"gpus": gpus} if gpus else {}
+
+
+# The model
+
+
+def write_heads(facts: Facts) -> Values:
+    """Write key and value heads where they are fewer, and a width that is not hidden size over heads."""
+    settings: dict[str, Any] = {}
+    if facts.get("kv_heads", facts["heads"]) != facts["heads"]:
+        settings |= {"group_query_attention": True, "num_query_groups": facts["kv_heads"]}
+    if facts.get("head_dim", 0) * facts["heads"] not in (0, facts["hidden"]):
+        settings["kv_channels"] = facts["head_dim"]
+    return settings
+
+
+def read_heads(settings: Settings) -> Facts:
+    """Read key and value heads, and the width of a head."""
+    heads, width = settings.count("num_attention_heads"), settings.count("kv_channels")
+    if not heads or settings.is_on("multi_latent_attention"):
+        return {}
+    if settings.is_on("group_query_attention"):
+        groups = settings.number("num_query_groups")
+    else:
+        groups = settings.number("num_key_value_heads", default=heads)
+    return {"kv_heads": groups} | ({"head_dim": width} if width else {})
+
+
+def read_ffn(settings: Settings) -> Facts:
+    """Read the width of the MLP: by default four times the hidden size, two thirds of that with SwiGLU."""
+    hidden = settings.count("hidden_size")
+    default = int(4 * hidden * 2 / 3 / 64) * 64 if settings.is_on("swiglu") else 4 * hidden
+    return {"ffn": settings.count("ffn_hidden_size", "intermediate_size") or default} if hidden else {}
+
+
+def read_program(settings: Settings) -> Facts:
+    """Read what a program trains besides GPTs: pretrain_bert.py an encoder with BERT's embedding and head.
+
+    It has token types where it predicts which sentence is the next (pretrain_bert.py, `num_tokentypes`).
+    """
+    without_pairs = settings.is_on("bert_no_binary_head")
+    if settings.get("program") != BERT and not without_pairs:
+        return {"causal": True}
+    types = {} if without_pairs else {"token_types": 2}
+    return {"causal": False, **types, "head_transform": True, "head_bias": True}
+
+
+def read_encoder(settings: Settings) -> Facts:
+    """Read T5: encoder and decoder, each with its number of layers and sequence length."""
+    decoder = settings.count("decoder_num_layers")
+    is_t5 = str(settings.get("program")).startswith("pretrain_t5")
+    if not decoder and not settings.is_on("decoder_seq_length") and not is_t5:
+        return {}
+    encoder = settings.count("encoder_num_layers", "num_layers")
+    decoder = decoder or settings.count("num_layers")
+    lengths = {name: settings.count(f"{name}_seq_length", "seq_length") for name in ("encoder", "decoder")}
+    facts = {"encoder.layers": encoder, "encoder.seq": lengths["encoder"]}
+    return facts | {"layers": encoder + decoder, "seq": lengths["decoder"], "head_bias": True}
+
+
+def name_hybrid(settings: Settings) -> None:
+    """Name a hybrid's specification without its module, and infer latent attention from its letters.
+
+    Releases have the specification in several modules. arguments.py infers the attention, and refuses both
+    kinds in one model (hybrid_layer_allocation.py).
+    """
+    spec = settings.get("spec")
+    if isinstance(spec, tuple) and spec[-1] in HYBRID_STACKS:
+        settings["spec"] = spec[-1]
+    letters = set(_hybrid_pattern(settings))
+    if letters & LATENT_LETTERS:
+        settings["multi_latent_attention"] = True
+
+
+def _hybrid_pattern(settings: Settings) -> str:
+    """Return the letters of a hybrid's layers, with | between pipeline stages; empty if there are none."""
+    return next((str(settings[name]) for name in HYBRID if settings.is_on(name)), "")
+
+
+def read_hybrid(settings: Settings) -> Facts:
+    """Read a hybrid's layers, a letter for each, and its Mamba-2; without letters all layers are Mamba-2.
+
+    Defaults are those of arguments.py and mamba_mixer.py.
+    """
+    pattern = _hybrid_pattern(settings)
+    program, spec = str(settings.get("program")), str(settings.get("spec"))
+    if not pattern and (program.startswith(HYBRID_PROGRAMS) or spec.endswith(HYBRID_STACKS)):
+        pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
+    if not pattern:
+        return {}
+    name = next((name for name in HYBRID if settings.is_on(name)), "num_layers")
+    letters, *predictions = pattern.split("/")
+    letters = letters.replace("|", "")
+    heads = [head for head in predictions if head]
+    if settings.is_on(PREDICTION_PATTERN) and not heads:
+        heads = [str(settings[PREDICTION_PATTERN])] * settings.count("mtp_num_layers")
+    wrong = _against_pattern(letters, heads)
+    if wrong:
+        raise InputError(name, [f"{name} = {pattern[:60]!r}: {wrong}"])
+    width = settings.number("mamba_head_dim", default=64)
+    facts = {
+        "layers": len(letters),
+        "layer_kinds": tuple(HYBRID_KINDS[letter] for letter in letters),
+        "mamba2.head_dim": width,
+        "mamba2.heads": settings.count("mamba_num_heads") or 2 * settings.count("hidden_size") // width,
+        "mamba2.state": settings.number("mamba_state_dim", default=128),
+        "mamba2.groups": settings.number("mamba_num_groups", default=8),
+        "mamba2.chunk": 128,
+    }
+    all_letters = {*letters, *"".join(heads)}
+    experts = tuple(i for i, letter in enumerate(letters, 1) if letter == "E")
+    facts |= {} if "-" in all_letters else {"ffn": 0}
+    facts |= {} if "M" in all_letters else {name: None for name in facts if name.startswith("mamba2.")}
+    facts |= _delta_widths(settings) if "G" in all_letters else {}
+    facts |= _indexer(settings) if "D" in all_letters else {}
+    facts |= {"moe_layers": experts} if experts else {}
+    if heads:
+        facts |= {"mtp": len(heads), "mtp_kinds": tuple(HYBRID_KINDS[letter] for letter in heads[0])}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _against_pattern(letters: str, heads: list[str]) -> str:
+    """Return what is against a hybrid's letters and those of its prediction heads; empty if nothing is."""
+    present = {*letters, *"".join(heads)}
+    if unknown := "".join(sorted(present - HYBRID_KINDS.keys())) or not letters:
+        return f"layers {unknown} are not supported; known: {', '.join(HYBRID_KINDS)}"
+    if len(set(heads)) > 1:
+        return "all prediction heads, behind /, must have the same layers"
+    if "*" in present and present & LATENT_LETTERS:
+        return "attention (*) and latent attention (+, D) in one model, which Megatron-LM refuses"
+    return ""
+
+
+def _delta_widths(settings: Settings) -> Facts:
+    """Return heads and widths of Gated DeltaNet; defaults are those of transformer_config.py."""
+    return {
+        "gated_delta.key_heads": settings.number("linear_num_key_heads", default=16),
+        "gated_delta.value_heads": settings.number("linear_num_value_heads", default=32),
+        "gated_delta.key_dim": settings.number("linear_key_head_dim", default=128),
+        "gated_delta.value_dim": settings.number("linear_value_head_dim", default=128),
+        "gated_delta.conv": settings.number("linear_conv_kernel_dim", default=4),
+    }
+
+
+def _indexer(settings: Settings) -> Facts:
+    """Return the indexer of sparse attention, whose sizes have no defaults (transformer_config.py)."""
+    names = {"heads": "dsa_indexer_n_heads", "head_dim": "dsa_indexer_head_dim", "topk": "dsa_indexer_topk"}
+    missing = [name for name in names.values() if not settings.is_on(name)]
+    if missing:
+        raise InputError(missing[0], [f"{name} = none: sparse attention needs it" for name in missing])
+    return {f"indexer.{part}": settings.number(name) for part, name in names.items()}
+
+
+def read_linear(settings: Settings) -> Facts:
+    """Read Gated DeltaNet, where a number or a pattern says, or sparse attention."""
+    variants = {
+        str(settings.get(name)) for name in ("experimental_attention_variant", "linear_attention_type")
+    }
+    layers, frequency = settings.count(*LAYERS), str(settings.get("linear_attention_freq", ""))
+    if SPARSE in variants and layers:
+        with_experts = read_moe_layers(settings).get("moe_layers", ())
+        blocks = ("moe" if layer in with_experts else "dense" for layer in range(1, layers + 1))
+        return {"layer_kinds": tuple(f"indexed {block}" for block in blocks), **_indexer(settings)}
+    if not variants & {*GATED_DELTA} or not layers or not frequency:
+        return {}
+    linear = set(marked_layers(frequency, layers, "linear_attention_freq"))
+    if frequency.isdecimal():
+        linear = set(range(1, layers + 1)) - linear
+    experts = read_moe_layers(settings).get("moe_layers", ())
+    kinds = (
+        "gated_delta " * (layer in linear) + ("moe" if layer in experts else "dense")
+        for layer in range(1, layers + 1)
+    )
+    return {"layer_kinds": tuple(kinds), **_delta_widths(settings)}
+
+
+def write_topk(facts: Facts) -> Values:
+    """Write the experts of a token; of one the softmax comes first (transformer_config.py)."""
+    topk = facts.get("experts.topk")
+    written: dict[str, Any] = {"moe_router_topk": topk} if topk else {}
+    return {**written, "moe_router_pre_softmax": True} if topk == 1 else written
+
+
+def read_topk(settings: Settings) -> Facts:
+    """Read the experts of a token; Megatron-DeepSpeed's --topk is 1 by default (megatron/arguments.py)."""
+    if not settings.count("num_experts"):
+        return {}
+    default = settings.number("topk") if is_deepspeed(settings) else 2
+    return {"experts.topk": settings.number("moe_router_topk", default=default)}
+
+
+def is_deepspeed(settings: Settings) -> bool:
+    """Return whether Megatron-DeepSpeed runs."""
+    return settings.any_on("deepspeed", "zero_stage")
+
+
+def write_adapters(facts: Facts) -> Values:
+    """Write Megatron-Bridge's LoRA, which adapts joined layers on a base in 16 bits."""
+    adapters: Adapters | None = facts.get("adapters")
+    modules = module_names(adapters, BRIDGE_NAMES) if adapters else None
+    if adapters is None or modules is None or adapters.base != "16-bit":
+        return {}
+    dropout = {"peft.dropout": 0.1} if adapters.dropout else {}
+    return {"peft.dim": adapters.rank, "peft.target_modules": tuple(modules), **dropout}
+
+
+def read_adapters(settings: Settings) -> Facts:
+    """Read Megatron-Bridge's LoRA: by default of rank 32 on all joined layers."""
+    scheme = settings.get("peft_scheme") or settings.get("mode") or ""
+    if "lora" not in str(scheme) and not any(name.startswith("peft.") for name in settings):
+        return {}
+    modules = settings.get("peft.target_modules") or tuple(BRIDGE_NAMES.values())
+    targets = targets_of("peft.target_modules", modules)
+    rank, dropout = settings.number("peft.dim", default=BRIDGE_RANK), probability(settings, "peft.dropout")
+    return {"adapters": Adapters(rank=rank, targets=targets, dropout=dropout, experts="each")}
+
+
+def write_positions(facts: Facts) -> Values:
+    """Write the length of the position table, which is required for all kinds of positions."""
+    return {"max_position_embeddings": facts.get("max_positions", facts["seq"])}
+
+
+def read_positions(settings: Settings) -> Facts:
+    """Read the length of the table of learned positions."""
+    positions = settings.count("max_position_embeddings")
+    learned = str(settings.get("position_embedding_type", "learned_absolute")) == "learned_absolute"
+    rotary = settings.is_on("use_rotary_position_embeddings")
+    return {"max_positions": positions} if positions and learned and not rotary else {}
+
+
+def write_local(facts: Facts) -> Values:
+    """Write a sliding window: tokens before and after the query, and the layers that have it."""
+    if "local.window" not in facts or facts.get("local.chunked"):
+        return {}
+    window = {"window_size": f"{facts['local.window'] - 1},0"}
+    if len(facts["local_layers"]) == facts["layers"]:
+        return window
+    return window | {"window_attn_skip_freq": layer_pattern(facts["local_layers"], facts["layers"])}
+
+
+def read_local(settings: Settings) -> Facts:
+    """Read a sliding window: with a frequency n every n-th layer has full attention."""
+    window, layers = settings.get("window_size"), settings.count(*LAYERS)
+    if not settings.is_on("window_size") or not layers:
+        return {}
+    left = re.match(r"[(\[]?\s*(\d{1,9})[\s,]", value_text(window))
+    if left is None:
+        raise InputError("window_size", [f"window_size = {window!r}: must be two numbers such as 4095,0"])
+    skip = str(settings.get("window_attn_skip_freq", ""))
+    local_layers = (
+        set(marked_layers(skip, layers, "window_attn_skip_freq")) if skip else set(range(1, layers + 1))
+    )
+    if skip.isdecimal():
+        local_layers = set(range(1, layers + 1)) - local_layers
+    return {"local.window": int(left[1]) + 1, "local_layers": tuple(sorted(local_layers))}
+
+
+def write_latent(facts: Facts) -> Values:
+    """Write that attention is multi-latent."""
+    return {"multi_latent_attention": True} if "latent.kv_rank" in facts else {}
+
+
+def read_expert_width(settings: Settings) -> Facts:
+    """Read the width of an expert: by default that of the MLP."""
+    if not settings.count("num_experts"):
+        return {}
+    width = settings.count("moe_ffn_hidden_size") or read_ffn(settings).get("ffn")
+    return {"experts.ffn": width} if width else {}
+
+
+def write_moe_layers(facts: Facts) -> Values:
+    """Write which layers have experts, where not all have."""
+    moe_layers = facts.get("moe_layers")
+    if moe_layers is None or len(moe_layers) == facts["layers"]:
+        return {}
+    return {"moe_layer_freq": layer_pattern(moe_layers, facts["layers"])}
+
+
+def read_moe_layers(settings: Settings) -> Facts:
+    """Read which layers have experts: with a frequency n the first of every n in Megatron-LM, here the last.
+
+    If n does not divide the layers, their number would differ, which is refused.
+    """
+    layers = settings.count(*LAYERS)
+    if not settings.count("num_experts") or not layers or settings.any_on(*HYBRID):
+        return {}
+    if is_deepspeed(settings):  # the last of every interval
+        interval = settings.number("expert_interval", default=2)
+        return {"moe_layers": tuple(range(interval, layers + 1, interval))}
+    frequency = str(settings.get("moe_layer_freq", "1"))
+    if re.fullmatch(r"\d{1,6}", frequency) and int(frequency) and layers % int(frequency):
+        with_experts = f"layers 1, {int(frequency) + 1}, … would have experts"
+        problem = f"does not divide {layers} layers, and {with_experts}: give `model`"
+        raise InputError("moe_layer_freq", [f"moe_layer_freq = {frequency}: {problem}"])
+    return {"moe_layers": marked_layers(frequency, layers, "moe_layer_freq")}
+
+
+def read_capacity(settings: Settings) -> Facts:
+    """Read the capacity of experts."""
+    name = "moe_expert_capacity_factor"
+    if not settings.count("num_experts"):
+        return {}
+    if is_deepspeed(settings) and not settings.is_on("disable_moe_token_dropping"):
+        name = "moe_train_capacity_factor"
+        settings = Settings({name: "1.0"} | settings)
+    if not settings.is_on(name):
+        return {}
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", str(settings[name])):
+        raise InputError(name, [f"{name} = {settings[name]!r}: must be a number"])
+    return {"experts.capacity": float(str(settings[name]))}
+
+
+# Parallelism
+
+
+def write_expert_tp(facts: Facts) -> Values:
+    """Write the tensor-parallel degree inside an expert, which by default is that outside."""
+    written = "etp" in facts and facts["etp"] * facts["tp"] > 1
+    return {"expert_tensor_parallel_size": facts["etp"]} if written else {}
+
+
+def read_expert_tp(settings: Settings) -> Facts:
+    """Read the tensor-parallel degree inside an expert."""
+    if _is_dense(settings):
+        return {}
+    return {"etp": settings.number("expert_tensor_parallel_size", "tensor_model_parallel_size")}
+
+
+def write_expert_parallel(facts: Facts) -> Values:
+    """Write the expert-parallel degree."""
+    return {"expert_model_parallel_size": facts["ep"]} if facts.get("ep", 1) > 1 else {}
+
+
+def read_expert_parallel(settings: Settings) -> Facts:
+    """Read the expert-parallel degree."""
+    if _is_dense(settings):
+        return {}
+    return {"ep": settings.number("expert_model_parallel_size", "moe_expert_parallel_size")}
+
+
+def _is_dense(settings: Settings) -> bool:
+    """Return whether settings describe a model without experts; it may be described elsewhere."""
+    return bool(settings.count(*LAYERS)) and not settings.count("num_experts")
+
+
+def write_chunks(facts: Facts) -> Values:
+    """Write model chunks: their number where all have the same number of layers, else a layout."""
+    chunks, vp = facts.get("chunks", ()), facts["vp"]
+    if chunks and (len(set(chunks)) > 1 or chunks[0] * len(chunks) != facts["layers"]):
+        return {"pipeline_model_parallel_layout": layout_text(chunks, facts.get("mtp", 0))}
+    return {"num_virtual_stages_per_pipeline_rank": vp} if vp > 1 else {}
+
+
+def read_chunks(settings: Settings) -> Facts:
+    """Read the model chunks of a rank, and their layers from a layout or the split settings."""
+    pp, layers = settings.count("pipeline_model_parallel_size") or 1, layers_of(settings)
+    layout = settings.get("pipeline_model_parallel_layout")
+    if layout is not None:
+        return _layout_facts("pipeline_model_parallel_layout", str(layout), layout_chunks(str(layout)), pp)
+    pattern = _hybrid_pattern(settings)
+    stages = pattern.partition("/")[0].split("|")
+    if len(stages) > 1:  # hybrid_layer_allocation.py, select_pipeline_segment
+        _refuse_further_splits(settings)
+        name = next(name for name in HYBRID if settings.is_on(name))
+        return _layout_facts(name, pattern, tuple(map(len, stages)), pp)
+    ends = [settings.is_on(f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+    layers_per_chunk = settings.count("num_layers_per_virtual_pipeline_stage")
+    vp = settings.number(
+        "num_virtual_stages_per_pipeline_rank",
+        "virtual_pipeline_model_parallel_size",
+        default=max((layers + sum(ends)) // pp // layers_per_chunk, 1) if layers_per_chunk and layers else 1,
+        least=0,
+    )
+    uneven = any(ends) or settings.any_on(*OF_END_STAGES)
+    if pp == 1 or not layers or not (uneven or settings.count(*LAYERS) or pattern):
+        return {"vp": vp}
+    return {"vp": vp, "chunks": _chunk_layers(settings, layers, pp, vp, ends)}
+
+
+def _layout_facts(name: str, text: str, chunks: tuple[int, ...], pp: int) -> Facts:
+    """Return the facts of chunks, of which each of `pp` ranks has equally many; `text` is what names them."""
+    if len(chunks) % pp:
+        problem = f"{text[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
+        raise InputError(name, [f"{name} = {problem}"])
+    return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
+
+
+def _refuse_further_splits(settings: Settings) -> None:
+    """Refuse settings that split layers over stages beside | in a hybrid's pattern, as arguments.py does."""
+    beside = [name for name in OF_SPLITS if settings.is_on(name)]
+    if beside:
+        problem = "the | of the hybrid's layer pattern split the layers over stages: leave this out"
+        raise InputError(beside[0], [f"{name} = {value_text(settings[name])}: {problem}" for name in beside])
+
+
+def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
+    """Return the layers of chunks: even, fewer at the ends where embedding and loss count, or as set."""
+    first, last = map(settings.count, OF_END_STAGES)
+    chunks = [0] * (pp * vp)
+    for stage, number in ((0, first), (pp - 1, last)):
+        if number:
+            chunks[stage::pp] = [number // vp] * vp
+    set_stages = {stage for stage, number in ((0, first), (pp - 1, last)) if number}
+    even = [chunk for chunk in range(pp * vp) if chunk % pp not in set_stages]
+    rest = layers - sum(chunks) + sum(ends)
+    if is_deepspeed(settings) and not set_stages:
+        return _balanced(layers, len(chunks), "embedding" in str(settings.get("pp_partition_method", "")))
+    if not even or rest % len(even):
+        problem = f"{rest} layers do not divide over {len(even)} chunks of the pipeline"
+        raise InputError("num_layers", [f"num_layers = {layers}: {problem} (pp = {pp}, {vp} chunks each)"])
+    for chunk in even:
+        chunks[chunk] = rest // len(even)
+    chunks[0] -= ends[0]
+    chunks[-1] -= ends[1]
+    return tuple(chunks)
+
+
+def _balanced(layers: int, stages: int, embedding: bool) -> tuple[int, ...]:
+    """Return the layers of stages as DeepSpeed balances them (runtime/utils.py, partition_balanced).
+
+    Each takes as many as the largest needs, up to the last ones; with `embedding` both ends count as a layer.
+    """
+    total = layers + 2 * embedding
+    most = -(-total // stages)
+    chunks = [min(most, max(total - most * stage, 0)) for stage in range(stages)]
+    if embedding:
+        chunks[0] -= 1
+        chunks[-1] -= 1
+    return tuple(chunks)
+
+
+def write_context(facts: Facts) -> Values:
+    """Write how context-parallel ranks communicate."""
+    if "cp_kind" not in facts:
+        return {}
+    settings: dict[str, Any] = {"cp_comm_type": CP_COMM_TYPES[facts["cp_kind"]]}
+    if facts["cp_kind"] == "hybrid":
+        sizes = (facts["ulysses"], facts["cp"] // facts["ulysses"])
+        settings["hierarchical_context_parallel_sizes"] = sizes
+    return settings
+
+
+def read_context(settings: Settings) -> Facts:
+    """Read how context-parallel ranks communicate: by default in a ring."""
+    if settings.count("ds_sequence_parallel_size") > 1:
+        return {"cp_kind": "ulysses"}
+    if (settings.count("context_parallel_size") or 1) == 1:
+        return {}
+    value = settings.get("cp_comm_type", "p2p")
+    types = " ".join(dict.fromkeys(map(str, value))) if isinstance(value, list | tuple) else str(value)
+    if types not in CP_KINDS:
+        raise not_allowed("cp_comm_type", types, CP_KINDS)
+    name = "hierarchical_context_parallel_sizes"
+    sizes = whole_number(name, settings.get(name, 1))
+    ulysses = {"ulysses": sizes[0] if isinstance(sizes, tuple) else sizes}
+    return {"cp_kind": CP_KINDS[types]} | (ulysses if CP_KINDS[types] == "hybrid" else {})
+
+
+def write_dp_overlap(facts: Facts) -> Values:
+    """Write whether gradients are reduced in the backward pass, which those of Muon are not."""
+    overlapped = facts.get("dp_overlap") and facts["optimizer_kind"] != "muon"
+    return {"overlap_grad_reduce": True} if overlapped else {}
+
+
+def write_zero(facts: Facts) -> Values:
+    """Write what is sharded over data-parallel ranks: by the distributed optimizer, or by Megatron-FSDP.
+
+    Both are for Adam (distrib_optimizer.py), which needs the first on one rank too where it is aware of
+    precision; with Muon the first flag shards its state by whole layers (0.19.2, arguments.py).
+    """
+    zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
+    if facts["optimizer_kind"] == "muon":
+        return {"use_distributed_optimizer": True} if zero == 1 else {}
+    if facts["optimizer_kind"] == "sgd":
+        return {}
+    alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
+    settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
+    if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
+        strategy = {SHARDING: SHARDING_STRATEGIES[zero]}
+        further = {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
+        settings |= {"use_megatron_fsdp": True, **strategy, **further}
+    return settings | ({"num_distributed_optimizer_instances": replicas} if replicas > 1 else {})
+
+
+def read_zero(settings: Settings) -> Facts:
+    """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479).
+
+    In bf16 stage 0 shards the optimizer as well (deepspeed/runtime/bf16_optimizer.py). Without a strategy
+    nothing is sharded (distributed_data_parallel_config.py); what scripts have then says `megatron_script`.
+    """
+    written = settings.get(STAGE)
+    if settings.is_on("zero_stage") or written is not None:
+        stage = str(settings.get("zero_stage", written)).removesuffix(".0")
+        if stage not in map(str, SHARDING_STRATEGIES):
+            raise not_allowed("zero_stage", stage, SHARDING_STRATEGIES)
+        return {"zero": 1 if stage == "0" and settings.is_on("bf16") else int(stage)}
+    strategies = list(SHARDING_STRATEGIES.values())
+    zero = strategies.index(settings.choice(SHARDING, strategies, "no_shard"))
+    if settings.is_on("use_torch_fsdp2"):
+        zero = 2 if settings.is_on("torch_fsdp2_no_reshard_after_forward") else 3
+    elif not settings.any_on(*FSDP_FLAGS):
+        zero = int(settings.is_on("use_distributed_optimizer") or settings.get("optimizer") == "dist_muon")
+    replicas = settings.number("num_distributed_optimizer_instances")
+    return {"zero": zero} | ({"replicas": replicas} if replicas > 1 else {})
+
+
+# The batch
+
+
+def write_batch_schedule(facts: Facts) -> Values:
+    """Write no schedule: the global batch is one number."""
+    return {}
+
+
+def read_batch_schedule(settings: Settings) -> Facts:
+    """Read the global batch of a schedule: the last step's (core/num_microbatches_calculator.py)."""
+    steps, batch = batches_of_schedule(settings), settings.count("global_batch_size")
+    if steps and batch not in (0, steps[-1]):
+        schedule = f"--{SCHEDULE.replace('_', '-')}"
+        problem = f"the last step of {schedule} has {steps[-1]}; Megatron-LM takes one of them"
+        raise InputError("global_batch_size", [f"global_batch_size = {batch}: {problem}"])
+    return {"gbs": steps[-1]} if steps else {}
+
+
+def batches_of_schedule(settings: Settings) -> tuple[int, ...]:
+    """Return the global batches [sequences] of a schedule such as "0:768 250B:1536"; none without one."""
+    if not settings.is_on(SCHEDULE):
+        return ()
+    text = value_text(settings[SCHEDULE]).strip("'\"")
+    steps = [STEP_OF_SCHEDULE.fullmatch(entry) for entry in text.replace(",", " ").split()]
+    if not steps or None in steps:
+        wanted = "must be steps such as 0:768 250B:1536, each from so many tokens on"
+        raise InputError(SCHEDULE, [f"{SCHEDULE} = {text[:60]!r}: {wanted}"])
+    return tuple(whole_number(SCHEDULE, step[1], 1) for step in steps if step is not None)
+
+
+# The optimizer
+
+
+def write_optimizer(facts: Facts) -> Values:
+    """Write the kind of optimizer, which is Adam by default."""
+    kind = facts["optimizer_kind"]
+    return {"optimizer": kind} if kind in ("sgd", "muon") else {}
+
+
+def write_moments(facts: Facts) -> Values:
+    """Write the precision of Adam's moments; Adam on the host runs by the same flag (arguments.py)."""
+    moments, aware = MOMENTS.get(facts["optimizer_kind"]), {"use_precision_aware_optimizer": True}
+    if moments:
+        return aware | {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments}
+    return aware if "optimizer" in words(facts["offload"]) else {}
+
+
+def write_master_copy(facts: Facts) -> Values:
+    """Write the precision-aware Adam where it stores a half of the master copy."""
+    return {"use_precision_aware_optimizer": True} if facts.get("master_copy") == "remainder" else {}
+
+
+def read_master_copy(settings: Settings) -> Facts:
+    """Read what the precision-aware Adam stores of the master copy, if it is not what its moments imply.
+
+    By default it stores a remainder (optimizer_config.py), on the host all of it.
+    """
+    if not settings.is_on("use_precision_aware_optimizer") or settings.is_on("optimizer_cpu_offload"):
+        return {}
+    wide = all(value_text(settings.get(name, "fp32")).endswith("32") for name in MOMENT_DTYPES)
+    whole = "store_param_remainders" in settings and not settings.is_on("store_param_remainders")
+    return {"master_copy": "fp32" if whole else "remainder"} if whole != wide else {}
+
+
+# Memory
+
+
+def write_recompute(facts: Facts) -> Values:
+    """Write what is recomputed: whole layers, all or some of each chunk, or modules."""
+    modules = set(facts["recompute"].split("+"))
+    if "full" in modules:
+        return {"recompute_granularity": "full", **_recomputed_layers(facts)}
+    if "experts.experts" not in facts or not facts.get("grouped_gemm", True):
+        modules -= {"activation"}  # moe_act applies to experts only, in one kernel
+    if "gated_delta.key_heads" not in facts:
+        modules -= {"gdn_norm_out"}  # which is refused without a delta net (transformer_config.py)
+    names = tuple(name for name, module in RECOMPUTE_MODULES.items() if module in modules)
+    return {"recompute_granularity": "selective", "recompute_modules": names} if names else {}
+
+
+def _recomputed_layers(facts: Facts) -> Values:
+    """Write how many layers of a chunk are recomputed."""
+    every, (layers, *others) = facts.get("recompute_every", 1), set(facts.get("chunks", (facts["layers"],)))
+    if every > 1 and not others and layers % every == 0:
+        return {"recompute_method": "block", "recompute_num_layers": layers // every}
+    return {"recompute_method": "uniform", "recompute_num_layers": 1}
+
+
+def read_recompute(settings: Settings) -> Facts:
+    """Read what is recomputed; `moe_layer_recompute` is short for the module moe (transformer_config.py)."""
+    old = next((kind for name, kind in OLD_RECOMPUTE_FLAGS.items() if settings.is_on(name)), "none")
+    granularity = settings["recompute_granularity"] if settings.is_on("recompute_granularity") else old
+    moe_layer = ["moe"] if settings.is_on("moe_layer_recompute") and settings.count("num_experts") else []
+    if granularity == "none" and not moe_layer:
+        return {"recompute": "none"}
+    if granularity == "full":
+        return _read_recomputed_layers(settings)
+    if granularity not in ("selective", "none"):
+        problem = f"recompute_granularity = {granularity!r}: must be full or selective"
+        raise InputError("recompute_granularity", [problem])
+    value = settings.get("recompute_modules", "core_attn")
+    names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])] + moe_layer
+    modules = (RECOMPUTE_MODULES[name] for name in names if name in RECOMPUTE_MODULES)
+    return {"recompute": normalized_recompute("+".join(modules) or "none")}
+
+
+def _read_recomputed_layers(settings: Settings) -> Facts:
+    """Read which layers are recomputed: all, or with the method `block` a number of each chunk."""
+    names = ("recompute_num_layers", "activations_checkpoint_num_layers")
+    recomputed, layers = settings.count(*names), layers_of(settings)
+    method = settings.get("recompute_method", settings.get("activations_checkpoint_method"))
+    if method == "block" and not recomputed and settings.any_on(*names):
+        return {"recompute": "none"}
+    if method != "block" or not recomputed or not layers:
+        return {"recompute": "full"}
+    chunks = (settings.count("pipeline_model_parallel_size") or 1) * max(read_chunks(settings)["vp"], 1)
+    return {"recompute": "full", "recompute_every": max(round(layers / chunks / recomputed), 1)}
+
+
+def layers_of(settings: Settings) -> int:
+    """Return the number of layers: a hybrid's letters, or those of a model of the catalogue that is named."""
+    if pattern := _hybrid_pattern(settings):  # which overrides --num-layers (arguments.py)
+        return len(pattern.partition("/")[0].replace("|", ""))
+    name = catalogue_name(str(settings.get(NAMED_MODEL, "")))
+    return settings.count(*LAYERS) or (load_model(name).layers if name else 0)
+
+
+def write_offload(facts: Facts) -> Values:
+    """Write what is offloaded to the host: activations of layers without a pipeline, those of modules in any.
+
+    Of all layers they never are.
+    """
+    offloaded = words(facts["offload"])
+    settings: dict[str, Any] = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
+    if "activations" in offloaded and facts["pp"] == 1:
+        moved = min(facts["layers"] // facts.get("offload_every", 1), facts["layers"] - 1)
+        settings |= {"cpu_offloading_num_layers": moved} if moved else {}
+    if modules := tuple(name for name in OFFLOADED_MODULES if name in offloaded):
+        settings |= {"fine_grained_activation_offloading": True, "offload_modules": modules}
+    return settings
+
+
+def read_offload(settings: Settings) -> Facts:
+    """Read what is offloaded to the host: by flags, or by DeepSpeed's configuration."""
+    offloaded = set(deepspeed.read_offload(deepspeed_settings(settings, {}))["offload"].split("+")) - {"none"}
+    offloaded |= {"optimizer"} if settings.any_on("optimizer_cpu_offload", "cpu_optimizer") else set()
+    offloaded |= {"activations"} if settings.is_on("checkpoint_in_cpu") else set()
+    facts: Facts = {}
+    off = "cpu_offloading" in settings and not settings.is_on("cpu_offloading")  # as NeMo's files say
+    if (moved := settings.count("cpu_offloading_num_layers")) and not off:
+        offloaded.add("activations")
+        facts["offload_every"] = max(round((layers_of(settings) or moved) / moved), 1)
+    offloaded |= _offloaded_modules(settings)
+    return {"offload": "+".join(sorted(offloaded)) or "none", **facts}
+
+
+def _offloaded_modules(settings: Settings) -> set[str]:
+    """Return the modules whose inputs are offloaded (transformer_config.py, offload_modules)."""
+    if not settings.is_on("fine_grained_activation_offloading"):
+        return set()
+    value = settings.get("offload_modules", ())
+    names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])]
+    unknown = [name for name in names if name not in OFFLOADED_MODULES]
+    if unknown or not names:
+        raise not_allowed("offload_modules", " ".join(unknown), OFFLOADED_MODULES)
+    return set(names)
+
+
+# The software
+
+
+def stack(settings: Settings) -> str:
+    """Return the software stack: Megatron-DeepSpeed, or Megatron-Core with what moves tokens to experts."""
+    if is_deepspeed(settings):
+        return "megatron-deepspeed-2022"
+    if settings.is_on("release"):
+        return OLD_STACKS[settings["release"]]
+    backend = DISPATCHER not in settings and settings.is_on("moe_flex_dispatcher_backend")
+    flex = settings.get(DISPATCHER) == "flex" or settings.is_on("moe_enable_deepep") or backend
+    if flex and settings.is_on("num_experts"):
+        return FUSED_DISPATCHER
+    return stack_of_dispatcher(DEFAULT_STACK, settings)
+
+
+def stack_of_dispatcher(name: str, settings: Settings) -> str:
+    """Return a software stack, with the all-gather dispatcher where settings have it."""
+    return software_with(name, {"dispatcher": ALLGATHER}) if gathers_tokens(settings) else name
+
+
+def gathers_tokens(settings: Settings) -> bool:
+    """Return whether the all-gather dispatcher moves tokens to experts."""
+    return settings.get(DISPATCHER) == ALLGATHER and settings.is_on("num_experts")
+
+
+def arguments(settings: Settings) -> Arguments | None:
+    """Return the arguments of the program: None for Megatron-DeepSpeed, which has others."""
+    return None if is_deepspeed(settings) else MEGATRON_ARGUMENTS
+
+
+def figures(settings: Settings) -> Values:
+    """Return figures of assumptions that settings state: of the vocabulary, and of the router's precision.
+
+    In it the all-gather dispatcher returns results (token_dispatcher.py, token_combine).
+    """
+    probability = ROUTER_BYTES.get(str(settings.get("moe_router_dtype", "")))
+    of_router = {"collectives.probability_bytes": probability} if probability else {}
+    return _of_vocabulary(settings) | of_router
+
+
+def _of_vocabulary(settings: Settings) -> dict[str, Any]:
+    """Return to which multiple the vocabulary is padded, for each tensor rank (training/vocab_utils.py).
+
+    To none where its padded size is given.
+    """
+    if settings.any_on(
+        "padded_vocab_size", "pad_vocab_size_to", "no_pad_vocab_size", "disable_pad_vocab_size"
+    ):
+        return {"memory.vocab_multiple": 1}
+    multiple = settings.count("make_vocab_size_divisible_by")
+    return {"memory.vocab_multiple": multiple} if multiple else {}
+
+
+def assumptions(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed: of a fork that lacks some flags, and of behaviour that no flag sets."""
+    low_precision = ("bf16", "fp16", "fp8_format", "fp4_format", "mixed_precision")
+    file_read = any(name.startswith("deepspeed_config.") for name in settings)
+    cases = {
+        "changes are named by the flags of Megatron-LM; Megatron-DeepSpeed does not have all of them": (
+            stack(settings) == "megatron-deepspeed-2022"
+        ),
+        "precision = fp32, as no flag sets another": not settings.any_on(*low_precision, "recipe"),
+        "all layers are recomputed, as the file does not say how many there are": (
+            settings.is_on("recompute_num_layers")
+            and settings.get("recompute_method") == "block"
+            and not layers_of(settings)
+        ),
+        "layers are split over stages as by default, as the file does not say how many there are": (
+            settings.any_on(*OF_END_STAGES) and not layers_of(settings)
+        ),
+        "zero = 1: in bf16 DeepSpeed shards the optimizer at stage 0 as well": (
+            settings.is_on("bf16")
+            and str(settings.get("zero_stage", settings.get(STAGE))).removesuffix(".0") == "0"
+        ),
+        "Megatron-LM 0.19 refuses this launch; the answer is as if it ran: it has disabled"
+        " --cross-entropy-fusion-impl te for its instability (megatron/training/arguments.py),"
+        " and 0.18 runs it": (
+            settings.is_on("cross_entropy_loss_fusion")
+            and settings.get("cross_entropy_fusion_impl") == "te"
+            and str(settings.get("program")).endswith(".py")
+            and not settings.is_on("recipe")
+        ),
+        "shared experts are not recomputed": "shared_experts"
+        in value_text(settings.get("recompute_modules")),
+        "what the file of --deepspeed-config sets besides the ZeRO stage is not read": (
+            settings.is_on("deepspeed_config") and not file_read
+        ),
+        "whether a 16-bit copy of 8-bit weights is kept follows the assumptions,"
+        " as fp8_param_gather is not set": (
+            settings.is_on("fp8_format") and not settings.is_on("fp8_param_gather")
+        ),
+    }
+    return tuple(text for text, applies in cases.items() if applies)

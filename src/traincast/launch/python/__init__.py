@@ -1,0 +1,1 @@
+"""Launches that are Python programs, configurations or recipes, read without running them."""

@@ -1,0 +1,1 @@
+"""Bash scripts, interpreted without running them."""

@@ -1,0 +1,338 @@
+"""Formats of launches: each has a table of settings, and functions that turn settings into text and back."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Final, Protocol
+
+from traincast.core.errors import WHOLE, ErrorCollector, InputError
+from traincast.core.plan import Plan
+from traincast.launch.settings.arguments import Arguments
+from traincast.launch.settings.canonical import (
+    FILLED,
+    GOVERNED,
+    Facts,
+    launch_facts,
+    model_facts,
+    model_from_facts,
+    plan_from_facts,
+    trained,
+    untrained,
+    with_effect,
+)
+from traincast.launch.settings.given import NOTHING, Given
+from traincast.launch.settings.settings import Settings, dotted, same_value, value_text
+from traincast.launch.settings.table import ComputedRow, Row, Values, load_document, of_format, rows_of
+from traincast.launch.settings.text_formats import TEXT_FORMATS
+from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
+from traincast.model.linear_attention import LINEAR
+from traincast.model.model import Model
+from traincast.planner.frameworks.refusals import Refusal, accepted, refused
+from traincast.planner.frameworks.spaces import FRAMEWORKS, Framework
+from traincast.step.validity import Rule
+
+# Facts of neither model nor plan
+CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes", "grouped_gemm")
+REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
+# Facts of a model that a file must express where it describes the model: else it is of another training.
+ESSENTIAL: Final = (  # beginnings of their names
+    "adapters", "reference", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.",
+    "streams", "compressed.", "latent.shared",
+    "own_width.", "shared_layers", "inner_norms", "keys_are_values", "value_dim", "beside", "beside_layers",
+    *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
+)  # fmt: skip
+MODEL_SECTIONS: Final = ("model", "latent attention", "experts")  # of tables
+POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Input of the functions that write a launch as text."""
+
+    # All of them; accelerators of a node as `per_node`, the software stack as `stack`, `device` cpu or gpu.
+    facts: Facts
+    sections: Mapping[str, Values]  # settings
+    name: str = ""  # of the model
+    head: tuple[str, ...] = ()  # comment lines on model, plan and prediction, and on what is not expressed
+
+    @property
+    def all_settings(self) -> Settings:
+        """Settings of all sections."""
+        return Settings(pair for section in self.sections.values() for pair in section.items())
+
+
+class Reader(Protocol):
+    """Reader of the settings of a text, with what is given beside it."""
+
+    def __call__(self, text: str, given: Given = ..., /) -> Settings:
+        """Return the settings."""
+
+
+def alone(read: Callable[[str], Settings]) -> Reader:
+    """Return a reader of a text that needs nothing beside it."""
+    return lambda text, _=NOTHING: read(text)
+
+
+@dataclass(frozen=True)
+class Format:
+    """File format in which a framework takes its settings: a table, and functions from and to text."""
+
+    name: str  # as an argument
+    framework: str  # whose space of plans is searched for it, in `FRAMEWORKS`
+    title: str  # its name in sentences
+    ending: str  # of the file name
+    sign: str  # pattern that each of its files matches
+    source: str  # of the names of settings
+    rows: Mapping[str, tuple[Row, ...]]  # by section
+    why: Mapping[str, str]  # facts that cannot always be expressed
+    left: Mapping[str, Mapping[str, str]]  # settings of models that are left at the defaults; see `table`
+    unread: UnreadRules  # on settings that no row reads
+    read: Reader  # from text
+    write: Callable[[Writing], str]
+    spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
+    stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
+    assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
+    # What the program has where a file leaves it out, of what rows and rules read.
+    defaults: Callable[[Settings], Values] = lambda _: {}
+    # All defaults of the program: a setting that no row reads says nothing at its own.
+    parser_defaults: Callable[[Settings], Values] = lambda _: {}
+    # Figures of assumptions that settings state, by path.
+    figures: Callable[[Settings], Values] = lambda _: {}
+    # Texts of the program's defaults of what a file leaves out, by the fact that each gives.
+    usual_by_fact: Callable[[Settings], Mapping[str, str]] = lambda _: {}
+    takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
+    # Name of the model that settings speak of without its sizes.
+    named_model: Callable[[Settings], str] = lambda _: ""
+    names_model: bool = False  # whether each file names its model: what is trained of it is in the file
+    # Of the program, where a table has them.
+    arguments: Callable[[Settings], Arguments | None] = lambda _: None
+    own_stack: str = ""  # software stack of a plain launch, where it is not the framework's
+    dense_only: bool = False  # whether it builds the model itself, from attention and an MLP
+    # Command that starts a file that is written, FILE, on every machine; names in braces: `launch_command`.
+    starts: str = ""
+    lifted: tuple[Rule, ...] = ()  # rules of the framework that its releases with this format did not have
+
+    @property
+    def model(self) -> bool:
+        """Whether it describes the model."""
+        return "model" in self.rows
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Names of all settings that a row reads."""
+        return frozenset(name for rows in self.rows.values() for row in rows for name in row.settings)
+
+    @property
+    def computed_rows(self) -> Iterator[ComputedRow]:
+        """Rows that functions compute, several settings of which may say the same."""
+        return (row for rows in self.rows.values() for row in rows if isinstance(row, ComputedRow))
+
+    @property
+    def space(self) -> Framework:
+        """The space of plans that is searched for it."""
+        space = FRAMEWORKS[self.framework]
+        if self.lifted:
+            space = replace(space, rules=tuple(rule for rule in space.rules if rule not in self.lifted))
+        return replace(space, assumptions=self.own_stack) if self.own_stack else space
+
+    def facts_of(self, setting: str) -> tuple[str, ...]:
+        """Return the facts of the rows that read a setting."""
+        rows = (row for rows in self.rows.values() for row in rows if setting in row.settings)
+        return tuple(fact for row in rows for fact in row.facts)
+
+    def names_of(self, fact: str) -> tuple[str, ...]:
+        """Return the settings of the row that converts one fact alone."""
+        rows = (row for rows in self.rows.values() for row in rows if row.facts == (fact,))
+        return next((row.settings for row in rows), ())
+
+    def left_at_default(self, facts: Facts) -> dict[str, str]:
+        """Return what a model of these facts has settings for that are left at the framework's defaults."""
+        return {
+            name: row["default"]
+            for name, row in self.left.items()
+            if facts.get(row["fact"]) is not None and row.get("value") in (None, facts[row["fact"]])
+        }
+
+    def refused(self, facts: Facts) -> tuple[Refusal, ...]:
+        """Return the combinations of facts that the framework refuses."""
+        return refused(self.framework, with_effect(facts))
+
+    def accepted(self, facts: Facts) -> Facts:
+        """Return facts without what the framework refuses."""
+        return facts | accepted(self.framework, with_effect(facts))
+
+    def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
+        """Return the settings of facts by section.
+
+        Rows are given the format's name as `format`, and micro-batches of a step as `accumulation`.
+        """
+        micro_batches = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
+        facts = facts | {"format": self.name, "accumulation": micro_batches}
+        return {
+            section: {name: value for row in rows for name, value in row.write(facts).items()}
+            for section, rows in self.rows.items()
+        }
+
+    def settings(self, facts: Facts) -> Settings:
+        """Return the settings of facts, without sections."""
+        return Writing(facts, self.sections(facts)).all_settings
+
+    def without_effect(self, settings: Settings) -> tuple[str, ...]:
+        """Return the settings that no row reads and that are at the program's default."""
+        usual = self.parser_defaults(settings)
+        unread = (name for name in settings if name in usual and name not in self.known)
+        return tuple(
+            name for name in unread if same_value(value_text(settings[name]), value_text(usual[name]))
+        )
+
+    def with_defaults(self, settings: Settings) -> Settings:
+        """Return settings with what the program has by default."""
+        return Settings({**settings, **self.defaults(settings)})
+
+    def facts(self, settings: Values, errors: ErrorCollector, known: Collection[str] = ()) -> Facts:
+        """Return the facts of settings; invalid values are collected in `errors`.
+
+        Those of facts that are `known` from elsewhere, or of all facts of a model where "model" is, are not.
+        """
+        values, facts = self.with_defaults(Settings(settings)), Facts()
+        for section, rows in self.rows.items():
+            for row in rows:
+                needless = (section in MODEL_SECTIONS and "model" in known) or bool(
+                    set(row.facts) & set(known)
+                )
+                if not row.needs or values.is_on(row.needs):
+                    facts |= (ErrorCollector("") if needless else errors).catch(row.read, values) or {}
+        return facts
+
+
+def load_format(name: str, framework: str, conversions: object, table: str = "", **functions: Any) -> Format:
+    """Return a format of a framework, from the table of its name or another.
+
+    `conversions` has the functions of computed rows. It may have `stack` and `assumptions`, `WHY`, and
+    `required`, the settings that a program requires besides `fixed` of the table. `functions` are fields of
+    the format; without `read` and `write` its text is what the ending says.
+    """
+    document = load_document(table or framework)
+    required: Callable[[Writing], Values] = getattr(conversions, "required", lambda _: {})
+
+    def write(writing: Writing) -> str:
+        settings = writing.all_settings
+        further = {**dotted(document.get("fixed", {})), **required(writing)}
+        return TEXT_FORMATS[texts["ending"]].write(settings | further | settings, writing.head)
+
+    sections = {
+        section: tuple(rows_of(rows, name, conversions)) for section, rows in document["rows"].items()
+    }
+    why = {fact: of_format(text, name) for fact, text in document["why"].items()}
+    texts = {key: of_format(document[key], name) for key in ("title", "ending", "sign", "source")}
+    parts: dict[str, Any] = {
+        "rows": {section: rows for section, rows in sections.items() if rows},
+        "why": {**getattr(conversions, "WHY", {}), **{fact: text for fact, text in why.items() if text}},
+        "left": document.get("left", {}),
+        "unread": unread_rules(document["unread"]),
+        "starts": of_format(document.get("starts", ""), name) or "",
+        "read": alone(TEXT_FORMATS[texts["ending"]].read) if texts["ending"] in TEXT_FORMATS else None,
+        "write": write,
+        "stack": getattr(conversions, "stack", lambda _: FRAMEWORKS[framework].assumptions),
+        "assumptions": getattr(conversions, "assumptions", lambda _: ()),
+        "figures": getattr(conversions, "figures", lambda _: {}),
+    }
+    return Format(name, framework, **texts, **parts | functions)
+
+
+def complete_facts(facts: Facts) -> Facts:
+    """Return facts with those that follow: data-parallel replicas or accelerators, and the batch."""
+    completed = dict(facts)
+    below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
+    if below_one:
+        raise InputError("launch", [f"{name} = {completed[name]}: {WHOLE}" for name in below_one])
+    gpus_per_replica = prod(completed.get(axis, 1) for axis in REPLICA_AXES)
+    if "gpus" in completed and "dp" not in completed:
+        completed["dp"], remainder = divmod(completed["gpus"], gpus_per_replica)
+        if remainder:
+            axes = (axis for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
+            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in axes)
+            raise InputError("gpus", [f"{completed['gpus']}: must be divisible by {degrees}"])
+    if "dp" in completed:
+        completed["gpus"] = completed["dp"] * gpus_per_replica
+        if "shards" in completed:
+            sharded_ranks = completed["dp"] * completed.get("cp", 1)
+            completed["replicas"] = max(sharded_ranks // completed["shards"], 1)
+        rows = completed.get("mbs", 1)
+        least = completed.pop(FILLED, 0)
+        usual = max(-(-least // (rows * completed["gpus"])), 1)
+        completed.setdefault("gbs", completed["dp"] * rows * completed.get("accumulation", usual))
+    return completed
+
+
+def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
+    """Return model, plan and global batch of facts; the given model where facts do not describe one."""
+    facts = complete_facts(facts)
+    transformer = model_from_facts(facts, name) if model is None else trained(model, facts)
+    return transformer, plan_from_facts(facts, transformer), facts["gbs"]
+
+
+def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) -> dict[str, str]:
+    """Return the facts that settings do not express, and why: settings are read back and compared."""
+    read_facts = form.facts(settings, ErrorCollector(form.name))
+    described = "layers" in read_facts
+    reasons = {}
+    if not read_facts.keys() & {"gpus", "dp"}:  # the launcher decides, and with them of the batch
+        read_facts |= {"gpus": facts["gpus"]}
+        reasons["gpus"] = _reason(form, "gpus", facts)
+    try:
+        given = untrained(model) if form.names_model else model
+        given = replace(given, seq=read_facts.get("seq", given.seq)) if form.names_model else given
+        read_back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else given))
+    except InputError:
+        read_back = read_facts if described else model_facts(model) | read_facts
+        with suppress(InputError):
+            read_back = complete_facts(read_back)
+    if not described and ErrorCollector("").catch(form.named_model, settings) != model.name:
+        why = form.why.get("model", f"{form.title} does not describe it")
+        reasons["model"] = f"model = {model.title}: {why}"
+    for name in dict.fromkeys((*facts, *read_back)):
+        if name not in CONTEXT_FACTS and facts.get(name) != read_back.get(name):
+            reasons[name] = _reason(form, name, facts)
+    return {name: why for name, why in reasons.items() if name in facts or GOVERNED.get(name) not in reasons}
+
+
+def require_expressible(form: Format, model: Model) -> None:
+    """Raise an `InputError` if a format describes models, but cannot say what this one is or trains.
+
+    A program that is given its model has adapters and kinds of layers from there.
+    """
+    facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
+    wanted = [name for name in facts if name == "head" or name.startswith(ESSENTIAL)]
+    trained = ("adapters", "reference", "head")
+    if form.dense_only and (model.experts or model.latent or not set(wanted) <= set(trained)):
+        raise InputError(form.name, [f"{form.title} cannot express {model.name}: {form.why['model']}"])
+    if not form.model or not wanted:
+        return
+    read = form.facts(form.settings(facts), ErrorCollector(form.name))
+    if "adapters" in read:
+        read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
+    if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
+        if model.encoder is not None:
+            problem = f"{form.title} cannot express the layers of {model.name}"
+            raise InputError(form.name, [f"{problem}: exports for it have no encoder to attend to"])
+        titles = {"tower": f"the vision tower of {model.name}"}
+        titles |= dict.fromkeys(("adapters", "reference"), model.training)
+        what = titles.get(name, f"the layers of {model.name}")
+        part = name if name in titles else "layer_kinds"
+        why = form.why.get(part, "it has no setting for them")
+        raise InputError(form.name, [f"{form.title} cannot express {what}: {why}"])
+
+
+def _reason(form: Format, name: str, facts: Facts) -> str:
+    """Return a fact and why it is not expressed."""
+    value = facts.get(name)
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    refusals = (refusal.why for refusal in form.refused(facts) if refusal.choice == name)
+    why = form.why.get(name, f"{form.title} has no setting for it")
+    if name == "documents" and value is not None:
+        text = value.title(facts["seq"]).removeprefix("documents of ")
+    knob = "layout" if name == "chunks" else name
+    return f"{f'{knob} = {text}' if name in facts else f'no {knob}'}: {next(refusals, why)}"

@@ -1,0 +1,1 @@
+"""What an answer says beside its plans: the recommendation, the reasons, the changes, the prices."""

@@ -1,0 +1,232 @@
+"""Sentences about plans: what one is, how far it exceeds memory, what makes it fit, how two compare."""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIES
+from traincast.core.plan import Plan
+from traincast.core.system import Tier
+from traincast.core.units import count_of, gib, number_text, probability_text, seconds, signed
+from traincast.operations.operation import Axis
+from traincast.planner.answers.plan_changes import leaner_plans
+from traincast.step.estimate import Answer, Estimate
+from traincast.times.process_groups import Placement
+
+MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
+MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit
+MAX_KNOBS_COMPARED: Final = 4  # in which two plans differ; with more the whole plan is said
+LARGEST_NODE: Final = 16  # accelerators; a larger domain is no single machine
+SHARDED: Final = {  # by stage of ZeRO, over data-parallel ranks
+    0: "nothing sharded over them",
+    1: "distributed optimizer",
+    2: "gradients and optimizer sharded (ZeRO-2)",
+    3: "weights, gradients and optimizer sharded (FSDP)",
+}
+OTHERWISE: Final = {  # choice -> how a value other than the default is said, after the degrees
+    "dp_overlap": "DP communication not overlapped",
+    "order": "ranks in order {}",
+    "attention": "{} attention",
+    "precision": "{}",
+    "optimizer_kind": "{}",
+    "grad_dtype": "{} gradients",
+    "master_copy": "{} of the master copy",
+}
+COMPONENT_NAMES: Final = {
+    "exposed_memory": "exposed memory traffic",
+    "tp_comm": "TP and CP communication",
+    "ep_comm": "EP communication",
+    "optimizer_step": "optimizer step",
+    "offload_comm": "copies to the host",
+    "host": "wait for the host",
+    "stragglers": "wait for stragglers",
+    "data_loading": "wait for data",
+    "dp_comm": "DP communication",
+    "pp_comm": "pipeline transfers",
+    "bubble": "pipeline bubble",
+}
+
+
+def label(component: str, *plans: Plan) -> str:
+    """Return the name of a component of time or memory in a sentence, on some plans or in general."""
+    if component == "tp_comm" and plans and all(plan.cp == 1 for plan in plans):
+        return "TP communication"
+    if component == "tp_comm" and plans and all(plan.tp * plan.tp2 == 1 for plan in plans):
+        return "CP communication"
+    return COMPONENT_NAMES.get(component, component)
+
+
+def in_words(plan: Plan, tiers: Sequence[Tier]) -> str:
+    """Say what a placed plan is, on a network of some tiers.
+
+    The largest domain of at most `LARGEST_NODE` accelerators is a node. A smaller one, such as that of the
+    two dies of a package, has the name of its tier.
+    """
+    return ", ".join(_parts(plan, tiers))
+
+
+def _parts(plan: Plan, tiers: Sequence[Tier]) -> Iterator[str]:
+    placement = Placement(plan.columns(), tiers)
+    sizes = [int(tier.used or tier.size or 1) for tier in tiers[:-1]]
+    outer = max((i for i, size in enumerate(sizes) if size <= LARGEST_NODE), default=None)
+    node = 0 if outer is None else outer
+    large = f"fast domain of {sizes[node]:,}", f"fast domains of {sizes[node]:,}"
+    domain, domains = large if outer is None else ("node", "nodes")
+
+    def where(degree: int, *axes: Axis) -> str:
+        groups = [placement.group(axis).near[: node + 1] for axis in axes]
+        near = [int(prod(members)) for members in zip(*groups, strict=True)]
+        if node and near[0] == degree:
+            return f"inside a domain of {tiers[0].name}"
+        return f"inside a {domain}" if near[node] == degree else f"over {degree // near[node]} {domains}"
+
+    if plan.tp_kind == "summa":
+        yield f"SUMMA tensor parallel on a grid of {plan.tp2} × {plan.tp}"
+    elif plan.tp > 1:
+        without = "" if plan.sp else " without sequence parallelism"
+        yield f"{plan.tp}-way tensor parallel {where(plan.tp, 'tp')}{without}"
+    if plan.cp > 1:
+        place = where(plan.cp, "cp", "ulysses")  # a group of those that pass keys, in each of those of heads
+        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {place}"
+    if plan.pp > 1:
+        chunks = f" of {count_of(plan.vp, 'chunk')}" if plan.vp > 1 else ""
+        schedule = "" if plan.schedule == DEFAULTS["schedule"] else f" ({plan.schedule})"
+        yield f"{plan.pp} pipeline stages{chunks}{schedule}"
+    if plan.ep > 1:
+        yield f"{plan.ep}-way expert parallel {where(plan.ep, 'ep')}"
+    yield count_of(plan.dp, "replica")
+    if (holders := plan.dp * plan.cp) > 1:
+        within = f" within each of {plan.replicas} groups" if 1 < plan.replicas < holders else ""
+        yield f"{SHARDED[plan.zero if plan.replicas < holders else 0]}{within}"
+    yield f"micro-batches of {count_of(plan.mbs, 'sequence')}"
+    if plan.recompute != "none":
+        whole = plan.recompute in ("full", "selective")
+        yield f"{plan.recompute} recomputation" if whole else f"recomputation of {plan.recompute}"
+    if plan.offload != "none":
+        yield f"{plan.offload} in the host's memory"
+    if overlapped := [axis.upper() for axis in ("tp", "ep") if getattr(plan, f"{axis}_overlap")]:
+        yield f"{' and '.join(overlapped)} communication overlapped"
+    for choice, words in OTHERWISE.items():
+        if (value := getattr(plan, choice)) != DEFAULTS[choice]:
+            yield words.format(value)
+
+
+def changed_knobs(plan: Plan, other: Plan) -> list[str]:
+    """Return the knobs, placement aside, in which a plan differs from another."""
+    names = (name for name in (*KNOBS, *CHOICES) if name not in PLACEMENTS)
+    return [name for name in names if getattr(plan, name) != getattr(other, name)]
+
+
+def without_placement(plan: Plan) -> str:
+    """Return the knobs of a plan, placement aside, as `str` has them."""
+    return " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
+
+
+def differences(plan: Plan, other: Plan) -> str:
+    """Say in which knobs a plan differs from another, or the whole plan where it differs in many."""
+    changed = changed_knobs(plan, other)
+    if len(changed) > MAX_KNOBS_COMPARED:
+        return str(plan)
+    values = (f"{name} {getattr(plan, name)} instead of {getattr(other, name)}" for name in changed)
+    return ", ".join(values) or "another placement"
+
+
+def memory_verdict(est: Estimate) -> str:
+    """Say whether a plan fits, in how much memory and with which probability."""
+    capacity = gib(float(est.system.accelerator.visible_bytes))
+    odds = est.fits_probability
+    said = "may fit" if est.verdict == "uncertain" else est.verdict
+    return f"{said} in {capacity}" + ("" if odds is None else f" (probability {probability_text(odds)})")
+
+
+def what_decides(est: Estimate) -> str:
+    """Say what to do where it is uncertain whether a plan fits, and which phase decides; else nothing."""
+    if est.verdict != "uncertain":
+        return ""
+    return f"Uncertain: measure one step. Its peak is the {est.memory_phase}."
+
+
+def short_of(est: Estimate, advice: bool = False) -> str:
+    """Say by how much a plan exceeds memory, and with `advice` which single changes would make it fit.
+
+    Where it is uncertain whether it fits, say so, and which phase of a step decides.
+    """
+    capacity = float(est.system.accelerator.visible_bytes)
+    missing = float(est.memory_bytes) - capacity
+    short = f"needs {gib(capacity + missing)} of {gib(capacity)}"
+    if missing > 0:
+        short += f"; {gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
+    if est.fits_probability is not None:
+        short += f"\n    it fits with {probability_text(est.fits_probability)} probability"
+    if decides := what_decides(est):
+        short += f"\n    {decides}"
+    largest, name = max((float(value), name) for name, value in est.memory.items())
+    lever = f"; {_lever(name, est)} would cut it" if largest > missing else ""
+    return f"{short}\n    largest part: {label(name)}, {gib(largest)}{lever}{_advice(est) if advice else ''}"
+
+
+def _advice(est: Estimate) -> str:
+    """Return lines on the changes that would make a plan fit, the cheapest first, with their probability.
+
+    Where none surely does, those that may; where none may, what saves most, unless the plan itself may fit.
+    """
+    tried = leaner_plans(est)
+    surely, maybe = (
+        [change for change in tried if change[1].verdict == said] for said in ("fits", "uncertain")
+    )
+    likelier = [change for change in maybe if (change[1].fits_probability or 0) > (est.fits_probability or 0)]
+    title, listed = ("would fit with", surely) if surely else ("may fit with", likelier)
+    if not listed and est.verdict == "does not fit":
+        title = "no single change makes it fit; most is saved by"
+        listed = sorted(tried, key=lambda change: float(change[1].memory_bytes))
+    lines = [
+        f"        {words}: {_memory_of(changed)}, {time_against_best(changed, est)}"
+        for words, changed in listed[:MAX_CHANGES_LISTED]
+    ]
+    return "\n".join((f"\n    {title}", *lines)) if lines else ""
+
+
+def _memory_of(est: Estimate) -> str:
+    """Return the memory of a changed plan, and the probability that it fits where that is known."""
+    odds = "" if est.fits_probability is None else f", fits with {probability_text(est.fits_probability)}"
+    return gib(float(est.memory_bytes)) + odds
+
+
+def _lever(component: str, est: Estimate) -> str:
+    """Return what makes a component of memory smaller, in words."""
+    split = " or ".join(STRATEGIES[est.plan.strategy].layer_axes)
+    if component == "optimizer":
+        return "more GPUs"
+    if component == "activations":
+        return f"a smaller micro-batch, or more {split}," if np.max(est.plan.mbs) > 1 else f"more {split}"
+    return f"more {split.replace(' or cp', '')}{' or ep' if est.model.experts is not None else ''} or pp"
+
+
+def whole_memory(est: Estimate) -> tuple[float, str]:
+    """Return what the memory components of one plan are shares of [byte], and the same in words.
+
+    It is what the accelerator has, or what the plan needs where that is more.
+    """
+    capacity, needed = float(est.system.accelerator.visible_bytes), float(est.memory_bytes)
+    if est.fits:
+        return capacity, f"shares of the {gib(capacity)} there are"
+    return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"
+
+
+def compare(pair: Answer, best: Answer) -> tuple[str, str]:
+    """Compare a plan with the best: its time and knobs, and the components that differ most."""
+    (plan, est), (_, winner) = pair, best
+    change = float(est.step_seconds - winner.step_seconds)
+    parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
+    causes = [item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12]
+    largest = sorted(causes, key=lambda item: -abs(item[1]))[:3]
+    changes = ((label(name, plan, best[0]), value) for name, value in largest)
+    differences = ", ".join(f"{name} {'+' * (value > 0)}{number_text(value, 3)} s" for name, value in changes)
+    return f"{time_against_best(est, winner)}  {plan}", differences or "the same components"
+
+
+def time_against_best(est: Estimate, winner: Estimate) -> str:
+    """Return the step time in words, and by how much it differs from the best plan's."""
+    return f"{seconds(float(est.step_seconds))} ({signed(float(est.step_seconds / winner.step_seconds) - 1)})"

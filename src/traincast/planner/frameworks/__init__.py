@@ -1,0 +1,1 @@
+"""What each framework can run: the knobs of its releases, and the plans that it refuses."""

@@ -1,0 +1,1009 @@
+"""Search spaces of training frameworks, as batches of candidates that share their choices."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from itertools import product
+from operator import and_
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.catalog.software_stacks import (
+    DEFAULT_STACK,
+    FINE_TUNING_STACK,
+    TPU_STACK,
+    calibrated_stack,
+    names_stack,
+    usual_stack,
+)
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
+from traincast.core.knobs import (
+    ALLOWED,
+    CHOICES,
+    DEFAULTS,
+    JOINED,
+    KNOBS,
+    MODULES,
+    STRATEGIES,
+    choice_problems,
+    chunks,
+    words,
+)
+from traincast.core.plan import AXES, Plan, Plans, contradicting_choices
+from traincast.core.system import System
+from traincast.model.linear_attention import LINEAR
+from traincast.model.model import Model
+from traincast.planner.frameworks.refusals import refused
+from traincast.step.validity import Rule, rule_problems
+from traincast.times.pipeline.schedules import SCHEDULES
+
+# Choices that rules or the enumeration depend on.
+SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout", "offload")
+UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
+MEANT_UNPIPELINED: Final = (UNPIPELINED, "gpipe")  # schedules that have plans without a pipeline if locked
+ORDER: Final = DEFAULTS["order"]
+BEYOND: Final = "; framework any has it"  # ends a message on what a framework does not run
+# Choices, and the axes at whose degree 1 every value of them makes the same plan.
+WITHOUT_EFFECT_AT_1: Final = {"sp": ("tp",), "order": ("pp", "dp"), "schedule": ("pp",)}
+UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every", "offload_every"}
+SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked
+LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
+# Choices that a framework has a program for or has none; others are recipes, kernels, or kept anywhere.
+PROGRAMMED: Final = (
+    *STRATEGIES["1d"].choices, "sp", "tp_overlap", "ep_overlap", "recompute", "zero", "schedule", "order"
+)  # fmt: skip
+# Knobs that say how the weights of a model are split: with one of them a plan is given.
+SHARDING: Final = ("tp", "tp2", "cp", "pp", "ep", "replicas", "zero")
+
+
+@dataclass(frozen=True)
+class CandidateBatch:
+    """Candidates that differ in numbers only."""
+
+    strategy: str
+    choices: tuple[
+        tuple[str, Any], ...
+    ] = ()  # besides those of the strategy; and knobs that are not searched
+    vp: int | None = 1  # virtual stages of a device; None searches them
+    experts: bool = False  # whether expert parallelism is searched
+    hybrid: bool = False  # whether replicas of the sharded state (HSDP) are searched
+    uneven: bool = False  # whether stages may differ by a layer
+    ordered: bool = False  # whether ranks are placed in the framework's order only, instead of every way
+    partial: bool = False  # whether placements in order may leave a part of every fast domain empty as well
+    above: tuple[tuple[str, int], ...] = ()  # degrees that are searched only above a number
+    locks: tuple[tuple[str, int], ...] = ()  # knobs locked to one value
+    # whether tensor-parallel communication is overlapped in groups inside a fast domain, and in no others
+    overlaps_in_domain: bool = False
+    rules: tuple[Rule, ...] = ()  # conditions of the framework besides those of every search
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """All choices, as fields of `Plans`."""
+        return {**STRATEGIES[self.strategy].choices, **dict(self.choices)}
+
+    @cached_property
+    def shape(self) -> "CandidateBatch":
+        """The batch with what shapes its space only: batches of one shape share it."""
+        given = {name: value for name, value in self.choices if name in SHAPING and value != DEFAULTS[name]}
+        return replace(self, choices=tuple(sorted(given.items())), overlaps_in_domain=False)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Capabilities of a training framework, and which of them are searched."""
+
+    name: str
+    about: str
+    version: str  # of the software whose capabilities these are
+    source: str  # where they are documented
+    strategies: tuple[str, ...]  # of several, those with a second axis leave out degree 1 of it: it is 1-D
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)  # values searched
+    experts: bool = True  # whether expert parallelism is searched
+    hybrid: bool = False  # whether replicas (HSDP) are
+    hybrid_experts: bool = True  # whether they are for models with experts
+    hybrid_zero: int | None = 1  # lowest stage of ZeRO that they can be locked with; None for none
+    uneven: bool = True  # whether stages may differ by a layer
+    ordered: bool = True  # whether only the framework's own orders of ranks are searched
+    partial: bool = False  # whether, besides every placement that fills the fast domains, those in order are
+    interleaved: bool = True  # whether virtual stages are searched
+    overlapping: bool = (
+        False  # whether degree 1 of the second axis is searched although it duplicates 1-D plans
+    )
+    pipeline_zero: int | None = 3  # highest stage of ZeRO that it runs with a pipeline; None: it runs none
+    searched_pipeline_zero: int = 3  # highest that is searched there unless it is locked with pp
+    assumptions: str = "calibrated"  # preset or software stack that suits it
+    on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
+    # Further values of choices that it runs, searched only on request: reported as held constant.
+    held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    # Values of knobs that a launch format, or the program it starts, leaves no choice of.
+    fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
+    also_called: tuple[str, ...] = ()  # programs that run its plans, or other names of it, in small letters
+    # Stage of ZeRO of a plan given by hand that names none, where it does not search the usual one.
+    usual_zero: int | None = None
+    # Values of choices with which its trainers fine-tune unless told otherwise; others only where locked.
+    of_fine_tuning: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    about_fine_tuning: str = ""  # the same in words, with their source
+    # Stage of ZeRO of fine-tuning on several GPUs where no plan is given; that of any plan for None.
+    usual_zero_of_fine_tuning: int | None = None
+    # Frameworks whose combinations of choices are searched besides its own, placed and ruled as its own are.
+    includes: tuple[str, ...] = ()
+
+    @property
+    def runs_all(self) -> bool:
+        """Whether it is no software but a space of every strategy, to which any choice can be added."""
+        return set(self.runs) == set(STRATEGIES)
+
+    @property
+    def varied(self) -> set[str]:
+        """Choices of which it, or a framework that it includes, searches several values."""
+        several = {name for name, values in self.choices.items() if len(values) > 1}
+        of_strategies = set(STRATEGIES["1d"].choices)
+        return several.union(of_strategies, *(FRAMEWORKS[name].varied for name in self.includes))
+
+    @property
+    def runs_on_tpus(self) -> bool:
+        """Whether it runs on TPUs."""
+        return self.runs_all or self.assumptions == TPU_STACK
+
+    def not_run(self, locks: Mapping[str, Any]) -> list[str]:
+        """Return a line for each value of a locked choice that it does not run."""
+        lines = []
+        for name in () if self.runs_all else filter(locks.__contains__, PROGRAMMED):
+            runs = self._values(name)
+            parts = frozenset().union(*(_parts(name, value) for value in runs))
+            for value in lock_values(name, locks[name]):
+                if not _parts(name, value) <= parts:
+                    others = sorted(runs) if isinstance(value, int) else runs
+                    listed = "" if isinstance(value, bool) else f"; it runs {', '.join(map(str, others))}"
+                    listed = f"{self.name} does not run it{listed}"
+                    why = next((refusal.why for refusal in refused(self.name, {name: value})), listed)
+                    lines.append(f"{name} = {value}: {why}{BEYOND}")
+        return lines
+
+    def _values(self, name: str) -> tuple[Any, ...]:
+        """Return the values of a choice that it runs."""
+        if name in STRATEGIES["1d"].choices:
+            return tuple(dict.fromkeys(STRATEGIES[strategy].choices[name] for strategy in self.runs))
+        if name == "order" and not self.ordered:
+            return ALLOWED[name]
+        values = (*self.choices.get(name, (DEFAULTS[name],)), *self.held.get(name, ()))
+        if name == "recompute" and "selective" in values:  # Megatron's, of any modules
+            values += tuple(word for word in MODULES if word != "per-op")
+        return tuple(dict.fromkeys(values))
+
+    def usual_assumptions(self, model: Model, system: System | None = None) -> str:
+        """Return the name of the preset or software stack that suits it with a model on a system."""
+        if not names_stack(self.assumptions):
+            return self.assumptions
+        usual = self.assumptions
+        if usual == DEFAULT_STACK:
+            usual = usual_stack(model) if system is None or not system.is_tpu else TPU_STACK
+        return calibrated_stack(usual, model, system)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Every strategy that it can run."""
+        return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
+
+    @property
+    def kept(self) -> tuple[Rule, ...]:
+        """Its rules, and that on ZeRO in a pipeline, which a search keeps by the batches that it makes."""
+        highest = self.pipeline_zero
+        if highest in (None, 3):  # None: another rule says that it runs no pipeline
+            return self.rules
+        rule = Rule(
+            f"{self.name} runs ZeRO-{highest} at most in a pipeline",
+            ("pp",),
+            lambda model, plan, gbs: (plan.pp == 1) | (plan.zero <= highest),
+            search_only=True,
+        )
+        return (*self.rules, rule)
+
+    def training(self, model: Model) -> "Framework":
+        """Return it as it trains a model: where that is fine-tuned, with choices as its trainers set them."""
+        if not model.is_fine_tuned or not self.of_fine_tuning:
+            return self
+        held = {name: self.choices.get(name, ()) for name in self.of_fine_tuning}
+        return replace(
+            self,
+            about=f"{self.about}; {self.about_fine_tuning}",
+            choices={**self.choices, **{name: (value,) for name, value in self.of_fine_tuning.items()}},
+            held={**self.held, **held},
+        )
+
+    def fine_tuning_knobs(self, knobs: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+        """Return the knobs of a plan given by hand, with the choices of its trainers where it names none.
+
+        A plan of several GPUs without a degree other than dp and without a stage of ZeRO is sharded as people
+        fine-tune, `usual_zero_of_fine_tuning`.
+        """
+        filled = {**self.of_fine_tuning, **knobs}
+        if self.usual_zero_of_fine_tuning is None or gpus == 1 or any(name in knobs for name in SHARDING):
+            return filled
+        return {**filled, "zero": self.usual_zero_of_fine_tuning}
+
+    def completed(self, knobs: Mapping[str, Any], fine_tunes: bool = False, gpus: int = 1) -> dict[str, Any]:
+        """Return the knobs of a plan given by hand, with what it takes where the plan names none.
+
+        That is the stage of ZeRO and, where it `fine_tunes` on a number of GPUs, the choices of its trainers.
+        """
+        filled = self.fine_tuning_knobs(knobs, gpus) if fine_tunes else dict(knobs)
+        if "zero" in filled or self.usual_zero is None:
+            return filled
+        highest = self.searched_pipeline_zero if filled.get("pp", 1) > 1 else 3
+        return {**filled, "zero": min(self.usual_zero, highest)}
+
+    def broken(self, model: Model, plan: Plan, gbs: int) -> list[str]:
+        """Return a line for each of its rules that a plan breaks, given by hand or changed."""
+        columns = plan.columns()
+        return rule_problems(
+            (rule for rule in self.kept if not np.all(rule.holds(model, columns, gbs))), model, plan, gbs
+        )
+
+    def batches(
+        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int = 2
+    ) -> list[CandidateBatch]:
+        """Return every batch on a network of some tiers, with locked choices and knobs at their values.
+
+        Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is
+        possible (a group inside a fast domain) and hides any time: it takes no memory, so the same plan
+        without it is never better.
+
+        Raises
+        ------
+        InputError
+            If the locks leave nothing of what the framework runs.
+        """
+        knobs = {name: locks[name] for name in SEARCHED if name in locks}
+        fixed = {name: value for name, value in locks.items() if name not in knobs}
+        if fixed.get("attention") == "summa":  # which only SUMMA has
+            fixed = {"tp_kind": "summa", **fixed}
+        layout = fixed.get("layout")
+        if layout and (layers := sum(chunks(layout))) != model.layers:
+            problem = f"its numbers add up to {layers} layers, not to the {model.layers} of the model"
+            raise InputError("search", [f"layout = {layout}: {problem}"])
+        searched = dict(self.choices)
+        if "recompute" in searched:
+            modules = searched["recompute"]
+            searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in modules)
+        overlap = assumptions.overlap
+        hides = overlap.tp_overlapped < overlap.tp_exposed
+        if not (self.experts and model.experts is not None) or overlap.ep_overlapped >= overlap.ep_exposed:
+            searched.pop("ep_overlap", None)
+        if self.experts and model.experts is not None and "sp" in searched:
+            searched["sp"] = (True,)  # which experts need
+        elif any(length % 2 for length in _lengths(model)) and False in self.held.get("sp", ()):
+            searched["sp"] = (False,)  # no usual degree of tp cuts an odd sequence
+        if not self.ordered and tiers == 2:
+            searched.pop("order", None)  # a placement on the fast domains says it all
+        if not hides:
+            searched.pop("tp_overlap", None)
+        searched |= {name: lock_values(name, value) for name, value in fixed.items()}
+        overlapping = hides and len(searched.get("tp_overlap", ())) > 1
+        if overlapping:  # of both halves one batch, which overlaps what it can
+            searched["tp_overlap"] = (False,)
+        strategies = self._strategies(fixed)
+        needed = tuple(rule for name, rule in SEVERAL_RANKS.items() if _is_meant(name, fixed))
+        restricted = replace(self, strategies=tuple(strategies), rules=self.rules + needed)
+        stack = {"stack": assumptions.name}
+        batches, reasons = list[CandidateBatch](), list[str]()
+        for strategy, values in product(strategies, product(*searched.values())):
+            chosen = dict(zip(searched, values, strict=True))
+            if refused(self.name, chosen | stack):
+                continue
+            if wrong := contradicting_choices({**chosen, **STRATEGIES[strategy].choices}):
+                reasons += wrong
+                continue
+            above = _distinct_above(chosen, searched)
+            batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed, above)
+            if isinstance(batch, str):
+                reasons.append(batch)
+                continue
+            overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
+            batches.append(replace(batch, overlaps_in_domain=overlaps))
+        batches = _joined([*batches, *self._included(model, locks, assumptions, tiers)])
+        if not batches:
+            requested = product(*(lock_values(name, value) for name, value in fixed.items()))
+            problems = [
+                f"{refusal.choice} = {choices[refusal.choice]}: {refusal.why}{self._beyond}"
+                for choices in (dict(zip(fixed, values, strict=True)) for values in requested)
+                for refusal in refused(self.name, choices | stack)
+            ]
+            problems += filter(None, dict.fromkeys(reasons))
+            together = ", ".join(f"{name} = {value}" for name, value in locks.items())
+            nothing = f"{together}: {self.name} runs no such plan of strategies {', '.join(self.strategies)}"
+            if self.name != "any" and not FRAMEWORKS["any"].has_batches(model, locks, assumptions, tiers):
+                problems = [problem.removesuffix(BEYOND) for problem in problems]
+            raise InputError("search", problems or [nothing])
+        return batches
+
+    def has_batches(
+        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int = 2
+    ) -> bool:
+        """Return whether locks leave anything of what it runs."""
+        try:
+            return bool(self.batches(model, locks, assumptions, tiers))
+        except InputError:
+            return False
+
+    @property
+    def _beyond(self) -> str:
+        """The end of a message on what it does not run; of several frameworks there is none beyond."""
+        return "" if self.includes else BEYOND
+
+    def searches_replicas(self, model: Model) -> bool:
+        """Return whether replicas are searched for a model."""
+        return self.hybrid and (self.hybrid_experts or model.experts is None)
+
+    def _included(
+        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int
+    ) -> Iterator[CandidateBatch]:
+        """Yield the batches of the combinations of choices of the frameworks that it includes.
+
+        A locked choice that one of them does not search has its default there, or leaves nothing of it.
+        """
+        for other in (FRAMEWORKS[name] for name in self.includes):
+            strategies = tuple(name for name in other.strategies if name in self.runs)
+            choices = {**other.choices, "tp_overlap": self.choices["tp_overlap"]}
+            if "sp" in choices:  # of a group of one rank this framework has the default already
+                choices["sp"] = ALLOWED["sp"]
+            unsearched = {
+                name: DEFAULTS[name] for name in self.choices if name in locks and name not in choices
+            }
+            if any(default not in lock_values(name, locks[name]) for name, default in unsearched.items()):
+                continue
+            joined = replace(
+                self,
+                strategies=strategies,
+                choices=choices,
+                hybrid=other.hybrid,
+                hybrid_experts=other.hybrid_experts,
+                includes=(),
+            )
+            with suppress(InputError):  # where the locks leave nothing of it
+                yield from joined.batches(model, {**locks, **unsearched}, assumptions, tiers)
+
+    def _batch(
+        self,
+        model: Model,
+        strategy: str,
+        chosen: dict[str, Any],
+        knobs: dict[str, int],
+        held_zero: bool,
+        above: tuple[str, ...],
+    ) -> CandidateBatch | str:
+        """Return the candidates of one combination of choices, or why locked knobs rule it out.
+
+        They have more than one rank on the axes that `above` names. The reason is empty where it is not the
+        whole one: with other choices the same locks may leave some.
+        """
+        schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
+        experts = self.experts and model.experts is not None
+        hybrid = self.hybrid_zero is not None and zero >= self.hybrid_zero
+        hybrid &= self.searches_replicas(model) or "replicas" in knobs
+        searched = _searched(strategy, experts, hybrid)
+        for name, value in knobs.items():
+            if value > 1 and name not in searched:
+                why = self._lacks(model, name)
+                return why and f"{name} = {value}: {why}"
+        if knobs.get("vp", 1) > 1 and not (self.interleaved or self.runs_all):
+            return f"vp = {knobs['vp']}: {self.name} runs no virtual stages{self._beyond}"
+        vp = SCHEDULES[schedule].virtual_stages
+        if vp is None:
+            vp = knobs.get("vp", None if self.interleaved else 1)
+        if "vp" in knobs and vp != knobs["vp"]:
+            return f"vp = {knobs['vp']}: schedule {schedule} needs vp = {vp}"
+        second = STRATEGIES[strategy].second
+        if second and strategy != self.strategies[0] and not self.overlapping:
+            above = (*above, second)
+        if any(knobs.get(axis) == 1 for axis in above):
+            return ""
+        if schedule not in MEANT_UNPIPELINED:
+            above = (*above, "pp")
+            if knobs.get("pp") == 1:
+                return f"pp = 1: schedule {schedule} is of a pipeline"
+        requested = held_zero and "pp" in knobs
+        most = -1 if self.pipeline_zero is None else self.pipeline_zero
+        highest = min(most, 3 if requested else self.searched_pipeline_zero)
+        if zero > highest:
+            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED or "pp" in above:
+                if self.pipeline_zero is None:
+                    return f"pp = {knobs.get('pp', 2)}: {self.name} runs no pipeline{self._beyond}"
+                more = self._beyond if zero > most else " unless zero and pp are both given"
+                return f"zero = {zero}: {self.name} runs ZeRO-{highest} at most in a pipeline{more}"
+            knobs, vp = knobs | {"pp": 1}, 1
+        of_strategy = STRATEGIES[strategy].choices
+        return CandidateBatch(
+            strategy,
+            choices=tuple((name, value) for name, value in chosen.items() if name not in of_strategy),
+            vp=vp,
+            experts=experts,
+            hybrid=hybrid,
+            uneven=self.uneven,
+            ordered=self.ordered,
+            partial=self.partial,
+            above=tuple((axis, 1) for axis in dict.fromkeys(above)),
+            locks=tuple(knobs.items()),
+            rules=self.rules,
+        )
+
+    def _lacks(self, model: Model, knob: str) -> str:
+        """Return why a knob is not searched that was locked above 1; empty where another strategy has it."""
+        if knob == "replicas":
+            least = f" below ZeRO-{self.hybrid_zero}" if self.hybrid_zero else ""
+            return f"{self.name} keeps no replicas of what is sharded{least}{self._beyond}"
+        if knob in ("ep", "etp"):
+            no_experts = f"{self.name} does not shard experts{self._beyond}"
+            return "the model has no experts" if model.experts is None else no_experts
+        having = [name for name in STRATEGIES if knob in _searched(name, experts=False, hybrid=False)]
+        if set(having) & set(self.strategies):
+            return ""
+        beyond = "" if set(having) & set(FRAMEWORKS.get(self.name, self).runs) else self._beyond
+        return f"needs a strategy of {', '.join(having)}, not {', '.join(self.strategies)}{beyond}"
+
+    def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
+        """Return the strategies that agree with locked choices: of those searched, else of all it runs."""
+
+        def agrees(name: str) -> bool:
+            choices = STRATEGIES[name].choices.items()
+            return all(value in lock_values(choice, fixed.get(choice, value)) for choice, value in choices)
+
+        return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
+
+
+def _is_meant(choice: str, fixed: Mapping[str, Any]) -> bool:
+    """Return whether locks leave a kind of parallelism no value but others than its default."""
+    return choice in fixed and DEFAULTS[choice] not in lock_values(choice, fixed[choice])
+
+
+def _joined(batches: list[CandidateBatch]) -> list[CandidateBatch]:
+    """Join batches of the same choices: with replicas where one of them has any."""
+    joined: dict[Any, CandidateBatch] = {}
+    for batch in batches:
+        choices = ((name, value) for name, value in batch.choices if value != DEFAULTS[name])
+        key = batch.strategy, frozenset(choices), batch.above
+        first = joined.setdefault(key, batch)
+        if batch.hybrid and not first.hybrid:
+            joined[key] = replace(first, hybrid=True)
+    return list(joined.values())
+
+
+def _distinct_above(chosen: Mapping[str, Any], searched: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+    """Return the axes above whose degree 1 chosen values make plans that the searched default does not."""
+    return tuple(
+        axis
+        for choice, axes in WITHOUT_EFFECT_AT_1.items()
+        if choice in chosen and chosen[choice] != DEFAULTS[choice] in searched[choice]
+        for axis in axes
+    )
+
+
+def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
+    """Return the knobs that a batch searches; the others are 1 in it."""
+    knobs = {*STRATEGIES[strategy].axes, *STRATEGIES[strategy].knobs, "mbs", "vp"}
+    knobs |= {"ep", "etp"} if experts else set()
+    return knobs | ({"replicas"} if hybrid else set())
+
+
+def _parts(choice: str, value: Any) -> frozenset[Any]:
+    """Return the words of a value of a choice that joins them, else the value alone."""
+    return words(value) if choice in JOINED else frozenset({value})
+
+
+def lock_values(choice: str, lock: Any) -> tuple[Any, ...]:
+    """Return the values that a lock leaves of a choice: several where a sequence of them is given."""
+    return tuple(lock) if choice in ALLOWED and isinstance(lock, list | tuple) else (lock,)
+
+
+def check_locked_values(locks: Mapping[str, Any]) -> None:
+    """Refuse locks of unknown knobs and of values that are not allowed."""
+    problems = []
+    for name, value in locks.items():
+        if name in CHOICES:
+            values = lock_values(name, value)
+            problems += [] if values else [f"{name}: give at least one value"]
+            problems += [wrong for one in values for wrong in choice_problems(name, one)]
+        elif name in LOCKABLE:
+            problems += whole_number_problems(name, value)
+        else:
+            problems.append(str(unknown_name_error("knob", name, LOCKABLE)))
+    if problems:
+        raise InputError("search", problems)
+
+
+LEAN: Final = "norms"  # stands for the modules that cost least to recompute
+RECOMPUTE: Final = ("none", "selective", LEAN, "full")
+FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
+
+
+def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> Any:
+    """Return whether plans that overlap expert communication in a pipeline have virtual stages."""
+    return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
+
+
+OVERLAP_NEEDS_CHUNKS: Final = Rule(
+    "ep_overlap in a pipeline needs virtual stages (vp > 1)",
+    ("pp", "vp"),
+    _interleaves_where_piped,
+    search_only=True,
+)
+
+
+def _lengths(model: Model) -> list[int]:
+    """Return the lengths of the sequences that ranks share: that of an encoder is another one [tokens]."""
+    encoder = model.encoder
+    return [model.seq, *([encoder.seq] if encoder is not None and encoder.layers else [])]
+
+
+def _equal_shards(whole: str, pieces: str) -> Rule:
+    """Return the rule that ranks have as many tokens of a sequence, in two pieces unless cp is `whole`."""
+
+    def equal(model: Model, plan: Plans, gbs: int) -> Any:
+        shards, one_piece = plan.cp * (plan.tp if plan.sp else 1), (plan.cp == 1) | (plan.cp_kind == whole)
+        lengths = _lengths(model)
+        return reduce(and_, ((n % shards == 0) & (one_piece | (n % (2 * plan.cp) == 0)) for n in lengths))
+
+    message = f"the sequence does not divide over tp and cp, with {pieces} in two pieces a rank"
+    return Rule(message, ("tp", "cp", "seq"), equal, search_only=True)
+
+
+EQUAL_SHARDS: Final = _equal_shards("ulysses", "ring attention")  # torchtitan, ParallelDims.seq_len_divisor
+EQUAL_PIECES: Final = _equal_shards("none", "cp above 1")  # Megatron-LM, training/arguments.py
+SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one rank there is nothing of it
+    "cp_kind": Rule(
+        "the locked cp_kind needs several context ranks",
+        ("cp",),
+        lambda model, plan, gbs: plan.cp > 1,
+        search_only=True,
+    ),
+    "tp_kind": Rule(
+        "the locked tp_kind needs several tensor ranks",
+        ("tp", "tp2"),
+        lambda model, plan, gbs: plan.tp * plan.tp2 > 1,
+        search_only=True,
+    ),
+}
+WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/config/config.py
+    "nanotron needs a head of keys and values on every tensor rank",
+    ("tp", "groups"),
+    lambda model, plan, gbs: plan.tp <= model.groups,
+    search_only=True,
+)
+EXPERTS_OF_REPLICAS: Final = Rule(  # the same repository, src/nanotron/parallel/context.py
+    "nanotron shards experts over data-parallel replicas (ep divides dp)",
+    ("dp", "ep"),
+    lambda model, plan, gbs: plan.dp % plan.ep == 0,
+    search_only=True,
+)
+SHARDED_KV_HEADS: Final = Rule(  # torchtitan 0.3.0, torchtitan/models/common/decoder.py, update_from_config
+    "torchtitan cuts heads of keys and values evenly over tensor ranks",
+    ("tp", "groups"),
+    lambda model, plan, gbs: (model.latent is not None) | (model.groups % plan.tp == 0),
+    search_only=True,
+)
+UNTIED_PIPELINE: Final = Rule(  # the same function
+    "torchtitan ties no embedding to the output projection across a pipeline",
+    ("pp",),
+    lambda model, plan, gbs: (plan.pp == 1) | (not model.tied),
+    search_only=True,
+)
+# torchtitan 0.3.0, torchtitan/models/common/moe_sharding.py: experts lie on ranks of ep, or on those of tp
+EXPERTS_ON_TENSOR_RANKS: Final = Rule(
+    "torchtitan shards experts over tensor ranks where it has no expert parallelism (etp is tp)",
+    ("tp", "ep", "etp"),
+    lambda model, plan, gbs: True if model.experts is None else (plan.ep > 1) | (plan.etp == plan.tp),
+    search_only=True,
+)
+WHOLE_EXPERTS: Final = Rule(
+    "torchtitan shards no expert over tensor ranks beside expert parallelism (etp is 1)",
+    ("ep", "etp"),
+    lambda model, plan, gbs: True if model.experts is None else (plan.ep == 1) | (plan.etp == 1),
+    search_only=True,
+)
+
+
+# transformers 5.23, distributed/tensor_parallel.py: only quantized layers with _hf_quantized_needs_local_tp,
+# those of torchao and of fp8 in blocks, run on shards
+UNPACKED_SHARDS: Final = Rule(
+    "transformers runs weights that bitsandbytes packs (QLoRA) on no tensor ranks",
+    ("tp",),
+    lambda model, plan, gbs: (plan.tp == 1) | (not model.is_packed),
+    search_only=True,
+)
+# TRL 1.16.0, trainer/dpo_trainer.py, DataCollatorForPreference: a row is a pair, whose answers pass together
+WHOLE_PAIRS: Final = Rule(
+    "DPO passes both answers of a pair in one micro-batch: mbs must be even",
+    ("mbs",),
+    lambda model, plan, gbs: (plan.mbs % 2 == 0) | (not model.reference),
+    search_only=True,
+)
+ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.py: XLA derives the backward
+    "MaxText's pipelines run all forward passes first (gpipe)",
+    ("pp",),
+    lambda model, plan, gbs: (plan.pp == 1) | (plan.schedule == "gpipe"),
+    search_only=True,
+)
+
+
+def _no_packed_weights(title: str) -> Rule:
+    """Return the rule of a framework that holds no weights which bitsandbytes packs."""
+    message = f"{title} has no weights that bitsandbytes packs (QLoRA)"
+    return Rule(message, (), lambda model, plan, gbs: not model.is_packed, search_only=True)
+
+
+def _no_pipeline(title: str) -> Rule:
+    """Return the rule of a framework that runs no pipeline."""
+    return Rule(f"{title} runs no pipeline", ("pp",), lambda model, plan, gbs: plan.pp == 1, search_only=True)
+
+
+# megatron/core/ssm: mamba_mixer.py calls the scans of Mamba-2 only, gated_delta_net/gdn.py
+MEGATRON_LINEAR: Final = Rule(
+    "of linear attention Megatron-Core 0.19.2 has Mamba-2 and the gated delta net only",
+    (),
+    lambda model, plan, gbs: all(
+        getattr(model, part) is None for part in LINEAR if part not in ("mamba2", "gated_delta")
+    ),
+    search_only=True,
+)
+
+
+def _in_expert_order(model: Model, plan: Plans, gbs: int) -> Any:
+    """Return whether a rank has as many replicas of experts as of the rest, or pp is numbered last."""
+    of_experts = plan.etp * plan.ep if model.experts is not None else plan.tp
+    return plan.order == ORDER or (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
+
+
+def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> Any:
+    """Return whether tensor and context ranks share the heads of a gated delta net evenly."""
+    if model.gated_delta is None:
+        return True
+    return reduce(and_, (heads % (plan.tp * plan.cp) == 0 for heads in model.gated_delta.counts.sharded))
+
+
+# Megatron-Core 0.19.2: megatron/core/parallel_state.py, transformer/transformer_config.py
+MEGATRON_RULES: Final = (
+    _no_packed_weights("Megatron-Core"),
+    MEGATRON_LINEAR,
+    OVERLAP_NEEDS_CHUNKS,
+    EQUAL_PIECES,
+    Rule(
+        "order tp-cp-pp-dp in a pipeline: Megatron-Core needs as many replicas of experts as of the rest,"
+        " ep × etp = tp × cp; without experts cp = 1",
+        ("tp", "cp", "pp", "ep", "etp"),
+        _in_expert_order,
+        search_only=True,
+    ),
+    Rule(
+        "Megatron-Core offloads activations without a pipeline only",
+        ("pp",),
+        lambda model, plan, gbs: "activations" not in words(plan.offload) or plan.pp == 1,
+        search_only=True,
+    ),
+    Rule(  # since 0.18; it has an exchange of its own, whatever --cp-comm-type says
+        "in Megatron-Core tp × cp divides the heads of keys and of values of the gated delta net",
+        ("tp", "cp"),
+        _delta_heads_divide,
+        search_only=True,
+    ),
+    Rule(
+        "Megatron-Core shards no experts with biases over tensor ranks (etp)",
+        ("etp",),
+        lambda model, plan, gbs: model.experts is None or "mlp" not in model.biases or plan.etp == 1,
+        search_only=True,
+    ),
+    Rule(
+        "Megatron-Core overlaps exchanges with experts beside one module of multi-token prediction at most",
+        (),
+        lambda model, plan, gbs: not plan.ep_overlap or model.mtp <= 1,
+        search_only=True,
+    ),
+)
+
+
+def lean(model: Model) -> str:
+    """Return the modules that cost least to recompute, of those that Megatron-Core can recompute."""
+    more = {"activation": model.experts is not None, "mla_up_proj": model.latent is not None}
+    return "+".join((LEAN, *(name for name, there in more.items() if there)))
+
+
+FRAMEWORKS: Final = {
+    framework.name: framework
+    for framework in (
+        Framework(
+            "paper",
+            "the search space of arXiv 2410.00273: no interleaving, no recomputation, every placement",
+            "arXiv 2410.00273",
+            "section 3, search space",
+            ("1d", "summa", "context"),
+            experts=False,
+            uneven=False,
+            ordered=False,
+            interleaved=False,
+            overlapping=True,
+            assumptions="paper",
+            on_request=tuple(STRATEGIES),
+        ),
+        Framework(
+            "megatron",
+            "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B,"
+            " experts",
+            "Megatron-Core 0.19.2",
+            "megatron/training/arguments.py, megatron/core/transformer/transformer_config.py",
+            ("1d", "ring", "ulysses"),
+            {
+                "recompute": RECOMPUTE,
+                "zero": (1,),
+                "schedule": ("1f1b",),
+                "tp_overlap": (False, True),
+                "ep_overlap": (False, True),
+                "order": (ORDER, "tp-cp-pp-dp"),
+            },
+            hybrid=True,  # instances of the distributed optimizer
+            hybrid_experts=False,
+            assumptions="megatron-core-2025",
+            also_called=(
+                *("megatron-lm", "megatron-core", "mcore", "megatron-bridge", "nemo", "nemo2"),
+                *("nemo-framework", "nvidia-nemo"),
+            ),
+            on_request=("context", "hybrid"),
+            held={
+                "precision": FP8_RECIPES,
+                "offload": ("optimizer", "activations"),
+                "optimizer_kind": ("adam-bf16", "adam-8bit"),
+                "master_copy": ("remainder",),
+                "grad_dtype": ("16-bit",),
+                "zero": (0, 2, 3),  # the last two of Megatron-FSDP
+                "sp": (False,),
+                "replicas": (),  # of models with experts
+                "layout": (),  # embedding and head counted as layers
+                "cp_kind": ("all-gather",),
+                "attention": ("unfused",),
+                "recompute_every": (2, 3, 4),
+                "offload_every": (2, 4),
+            },
+            rules=MEGATRON_RULES,
+        ),
+        Framework(
+            "torchtitan",
+            "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved"
+            " pipelines",
+            "torchtitan 0.3.0",
+            "torchtitan/config/configs.py, torchtitan/distributed/activation_checkpoint.py",
+            ("1d", "context"),
+            {
+                "recompute": ("none", "per-op", "full"),
+                "zero": (2, 3),
+                "schedule": ("1f1b", "gpipe", "zb-v"),
+                "tp_overlap": (False, True),
+            },
+            hybrid=True,
+            searched_pipeline_zero=2,  # with a pipeline it does not reshard unless told to
+            assumptions="torchtitan-2025+loss=chunked",  # components/loss.py, in every configuration of 0.3
+            also_called=("titan", "torch-titan"),
+            usual_zero=3,  # fsdp_reshard_after_forward = "default": no stage 2 without a pipeline
+            rules=(
+                _no_packed_weights("torchtitan"),
+                SHARDED_KV_HEADS,
+                UNTIED_PIPELINE,
+                EXPERTS_ON_TENSOR_RANKS,
+                WHOLE_EXPERTS,
+                EQUAL_SHARDS,
+            ),
+            on_request=("ring",),  # releases before 0.3 could exchange keys and values so
+            held={
+                "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
+                "offload": ("optimizer+weights",),
+                "zero": (0,),  # DDP
+                "sp": (False,),
+                "schedule": ("dualpipe-v",),
+                "cp_kind": ("ring",),
+                "recompute_every": (2, 3, 4),
+                "layout": (),
+            },
+        ),
+        Framework(
+            "deepspeed",
+            "DeepSpeed: every stage of ZeRO, Ulysses, 1F1B pipelines with ZeRO-1 at most",
+            "DeepSpeed 0.19.8",
+            "deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py, deepspeed/runtime/pipe",
+            ("1d", "ulysses"),
+            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), "sp": (True, False)},
+            interleaved=False,
+            hybrid_zero=3,  # MiCS, deepspeed/runtime/zero/mics.py
+            pipeline_zero=1,  # deepspeed/runtime/pipe/engine.py, PipelineEngine.__init__
+            assumptions="deepspeed-2025",
+            held={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
+            rules=(EQUAL_SHARDS,),
+        ),
+        Framework(
+            "nanotron",
+            "nanotron: ring attention, 1F1B pipelines, ZeRO-1",
+            "huggingface/nanotron 00708b8",
+            "src/nanotron/config, src/nanotron/parallel",
+            ("1d", "ring"),
+            {
+                "recompute": ("none", "full"),
+                "zero": (0, 1),
+                "schedule": ("1f1b", "gpipe"),
+                "sp": (True, False),
+                "tp_overlap": (False, True),
+            },
+            hybrid_zero=None,
+            interleaved=False,
+            assumptions="nanotron-2025",
+            held={"grad_dtype": ("16-bit",)},
+            rules=(_no_packed_weights("nanotron"), WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
+        ),
+        Framework(
+            "fsdp",
+            "PyTorch: FSDP2 and HSDP with tensor and context parallelism, no pipeline",
+            "PyTorch 2.9",
+            "torch.distributed.fsdp.fully_shard, torch.distributed.tensor.parallel",
+            ("1d", "context", "ring"),
+            {"recompute": ("none", "full"), "zero": (2, 3), "sp": (True, False)},
+            experts=False,
+            hybrid=True,
+            interleaved=False,
+            pipeline_zero=None,
+            # torchtune, LitGPT and Composer shard with FSDP, and have no pipeline either
+            also_called=(
+                *("fsdp2", "fsdp1", "pytorch", "pytorch-fsdp", "torchtune", "litgpt", "composer"),
+                *("llm-foundry", "lightning", "pytorch-lightning"),
+            ),
+            usual_zero=3,  # reshard_after_forward of fully_shard
+            rules=(_no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
+            assumptions="torchtitan-2025",
+            held={
+                "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
+                "offload": ("optimizer+weights",),
+                "zero": (0,),  # DDP
+            },
+        ),
+        Framework(
+            "huggingface",
+            "transformers' Trainer with Accelerate, and TRL, PEFT and axolotl on it: DDP, FSDP2 and ZeRO, no"
+            " pipeline",
+            "transformers 5.23, accelerate 1.15",
+            "transformers/training_args.py, accelerate/parallelism_config.py",
+            ("1d",),
+            {"recompute": ("none", "full"), "zero": (0, 2, 3), "sp": (False,)},
+            experts=False,
+            hybrid=True,
+            interleaved=False,
+            pipeline_zero=None,
+            assumptions=FINE_TUNING_STACK,
+            also_called=(
+                *("hf", "hf-trainer", "huggingface-trainer", "trainer", "transformers", "accelerate", "peft"),
+                *("trl", "axolotl", "llama-factory", "llamafactory", "deepspeed-hf", "hf-deepspeed"),
+                "alignment-handbook",
+            ),
+            usual_zero=0,  # DDP: TrainingArguments without fsdp and deepspeed
+            of_fine_tuning={"recompute": "full"},
+            about_fine_tuning="gradient checkpointing on, as TRL 1.16 has it",  # trl/trainer/base_config.py
+            # What `plan` recommends for a large model. Without a configuration Accelerate runs DDP, where
+            # each GPU holds all frozen weights.
+            usual_zero_of_fine_tuning=3,
+            on_request=("context", "ring"),
+            held={
+                "offload": ("optimizer", "optimizer+weights"),
+                "optimizer_kind": ("adam-8bit",),
+                "zero": (1,),  # of DeepSpeed
+                "sp": (True,),
+                "attention": ("unfused",),
+                "precision": ("bf16-pure", "fp8-current"),
+            },
+            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, WHOLE_PAIRS, EQUAL_SHARDS),
+        ),
+        Framework(
+            "jax",
+            "MaxText on JAX: sharding by XLA, all-gather and ring context parallelism, experts, GPipe",
+            "MaxText 0.2.2",
+            "src/maxtext/configs/base.yml, src/maxtext/configs/types.py, src/maxtext/layers/pipeline.py",
+            ("1d", "context", "ring"),
+            {
+                "recompute": ("none", "full"),
+                "zero": (1, 3),
+                "schedule": ("1f1b", "gpipe"),
+                "sp": (True, False),
+            },
+            hybrid=True,
+            ordered=False,
+            interleaved=False,
+            assumptions=TPU_STACK,
+            also_called=("maxtext",),
+            held={
+                "precision": ("fp8-current", "int8"),
+                "offload": ("optimizer", "activations"),
+                "zero": (0,),
+            },
+            rules=(ALL_FORWARD_FIRST, EQUAL_SHARDS),
+        ),
+        Framework(
+            "any",
+            "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every"
+            " placement",
+            "traincast",
+            "the frameworks above and below, put together",
+            ("1d", "ring", "ulysses"),
+            {
+                "recompute": (*RECOMPUTE, "per-op"),
+                "zero": (1, 2, 3),
+                "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe", "dualpipe-v"),
+                "tp_overlap": (False, True),
+                "ep_overlap": (False, True),
+            },
+            ordered=False,
+            partial=True,
+            assumptions="megatron-core-2025",
+            on_request=tuple(STRATEGIES),
+            rules=(EQUAL_SHARDS,),
+            # What the frameworks combine with other choices is searched with those.
+            held={
+                "precision": (*FP8_RECIPES, "fp8-rowwise"),
+                "offload": ("optimizer", "optimizer+weights", "activations"),
+                "optimizer_kind": ("adam-bf16", "adam-8bit"),
+                "grad_dtype": ("16-bit",),
+                "zero": (0,),
+                "sp": (False,),
+                "schedule": ("gpipe", "zb-2p"),  # than which zb-h2 is never faster
+                "replicas": (),
+                "order": ("tp-cp-pp-dp",),
+                "cp_kind": ("all-gather",),
+                "attention": ("unfused",),
+                "recompute_every": (2, 3, 4),
+                "offload_every": (2, 4),
+            },
+            includes=(
+                "paper",
+                "megatron",
+                "torchtitan",
+                "deepspeed",
+                "nanotron",
+                "fsdp",
+                "jax",
+                "huggingface",
+            ),
+        ),
+    )
+}
+
+
+CALLED: Final = {
+    other: framework.name for framework in FRAMEWORKS.values() for other in framework.also_called
+}
+
+
+def framework(name: str | Framework) -> Framework:
+    """Return the framework of a name, in any case, or a given framework itself.
+
+    The name of a program whose plans it runs names it as well: those of TRL are those of huggingface.
+    """
+    if isinstance(name, Framework):
+        return name
+    known = str(name).lower().replace("_", "-").replace(" ", "-")
+    known = CALLED.get(known, known)
+    if known not in FRAMEWORKS:
+        raise unknown_name_error("framework", name, FRAMEWORKS)
+    return FRAMEWORKS[known]
+
+
+def default_framework(model: Model, system: System | None, strategies: Sequence[str] = ()) -> Framework:
+    """Return the paper's framework, JAX, transformers, Megatron-Core or any: the first that suits.
+
+    A model of the paper's kind has no vocabulary. TPUs run JAX. Models are fine-tuned with transformers, TRL
+    and PEFT, which alone hold weights that bitsandbytes packs (QLoRA).
+    """
+    requested, megatron = set(strategies), FRAMEWORKS["megatron"]
+    if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
+        return FRAMEWORKS["paper"]
+    if system is not None and system.is_tpu:
+        return FRAMEWORKS["jax" if requested <= set(FRAMEWORKS["jax"].runs) else "any"]
+    transformers = FRAMEWORKS["huggingface"]
+    if model.is_fine_tuned and requested <= set(transformers.runs):
+        return transformers
+    has_layers = MEGATRON_LINEAR.holds(model, Plans(), 1)
+    return megatron if has_layers and requested <= set(megatron.runs) else FRAMEWORKS["any"]
