@@ -131,7 +131,8 @@ def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
 
 def groups_of(tables: Sequence[str | Path]) -> tuple[list[Group], dict[str, int]]:
     """Return the groups of tables, and the numbers of rows that are not predicted by reason."""
-    groups, left_out = [], dict[str, int]()
+    groups = []
+    left_out = dict[str, int]()
     for path in _files(tables):
         for group, reason, n in _groups(_columns(path), path):
             if group is None:
@@ -237,9 +238,11 @@ def engine(kind: str, family: str) -> Mapping[str, float]:
 def _products(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> Group:
     """Return matrix products; at 8 bits and less with the cast of the activations."""
     (dtype, library), gpu = split, load_accelerator(accelerator)
-    recipe, family = PRECISIONS[RECIPES[dtype]], f"{dtype} {generation}"
+    recipe = PRECISIONS[RECIPES[dtype]]
+    family = f"{dtype} {generation}"
     m, n, k, ms = _figures(part, "m", "n", "k")
-    written, byte = 2 * m * n, 2 * recipe.operand
+    written = 2 * m * n
+    byte = 2 * recipe.operand
     gpu.peak(recipe.rate)
 
     def predict(rate: float, values: Mapping[str, float] | None = None) -> Floats:
@@ -307,7 +310,8 @@ def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tup
     tokens, e, f, topk, experts, tp, ep, ms = _figures(
         part, "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"
     )
-    rows, f = tokens * topk / ep * _hottest(loads, tokens, experts, ep), f / tp
+    rows = tokens * topk / ep * _hottest(loads, tokens, experts, ep)
+    f = f / tp
     used = np.maximum(np.minimum(experts / ep, rows), 1)  # experts of the rank that have tokens
     name = next((name for name in EXPERT_LIBRARIES if name in library), EXPERT_LIBRARIES[0])
     family = f"{name} {dtype} {generation}"
@@ -322,8 +326,11 @@ def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tup
             "kernels.wave_loss": 0.0,
             "kernels.tile": 0.0,
         }
-        assumed, chip = calibrated().with_values(ALONE | changes), _scaled(gpu, rate)
-        m, tile = rows / used, known["tile"]  # rows of an expert; the last tile of unequal loads is half full
+        assumed = calibrated().with_values(ALONE | changes)
+        chip = _scaled(gpu, rate)
+        # rows of an expert; the last tile of unequal loads is half full
+        m = rows / used
+        tile = known["tile"]
         m = np.ceil(m / tile) * tile if loads == BALANCED else m + tile / 2
         products = (
             PassCount(
@@ -349,7 +356,8 @@ def _hottest(loads: str, tokens: Floats, experts: Floats, ep: Floats) -> Floats:
     """
     if loads == BALANCED:
         return np.ones_like(tokens)
-    exponent, share = 1 - float(loads.rsplit("_", 1)[-1]), np.empty_like(tokens)
+    exponent = 1 - float(loads.rsplit("_", 1)[-1])
+    share = np.empty_like(tokens)
     for n in np.unique(experts):
         draws = np.random.default_rng(0).random((LOADS, int(n)))
         for most in np.unique(tokens[experts == n]):
@@ -366,7 +374,8 @@ def _hottest(loads: str, tokens: Floats, experts: Floats, ep: Floats) -> Floats:
 def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ...]) -> Group:
     """Return collectives inside a fast domain; the rate is that of its links."""
     op, dtype = split
-    machine, byte = load_system(system), 1.0 if dtype == "int8" else 2.0
+    machine = load_system(system)
+    byte = 1.0 if dtype == "int8" else 2.0
     if op not in COLLECTIVES:
         raise InputError("collectives", [f"{op}: not modelled"])
     n, message, ms = _figures(part, "num_gpus", "message_size")
@@ -374,7 +383,8 @@ def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ..
 
     def predict(rate: float, setting: Setting = AS_IT_IS) -> Floats:
         assumed = setting.assumed(CALIBRATED, machine).with_values(REPEATED_COLLECTIVE)
-        now, near = _faster(setting.system(machine), rate), tuple(n for _ in machine.tiers[:-1])
+        now = _faster(setting.system(machine), rate)
+        near = tuple(n for _ in machine.tiers[:-1])
         return _as_rows(collective(COLLECTIVES[op], V, Members(n, near), now, assumed), ms)
 
     key = "collectives", system, f"{op}, {dtype}", "NCCL"
@@ -447,7 +457,9 @@ def own_rate(group: Group, values: Any = None) -> float:
 
     `values`: constants of its kernels instead of the fitted ones.
     """
-    log_rate, rows, given = 0.0, group.ordinary, () if values is None else (values,)
+    log_rate = 0.0
+    rows = group.ordinary
+    given = () if values is None else (values,)
     for _ in range(RATE_STEPS):
         predicted = group.predict(float(np.exp(log_rate)), *given)
         ratio = np.median(np.log(predicted[rows] / group.measured[rows]))
@@ -471,7 +483,8 @@ def _errors(group: Group, index: int, groups: Sequence[Group], rates: Sequence[f
     }
     edges = BYTE_BANDS if kind == "collectives" else BANDS
     band = np.digitize(group.size, edges[1:])
-    own, rows = wrong[rates[index]], group.ordinary
+    own = wrong[rates[index]]
+    rows = group.ordinary
     return KernelErrors(
         kind,
         machine,

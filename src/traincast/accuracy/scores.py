@@ -153,7 +153,8 @@ def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) 
     """Summarise errors of rows."""
     predicted = [row for row in rows if row.skipped is None]
     timed = [row for row in predicted if row.measured_step_seconds is not None]
-    errors, weights = np.array([row.error for row in timed]), independent_weights([row.id for row in timed])
+    errors = np.array([row.error for row in timed])
+    weights = independent_weights([row.id for row in timed])
     ranks = rankings(timed, of)
     rank_correlations, regrets, of_three = zip(*ranks, strict=True) if ranks else ((), (), ())
     n = len(timed)
@@ -209,7 +210,8 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
             predicted: Floats = np.array([row.predicted_step_seconds for row in rows])
             measured: Floats = np.array([row.measured_step_seconds for row in rows])
             subjects = [of[row.id] for row in rows]
-            mbs, layouts = np.array([run.mbs for run in subjects]), [run.layout for run in subjects]
+            mbs = np.array([run.mbs for run in subjects])
+            layouts = [run.layout for run in subjects]
             order = measured[recommended_order(predicted, mbs, layouts)]
             regrets = [float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF)]
             scores.append((spearman(predicted, measured), *regrets))

@@ -360,7 +360,8 @@ def _batch_predictions(
         return np.broadcast_to(np.asarray(column), len(runs))
 
     centre = est.step_seconds if batch.released else est.median_seconds
-    seconds, interval = rows(centre), est.interval and [rows(end) for end in est.interval]
+    seconds = rows(centre)
+    interval = est.interval and [rows(end) for end in est.interval]
     memory = {kind: rows(memory_as_reported(est.memory, kind)) for kind in LEFT_OUT}
     spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
     chance = est.fits_probability

@@ -194,10 +194,12 @@ def advise(
 
 def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
     """Yield rules on bytes, FLOPs, time and bandwidth, each with the estimator's figure."""
-    est, plan = advice.est, advice.est.plan
+    est = advice.est
+    plan = advice.est.plan
     per_byte = per_parameter().training
     states = per_byte * est.model.trained_parameters
-    low, high = states / plan.gpus, states / (plan.tp * plan.tp2 * plan.pp)
+    low = states / plan.gpus
+    high = states / (plan.tp * plan.tp2 * plan.pp)
     exact = sum(float(est.memory[name]) for name in STATES)
     rule = f"{per_byte:.0f} B a parameter: {low / GIB:,.1f} to {gib(high)}"
     yield RuleOfThumb("model states of a rank", rule, gib(exact), low, high, exact)
@@ -225,7 +227,8 @@ def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
     mfu = next(row.mfu for row in advice.throughput if row.convention == "megatron-full")
     if mfu is not None:
         yield RuleOfThumb("MFU", "50% is good", percent(mfu), 0.5, 0.5, mfu)
-    tp, domain = plan.tp * plan.tp2, est.system.fast_domain
+    tp = plan.tp * plan.tp2
+    domain = est.system.fast_domain
     rule = f"at most a node's {domain} GPUs"
     yield RuleOfThumb("tensor parallelism", rule, str(tp), None, float(domain), float(tp), MEGATRON)
     needed = advice.network.needed_per_node

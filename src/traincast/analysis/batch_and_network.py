@@ -62,7 +62,8 @@ def _valid_options(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator
         return
     columns = replace(plan.columns(), mbs=mbs)
     others = estimate_columns(est.model, est.system, columns, gbs, est.assumptions)
-    time, parts = others.step_seconds, others.breakdown
+    time = others.step_seconds
+    parts = others.breakdown
     figures = {
         "gain": gbs / time * est.step_seconds / est.gbs - 1,
         "bubble": parts["bubble"] / time,
@@ -98,7 +99,8 @@ def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:
     """
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise InputError("network share", [f"{share!r}: must be between 0 and 1, such as {NETWORK_SHARE}"])
-    node, outer = est.system.fast_domain, est.system.tiers[1]
+    node = est.system.fast_domain
+    outer = est.system.tiers[1]
     per_gpu = float(outer.bandwidth * outer.ports)
     current_share = waiting(est, np.ones(1))[0]
     factor = 0.0 if est.plan.gpus <= node else _least_bandwidth_factor(est, share)
@@ -127,14 +129,16 @@ def waiting(est: Estimate, factors: Floats) -> Floats:
 
 def _least_bandwidth_factor(est: Estimate, share: float) -> float:
     """Return the least bandwidth factor with which at most a share of the step waits; 0 for hardly any."""
-    low, high = 1 / MAX_BANDWIDTH_FACTOR, MAX_BANDWIDTH_FACTOR
+    low = 1 / MAX_BANDWIDTH_FACTOR
+    high = MAX_BANDWIDTH_FACTOR
     for _ in range(3):
         factors = np.geomspace(low, high, BANDWIDTHS_PER_ROUND)
         enough = waiting(est, factors) <= share
         if enough[0] and low == 1 / MAX_BANDWIDTH_FACTOR:
             return 0.0
         first = int(np.argmax(enough)) if enough.any() else len(factors) - 1
-        low, high = factors[max(first - 1, 0)], factors[first]
+        low = factors[max(first - 1, 0)]
+        high = factors[first]
     return float(high)
 
 

@@ -64,7 +64,8 @@ def events(trace: Trace, device: int, microbatches: Collection[int] | None = Non
     for component, start, seconds in trace.waits[device]:
         yield Event(device, "waits", WAIT_NAMES[component], component, start, seconds)
     for interval in trace.after:
-        stream, start = STREAM_OF.get(interval.component, "waits"), trace.begin[device] + interval.start
+        stream = STREAM_OF.get(interval.component, "waits")
+        start = trace.begin[device] + interval.start
         component = interval.component or REMAINDER
         yield Event(device, stream, interval.name, component, start, interval.seconds)
 
@@ -88,7 +89,8 @@ def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator
 
 def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:
     """Yield data-parallel traffic that overlaps passes: each of them, or the start or end of the step."""
-    passes, zero = trace.by_device[device], int(trace.estimate.plan.zero)
+    passes = trace.by_device[device]
+    zero = int(trace.estimate.plan.zero)
     collectives = (("gather weights", {"F"}, zero == 3), ("reduce gradients", {"B", "BW"}, zero >= 2))
     for (name, kinds, per_pass), seconds in zip(collectives, trace.passes.traffic[device], strict=True):
         overlapping = [pass_ for pass_ in passes if pass_.kind in kinds]
@@ -206,7 +208,9 @@ def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -
     """
     free: dict[int, int] = {}
     for event in sorted(events(trace, device, microbatches), key=lambda event: event.start):
-        start, end, thread = _ns(event.start), _ns(event.start + event.seconds), THREADS[event.stream]
+        start = _ns(event.start)
+        end = _ns(event.start + event.seconds)
+        thread = THREADS[event.stream]
         while event.stream in OVERLAPPED_STREAMS and free.get(thread, 0) > start + 1:
             thread += len(THREADS)
         if thread not in free:

@@ -86,8 +86,10 @@ def all_reduce_words(words: Column, members: Column) -> Column:
 
 def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
     """Return the time of forward and backward of one micro-batch on each device [s]."""
-    i, o = work.d_in / work.tp_in, work.d_out / work.tp_out
-    n, b = i * o, work.tokens / work.dp / work.micro_batches
+    i = work.d_in / work.tp_in
+    o = work.d_out / work.tp_out
+    n = i * o
+    b = work.tokens / work.dp / work.micro_batches
     output = all_reduce_words(o * b, work.tp_in)  # forward
     gradient = all_reduce_words(i * b, work.tp_out)  # of the input, backward
     # Forward, gradient of the weights, gradient of the input.
@@ -105,7 +107,8 @@ def _seconds(
     device: MovementDevice, work: MovementWork, flops: Column, memory: Column, network: Column
 ) -> ResourceSeconds:
     """Return the times of FLOPs, and of words to and from memory and network [s]."""
-    u, w = device.sustained, work.width
+    u = device.sustained
+    w = work.width
     return ResourceSeconds(
         flop=flops * w / (u * device.flops8),
         memory=memory * w / (u * device.memory_bandwidth),
@@ -120,7 +123,8 @@ def layer_seconds(device: MovementDevice, work: MovementWork) -> Column:
 
 def seconds_by_bound(device: MovementDevice, work: MovementWork) -> tuple[Column, Column, Column]:
     """Split `layer_seconds` into the times in which FLOPs, memory and network bind [s]."""
-    micro_batches, gradients = micro_batch(device, work).bound(), end_of_batch(device, work).bound()
+    micro_batches = micro_batch(device, work).bound()
+    gradients = end_of_batch(device, work).bound()
     flop, memory, network = (
         work.micro_batches * micro + end for micro, end in zip(micro_batches, gradients, strict=True)
     )
@@ -179,7 +183,8 @@ def shardings(gpus: int) -> tuple[Floats, Floats, Floats]:
     divisors = np.unique(np.concatenate((small, gpus // small)))
     tp_in, tp_out = (degree.ravel() for degree in np.meshgrid(divisors, divisors, indexing="ij"))
     divides = (gpus // tp_in) % tp_out == 0
-    tp_in, tp_out = tp_in[divides], tp_out[divides]
+    tp_in = tp_in[divides]
+    tp_out = tp_out[divides]
     return tp_in.astype(float), tp_out.astype(float), (gpus // tp_in // tp_out).astype(float)
 
 

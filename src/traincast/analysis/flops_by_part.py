@@ -141,7 +141,8 @@ def flops_by_part(model: str | Model, seq: int | None = None) -> FlopsByPart:
     else:
         read = model if seq is None else replace(model, seq=seq)
         read = read if read.adapters is None else replace(read, adapters=None)  # of the model alone
-    masked, full = _parts(read, skipped=1.0), _parts(read, skipped=0.0)
+    masked = _parts(read, skipped=1.0)
+    full = _parts(read, skipped=0.0)
     rows = [_part(name, masked[name], full[name], read.seq) for name in masked]
     totals = []
     for name, convention in CONVENTIONS.items():
@@ -206,9 +207,11 @@ def _tower_parts(model: Model, tower: Tower, sharding: Sharding) -> dict[str, _C
 
 def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
     whole = _count(layer(sharding.model, sharding.plan, sharding.assumptions, kind), sharding.model)
-    model, result = sharding.model.of(kind), dict[str, _Count]()
+    model = sharding.model.of(kind)
+    result = dict[str, _Count]()
     sharding = replace(sharding, model=model)
-    linear, config = model.linear_attention(kind), model.experts if kind.moe else None
+    linear = model.linear_attention(kind)
+    config = model.experts if kind.moe else None
     if linear is not None:
         mixed = _count(linear_attention(sharding, kind.linear, linear), model)
         attention_matrices = model.attention_matrices if kind.attends else 0

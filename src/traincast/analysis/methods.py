@@ -60,7 +60,8 @@ def _methods(est: Estimate) -> Iterator[Method]:
             if value != current:
                 yield from _changed(est, method, f"{current} to {value}", **{knob: value})
     if wait := est.breakdown["data_loading"]:
-        change, gain = "reads as fast as the step", est.step_seconds / (est.step_seconds - wait) - 1
+        change = "reads as fast as the step"
+        gain = est.step_seconds / (est.step_seconds - wait) - 1
         yield Method(method="data loading", change=change, gain=gain, memory_bytes=0.0, fits=est.fits)
 
 

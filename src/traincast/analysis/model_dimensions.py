@@ -45,7 +45,8 @@ def wasteful(est: Estimate) -> list[Product]:
 
     Those of equal sizes are listed once; fused attention is left out.
     """
-    without_waves, gpu = est.assumptions.with_values({"kernels.wave_loss": 0.0}), est.system.accelerator
+    without_waves = est.assumptions.with_values({"kernels.wave_loss": 0.0})
+    gpu = est.system.accelerator
     products: dict[tuple[float, float, float], Product] = {}
     lost: dict[tuple[float, float, float], float] = {}
     spent = 0.0
@@ -106,9 +107,11 @@ def dimensions(est: Estimate) -> list[Dimension]:
     One size changes at a time, the plan stays, and every candidate is estimated with tiles and without. The
     nearest size is chosen that gains at least nine tenths of what the best candidate gains.
     """
-    rows, untiled_seconds = [], _untiled_seconds(est, est.model)
+    rows = []
+    untiled_seconds = _untiled_seconds(est, est.model)
     for sized in _sized_dimensions(est.model, est.plan):
-        value, ranks = sized.value, sized.ranks
+        value = sized.value
+        ranks = sized.ranks
         divides = gcd(value, GOOD_MULTIPLE) if value % ranks else gcd(value, value // ranks, GOOD_MULTIPLE)
         gains = [_gain_of(est, untiled_seconds, sized, *candidate) for candidate in sized.candidates]
         better = _best_option(sized, [gain for gain in gains if gain is not None], divides)
@@ -147,7 +150,8 @@ def _best_option(sized: _Sized, tried: list[Better], multiple: int) -> Better | 
 
 
 def _sized_dimensions(model: Model, plan: Plan) -> Iterator[_Sized]:
-    tp, experts = plan.tp, model.experts
+    tp = plan.tp
+    experts = model.experts
     yield _Sized("hidden", model.hidden, tp, _widths(model, tp))
     if any(kind.feed_forward == "dense" for kind in model.kinds):
         variants = [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, tp)]
@@ -189,7 +193,8 @@ def _widths(model: Model, tp: int) -> list[Candidate]:
             candidates.append((h, f"heads of {h // model.heads}", replace(model, hidden=h)))
         elif widths:
             width = min(widths, key=lambda w: abs(w - model.head_width))
-            note, variant = f"{h // width} heads of {width}", replace(model, hidden=h, heads=h // width)
+            note = f"{h // width} heads of {width}"
+            variant = replace(model, hidden=h, heads=h // width)
             candidates.append((h, note, variant))
     return candidates
 
@@ -201,7 +206,9 @@ def _heads_divide(model: Model, heads: int, tp: int) -> bool:
 
 def _heads(model: Model, tp: int) -> list[Candidate]:
     """Return head widths, multiples of 8: with other numbers of heads, or else another hidden width."""
-    total, current, candidates = model.heads * model.head_width, model.head_width, []
+    total = model.heads * model.head_width
+    current = model.head_width
+    candidates = []
     for width in HEAD_WIDTHS:
         heads = max(total // width, 1)
         if heads * width == total and width != current and _heads_divide(model, heads, tp):

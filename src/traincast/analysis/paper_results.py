@@ -158,7 +158,8 @@ def _compare(
     Of ViT-ERA5 the best configurations are published, without numbers of candidates; where there is none,
     nothing fits.
     """
-    agreeing, differences = 0, list[float]()
+    agreeing = 0
+    differences = list[float]()
     counted = any(key in published for key in ((key, "published") for key in optima))
     for key, variants in optima.items():
         for variant, optimum in variants.items():
@@ -201,7 +202,8 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
         machines.setdefault((row["gpu"], row["nvs"]), []).append(row)
     worst = 0.0
     errata = {str(number): with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {"all": PAPER}
-    seconds, memory = dict.fromkeys(errata, 0.0), dict.fromkeys(errata, 0.0)
+    seconds = dict.fromkeys(errata, 0.0)
+    memory = dict.fromkeys(errata, 0.0)
     for (gpu, nvs), batch in machines.items():
         plans = _plans(STRATEGY[strategy], batch)
         where = load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}")
@@ -263,5 +265,6 @@ def _published(table: str) -> Iterator[dict[str, str]]:
 
 def _key(row: dict[str, str]) -> tuple[Key, str]:
     """Return the key of a published search, and its variant."""
-    model, strategy = MODELS[row["model"]], STRATEGY[row["strategy"]]
+    model = MODELS[row["model"]]
+    strategy = STRATEGY[row["strategy"]]
     return (model, strategy, row["gpu"].lower(), int(row["nvs"]), int(row["gpus"])), row["variant"]

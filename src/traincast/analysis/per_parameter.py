@@ -80,7 +80,8 @@ def _frozen_bytes(est: Estimate) -> float:
 
 def _bytes_of(plan: Plans, frozen: float = 0.0) -> PerParameter:
     """Return the bytes per parameter of plans whose gradient data type is set; `frozen` as of the result."""
-    recipe, moments = plan.recipe, plan.optimizer.state
+    recipe = plan.recipe
+    moments = plan.optimizer.state
     return PerParameter(2 * recipe.width, recipe.master, plan.gradient_bytes, moments, frozen)
 
 
@@ -101,7 +102,9 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
     The step time may be a measured one [s]; one that would need more than the dense peak is refused.
     """
     result = metrics(est, step_seconds=step_seconds)
-    mfu, hfu, peak = result.mfu or {}, result.hfu or {}, _peak(est)
+    mfu = result.mfu or {}
+    hfu = result.hfu or {}
+    peak = _peak(est)
     rows = []
     for name, convention in CONVENTIONS.items():
         model = float(result.flops_per_second_per_gpu[name])

@@ -89,7 +89,8 @@ class Trace(Result, repr=False):
     waits: tuple[tuple[Wait, ...], ...]  # of each device, in order
 
     def __repr__(self) -> str:
-        passes, seconds = len(self.timeline.passes), self.simulated_seconds
+        passes = len(self.timeline.passes)
+        seconds = self.simulated_seconds
         return f"<Trace {self.estimate.plan}: {passes:,} passes, {seconds:.4g} s>"
 
     @property
@@ -128,7 +129,8 @@ class Trace(Result, repr=False):
     @cached_property
     def remainder(self) -> Annotated[dict[str, float], SIMULATED]:
         """The remainder: what the estimate has and the trace has not; below 0 where the trace is longer."""
-        estimated, totals = self.estimate.breakdown, self.totals
+        estimated = self.estimate.breakdown
+        totals = self.totals
         return {name: float(estimated[name]) - totals[name] for name in ("bubble", "pp_comm")}
 
     @property
@@ -180,7 +182,8 @@ class Trace(Result, repr=False):
     def after(self) -> Annotated[tuple[After, ...], Doc(place=2)]:
         """What follows the pipeline on every device: the remainder, then what is paid once per step."""
         remainder = (REMAINDER, "", max(sum(self.remainder.values()), 0.0))
-        after, start = [], self.pipeline_seconds
+        after = []
+        start = self.pipeline_seconds
         for name, component, seconds in (remainder, *self._once):
             if seconds > MIN_WAIT * self.step_seconds:
                 after.append(After(name, component, start, seconds))
@@ -190,7 +193,8 @@ class Trace(Result, repr=False):
     @property
     def devices(self) -> Annotated[list[DeviceRecord], Doc(place=2)]:
         """Devices of the pipeline, first to last."""
-        kinds, digits = self.kinds, _digits(self.step_seconds)
+        kinds = self.kinds
+        digits = _digits(self.step_seconds)
         return [
             DeviceRecord(
                 stage=device,
@@ -271,7 +275,8 @@ def trace(est: Estimate) -> Trace:
     True
     """
     require_one_plan(est, "trace")
-    plan, schedule = est.plan, SCHEDULES[est.plan.schedule]
+    plan = est.plan
+    schedule = SCHEDULES[est.plan.schedule]
     number = _microbatches(est) * plan.pp * plan.vp * (3 if schedule.splits_backward else 2)
     if number > MAX_PASSES:
         limit = f"a trace has at most {MAX_PASSES:,} passes, this one {number:,}"
@@ -346,8 +351,10 @@ def _waits(
     the rest to other stages.
     """
     delays = [pass_.start - begin - undelayed[pass_.kind, pass_.chunk, pass_.microbatch] for pass_ in passes]
-    starts, ends = (*(pass_.start for pass_ in passes), end), (begin, *(pass_.end for pass_ in passes))
-    waits, charged = [], 0.0
+    starts = (*(pass_.start for pass_ in passes), end)
+    ends = (begin, *(pass_.end for pass_ in passes))
+    waits = []
+    charged = 0.0
     for free, start, delay in zip(ends, starts, (*delays, later), strict=True):
         gap = start - free
         transfers = min(max(delay - charged, 0.0), max(gap, 0.0))

@@ -55,7 +55,8 @@ class Passes:
 
 def passes(est: Estimate, plan: Plan) -> Passes:
     """Return the time by component of the passes of an estimate's plan."""
-    model, assumed = est.model, est.assumptions
+    model = est.model
+    assumed = est.assumptions
     columns = with_defaults(plan.columns(), model, assumed)
     costs = {part: cost_part(timed, columns) for part, timed in est.timed.items()}
     placement = Placement(columns, est.system.tiers)
@@ -75,7 +76,8 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     if "W" in spent:
         spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
     exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
-    nm, stages = columns.microbatches(est.gbs), every_device(pipeline_devices)
+    nm = columns.microbatches(est.gbs)
+    stages = every_device(pipeline_devices)
     stretch = [1 + wait / busy if busy else 1.0 for wait, busy in host_waits]
     traffic = data_parallel(costs, stages, placement, nm, est.system, assumed)
     return Passes(

@@ -296,8 +296,10 @@ def device_of(
 
     Without a published 8-bit rate, twice the 16-bit rate is taken.
     """
-    errors, problems = ErrorCollector("limits"), list[str]()
-    chip, network_system = accelerator if isinstance(accelerator, Accelerator) else None, None
+    errors = ErrorCollector("limits")
+    problems = list[str]()
+    chip = accelerator if isinstance(accelerator, Accelerator) else None
+    network_system = None
     if (accelerator is None) == (system is None):
         problems.append("accelerator and system: give one of them")
     elif system is not None:
@@ -377,7 +379,9 @@ def training(
     tokens = batch_tokens(flops, batch_growth)
     needed = flops * width / (device.sustained * device.flops8 * days * 86400)
     tp_in, tp_out = (degree.ravel() for degree in np.meshgrid(WIDTH_SHARDS, WIDTH_SHARDS, indexing="ij"))
-    d, b, n = hidden[:, None, None], tokens[:, None, None], needed[:, None, None] * EXCESS[:, None]
+    d = hidden[:, None, None]
+    b = tokens[:, None, None]
+    n = needed[:, None, None] * EXCESS[:, None]
     dp = n / tp_in / tp_out
     layer: dict[str, Any] = {"d_in": d, "d_out": OUTPUT_OVER_INPUT * d, "tokens": b, "width": width}
     work = MovementWork(**layer, tp_in=tp_in, tp_out=tp_out, dp=dp)
@@ -418,9 +422,11 @@ def _first_in_time(speed: Floats) -> tuple[Any, Floats]:
     """
     enough = speed >= 1 - 1e-12
     index = enough.argmax(-1)
-    row, previous = np.arange(len(speed)), np.maximum(index - 1, 0)
+    row = np.arange(len(speed))
+    previous = np.maximum(index - 1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):  # a speed of 0, or the first entry
-        low, high = np.log(speed[row, previous]), np.log(speed[row, index])
+        low = np.log(speed[row, previous])
+        high = np.log(speed[row, index])
         share = np.where(index > 0, -low / (high - low), 1.0)
     between = EXCESS[previous] * (EXCESS[index] / EXCESS[previous]) ** np.where(np.isfinite(low), share, 1.0)
     return index, np.where(enough.any(-1), between, np.nan)

@@ -183,7 +183,8 @@ class ScalingRequest:
     @property
     def rate(self) -> float:
         """Sustained rate of large matrix products on one GPU [FLOP/s]."""
-        gpu, assumed = self.system.accelerator, self.assumptions
+        gpu = self.system.accelerator
+        assumed = self.assumptions
         efficiency = assumed.kernels.matrix_efficiency
         sustained = gpu.sustained("16-bit", efficiency) if assumed.kernels.sustained_rates else efficiency
         share = assumed.kernels.product_efficiency * sustained
@@ -246,7 +247,8 @@ class ScalingRequest:
 
     def stage(self, zero: int) -> Scaling:
         """Analyse one ZeRO stage on all numbers of GPUs."""
-        n, P = np.array(self.gpus, float), self.P
+        n = np.array(self.gpus, float)
+        P = self.P
         compute = float(compute_seconds(self.flops, self.rate, self.k1, self.k2))
         network = network_seconds(zero, P, self.model.layers, n, self.system, self.assumptions)
         scale = 1.0
@@ -276,12 +278,15 @@ class ScalingRequest:
             faster = self.system.with_figures({path: value * factor for path, value in outer.items()})
             return network_seconds(zero, self.P, self.model.layers, n, faster, self.assumptions) <= allowed
 
-        low, high = np.full_like(n, 1 / MAX_BANDWIDTH_FACTOR), np.full_like(n, MAX_BANDWIDTH_FACTOR)
-        unused, never = fits(low), ~fits(high)
+        low = np.full_like(n, 1 / MAX_BANDWIDTH_FACTOR)
+        high = np.full_like(n, MAX_BANDWIDTH_FACTOR)
+        unused = fits(low)
+        never = ~fits(high)
         for _ in range(BISECTION_STEPS):
             middle = np.sqrt(low * high)
             middle_fits = fits(middle)
-            low, high = np.where(middle_fits, low, middle), np.where(middle_fits, middle, high)
+            low = np.where(middle_fits, low, middle)
+            high = np.where(middle_fits, middle, high)
         return np.where(never, np.nan, np.where(unused, 0.0, high * self.node_bandwidth))
 
 
@@ -361,7 +366,8 @@ def scaling(
         If arguments cannot be used, all of them at once.
     """
     errors = ErrorCollector("scaling")
-    transformer, machine = errors.catch(as_model, model), errors.catch(as_system, system)
+    transformer = errors.catch(as_model, model)
+    machine = errors.catch(as_system, system)
     assumed = errors.catch(check_assumptions, assumptions, "calibrated")
     problems = [
         *type_problems("gpus", gpus, "a list of whole numbers", Sequence),
@@ -378,7 +384,8 @@ def scaling(
     if transformer is not None and transformer.experts is not None:
         problems.append(f"model {transformer.name}: has experts; the analysis is of dense models")
     errors.add(problems)
-    checked_model, checked_system = errors.require(transformer), errors.require(machine)
+    checked_model = errors.require(transformer)
+    checked_system = errors.require(machine)
     request = ScalingRequest(
         model=checked_model,
         system=checked_system,

@@ -90,7 +90,8 @@ def _digest(lines: Sequence[str]) -> str:
 
 def _fingerprint() -> str:
     """Return a digest of Python's version and of the names, sizes and times of the files that are read."""
-    seen, folders = [sys.version], [str(Path(__file__).parent.parent)]
+    seen = [sys.version]
+    folders = [str(Path(__file__).parent.parent)]
     while folders:
         for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
             if entry.is_dir():

@@ -195,7 +195,8 @@ def accelerator_called(device: str) -> str | None:
     """
     if device.lower() in catalogue("accelerators"):
         return device.lower()
-    words, lengths = _words(device), dict.fromkeys(catalogue("accelerators"), 0)
+    words = _words(device)
+    lengths = dict.fromkeys(catalogue("accelerators"), 0)
     for key in ("name", "also_called"):
         for accelerator, called in values_of_key("accelerators", key).items():
             matches = [len(_words(name)) for name in called if _words(name) <= words]
@@ -232,7 +233,8 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
     require_type("name_or_path", name_or_path, NAME, str, Path)
     name = str(name_or_path)
-    system, model = _named("system", name_or_path), _named("model", name_or_path)
+    system = _named("system", name_or_path)
+    model = _named("model", name_or_path)
     is_file = _is_file(name_or_path) and not (system or model)
     if is_file and _is_owned(name_or_path):
         raise names.unknown_model(name)
@@ -264,7 +266,8 @@ def _is_system(document: dict[str, Any]) -> bool:
 
 def _is_file(name_or_path: str | Path) -> bool:
     """Return whether the argument is the path of a file, not a name of the catalogue."""
-    name, separators = str(name_or_path), filter(None, ("/", os.sep, os.altsep))
+    name = str(name_or_path)
+    separators = filter(None, ("/", os.sep, os.altsep))
     is_path = isinstance(name_or_path, Path) or any(mark in name for mark in separators)
     return is_path or name.lower().endswith(ENDINGS)
 

@@ -71,7 +71,8 @@ def model_called(name: str) -> Named | None:
     """
     if name.lower() in catalogue("models"):
         return Named(name.lower())
-    plain, known = plain_of(name).lower(), _models()
+    plain = plain_of(name).lower()
+    known = _models()
     model = known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain)))
     if model is None or letters(plain) == letters(model):
         return None if model is None else Named(model)
@@ -108,11 +109,13 @@ def unknown_model(name: str) -> InputError:
 
 def _close_models(name: str) -> list[str]:
     """Return the models of the family of a name, the likest first; else those of a close name."""
-    plain, own = plain_of(name).lower(), {model: model for model in catalogue("models")}
+    plain = plain_of(name).lower()
+    own = {model: model for model in catalogue("models")}
     aliases = {alias: model for model, said in values_of_key("models", "aliases").items() for alias in said}
     known = aliases | own
     family = [other for other in known if _family(other) == _family(plain)]
-    likeness, begun = _likeness(plain), _parts(plain)
+    likeness = _likeness(plain)
+    begun = _parts(plain)
     family.sort(key=lambda other: (_parts(other)[: len(begun)] != begun, likeness(other)))
     close = family or get_close_matches(plain, known, n=SUGGESTIONS)
     of_models = {known[other]: other for other in reversed(close)}  # one name of each
@@ -276,7 +279,9 @@ def _close_systems(name: str) -> list[str]:
 
 def _of_same_gpu(typed: str) -> list[str]:
     """Return the systems of the GPU that a name speaks of: the likest first, the usual node before others."""
-    words, chips, likeness = set(_words(typed)), _spoken_chips(typed), _likeness(typed)
+    words = set(_words(typed))
+    chips = _spoken_chips(typed)
+    likeness = _likeness(typed)
     accelerators = values_of_key("systems", "accelerator")
     usual = {named.name for named in map(system_called, chips) if named}
 
@@ -295,7 +300,8 @@ def _words(name: str) -> list[str]:
 @cache
 def _chips() -> dict[str, frozenset[str]]:
     """Return the words that name the accelerator of each system, such as h100."""
-    accelerators, spoken = values_of_key("systems", "accelerator"), dict[str, set[str]]()
+    accelerators = values_of_key("systems", "accelerator")
+    spoken = dict[str, set[str]]()
     for accelerator in catalogue("accelerators"):
         names = (accelerator, *names_of_accelerator(accelerator))
         spoken[accelerator] = {word for name in names for word in _words(name) if CHIP.fullmatch(word)}

@@ -116,13 +116,15 @@ def numbered(column: Any) -> tuple[Floats | Ints, Ints]:
 
 def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
     """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
-    kind, kinds = np.zeros(rows, np.int64), 1
+    kind = np.zeros(rows, np.int64)
+    kinds = 1
     for i, column in enumerate(columns):
         values, which = numbered(column)
         if kinds * len(values) > TABLE * rows:  # more than a table has place for
             used, kind = numbered(kind)
             kinds = len(used)
-        kind, kinds = kind * len(values) + which if i else which, kinds * len(values)
+        kind = kind * len(values) + which if i else which
+        kinds = kinds * len(values)
     if len(columns) != 1:
         used, kind = numbered(kind)
         kinds = len(used)

@@ -234,7 +234,8 @@ def some_of(names: Sequence[str], where: str = "") -> str:
     >>> some_of(["1d", "ring"])
     '1d, ring'
     """
-    shown, columns = len(names), 0
+    shown = len(names)
+    columns = 0
     for place, name in enumerate(names):
         columns += len(name) + len(", ")
         if columns > MAX_LISTED_COLUMNS and place < len(names) - 1:

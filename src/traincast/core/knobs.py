@@ -184,7 +184,8 @@ def choice_problems(choice: str, value: Any) -> list[str]:
     """Return what is wrong with the value of a choice: one line, or an empty list."""
     if choice == "layout":
         return _layout_problems(value)
-    allowed, alone = ALLOWED[choice], JOINED.get(choice)
+    allowed = ALLOWED[choice]
+    alone = JOINED.get(choice)
     parts = str(value).split("+") if alone else [value]
     if alone and len(set(parts)) < len(parts) and all(part in allowed for part in parts):
         once = "+".join(dict.fromkeys(parts))

@@ -85,7 +85,8 @@ class Plan(Knobs[int, int | None]):
     def _contradictions(self, above_one: set[str]) -> list[str]:
         """Return the combinations of knobs that are not possible; `above_one` are the knobs above 1."""
         schedule: Any = str(self.schedule)  # of any type, where it is refused
-        summa, stages = self.tp_kind == "summa", VIRTUAL_STAGES.get(schedule)
+        summa = self.tp_kind == "summa"
+        stages = VIRTUAL_STAGES.get(schedule)
         cases = {
             "vp > 1: needs pp > 1": "vp" in above_one and "pp" not in above_one,
             f"vp > 1: needs schedule {_interleaved()}": "vp" in above_one and stages == 1,
@@ -325,7 +326,8 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
 
     def rows(self) -> list[Plan]:
         """Return every row as a plan; one where no knob is a column. Rows are not checked again."""
-        same, columns = dict[str, Any](self.choices()), dict[str, Any]()
+        same = dict[str, Any](self.choices())
+        columns = dict[str, Any]()
         for name, kind in ROW_TYPES.items():
             value = getattr(self, name)
             if isinstance(value, np.ndarray) and value.ndim:

@@ -450,7 +450,8 @@ def used_problems(tiers: Sequence[Any]) -> dict[int, str]:
 
     Each tier has `used` and `size`, None where it has none.
     """
-    problems, (fast, *_) = {}, tiers
+    problems = {}
+    (fast, *_) = tiers
     for i, tier in enumerate(tiers):
         unit = 1 if i == 0 else fast.used or fast.size
         if tier.used is not None and (tier.size is None or tier.used > tier.size or tier.used % unit):

@@ -30,7 +30,9 @@ EXAMPLES: Final = {
 _NUMBER = re.compile(
     r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$"
 )
-LEAST, MOST = 1e-30, 1e30  # in SI; products of figures beyond leave the floats
+# in SI; products of figures beyond leave the floats
+LEAST = 1e-30
+MOST = 1e30
 MOST_IN_FULL: Final = 1e15  # numbers beyond are printed as powers of ten
 GIB: Final = 2.0**30  # [byte]
 DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
@@ -89,7 +91,8 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
     """Return dimension, power of ten and factor of a unit; the dimension of an unknown unit is empty."""
     numerator, _, per = spelling.replace(" ", "").partition("/")
     for length in range(min(2, len(numerator)) + 1):
-        prefix, base = numerator[:length], numerator[length:]
+        prefix = numerator[:length]
+        base = numerator[length:]
         if (prefix in DECIMAL or prefix in BINARY) and base in BASE:
             dimension, size = BASE[base]
             if (DECIMAL.get(prefix, 0) > 0 or prefix in BINARY) == (dimension == "s") and prefix:

@@ -116,7 +116,8 @@ class Checked(Result, repr=False):
     @cached_property
     def together(self) -> Annotated[EstimatedChange | None, KEY]:
         """Best two or three changes together, where they are better than one."""
-        combination, changes = self.bench.best_combination(self.tried), self.changes
+        combination = self.bench.best_combination(self.tried)
+        changes = self.changes
         if combination is None:
             return None
         best_single = changes[0].step_seconds if changes else float(self.est.step_seconds)
@@ -250,7 +251,8 @@ def check(
         errors.catch(check_experts, facts, completed[1].experts is not None)
     errors.catch(check_measured, step_seconds, tokens_per_second, mfu)
     reading, transformer, plan, batch = errors.require(completed)
-    machine, assumed = errors.require(machine), errors.require(assumed)
+    machine = errors.require(machine)
+    assumed = errors.require(assumed)
     try:
         est = estimate(transformer, machine, plan, gbs=batch, assumptions=assumed)
     except InputError as error:
@@ -294,7 +296,8 @@ def expressible_space(
     or alone where the format cannot express it; a degree without a setting is locked at 1.
     These further locks are `fixed` in the space.
     """
-    defaults, beside = Plan(), {"per_node": 1, "stack": locked["stack"]}
+    defaults = Plan()
+    beside = {"per_node": 1, "stack": locked["stack"]}
 
     def expresses(name: str, **knobs: Any) -> bool:
         facts = launch_facts(model, Plan(dp=2, **knobs), TRIAL_BATCH) | beside

@@ -170,7 +170,8 @@ def per_node(system: System, gpus: int) -> int:
 
 def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     """Return a line on the prediction, and one on faster plans that are refused or not expressed in full."""
-    time, interval = est.step_seconds, est.interval
+    time = est.step_seconds
+    interval = est.interval
     step = seconds(time)
     if interval:
         step = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"

@@ -19,15 +19,17 @@ from traincast.planner.frameworks.refusals import accepted
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 
-SCRIPT, PROGRAM, MODEL = "launch.sh", "train.py", "config.json"
+SCRIPT = "launch.sh"
+PROGRAM = "train.py"
+MODEL = "config.json"
 LOG: Final = "training.log"
 DATA_PARALLEL: Final[Mapping[str, Any]] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}  # what the programs run
 RECOMPUTED: Final = ("none", "full")
 ATTENTION: Final = {"flash": "sdpa", "unfused": "eager"}  # kernel -> attn_implementation of transformers
-ONE_NODE, SEVERAL_NODES = (
-    "torchrun --standalone --nproc-per-node {processes}",
+ONE_NODE = "torchrun --standalone --nproc-per-node {processes}"
+SEVERAL_NODES = (
     'torchrun --nnodes {nodes} --nproc-per-node {processes} --node-rank "${{NODE_RANK:-0}}"'
-    ' --master-addr "${{MASTER_ADDR:?of the first node}}" --master-port "${{MASTER_PORT:-29500}}"',
+    ' --master-addr "${{MASTER_ADDR:?of the first node}}" --master-port "${{MASTER_PORT:-29500}}"'
 )
 ACCELERATE: Final = "accelerate launch --config_file {file}"
 ACCELERATE_NODES: Final = (

@@ -242,7 +242,8 @@ def read(
         settings = errors.catch(with_files_beside, settings, Path(path), other) or settings
     elif beside is not None:
         raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
-    is_script, program = detected.ending == ".sh", program_of_script(text, str(path), given)
+    is_script = detected.ending == ".sh"
+    program = program_of_script(text, str(path), given)
     read_as_script = is_script or program is not None
     words = [word for command in commands(text, given) for word in command] if read_as_script else []
     if not given.actor:
@@ -301,7 +302,9 @@ def _template(text: str) -> list[str]:
 
 def _further_questions(reading: Reading, problems: Sequence[str]) -> list[str]:
     """Return what is to be given besides what `problems` say, so that one answer settles all."""
-    form, facts, given = reading.form, reading.facts, set(reading.given)
+    form = reading.form
+    facts = reading.facts
+    given = set(reading.given)
     named = {problem.partition(" = ")[0] for problem in problems}
     wrong = {fact for fact in ("gpus", "dp", "seq", "vocab") if named & set(form.names_of(fact))}
     questions = []
@@ -365,7 +368,8 @@ def _undecided(text: str, given: Given, form: Format, settings: Settings, facts:
     known = set(given.facts)
     if "model" in known:
         known |= {f for part in MODEL_SECTIONS for row in form.rows.get(part, ()) for f in row.facts}
-    result, matter = [], set(form.unread.sorted(settings, form.known).matter)
+    result = []
+    matter = set(form.unread.sorted(settings, form.known).matter)
     for name, variables in undecided(text, given).items():
         without = form.read(text, replace(given, without=name))
         others = form.facts(without, ErrorCollector(""), known)
@@ -451,7 +455,8 @@ def _not_its_program(form: Format, text: str, path: str, given: Given) -> str:
             )
     if len(options) < LEAST_OPTIONS:
         return ""
-    unread, known = form.unread.sorted(options, form.known), form.arguments(options)
+    unread = form.unread.sorted(options, form.known)
+    known = form.arguments(options)
     strange = [*unread.unknown, *(name for name, why in unread.matter.items() if why == NOT_UNDERSTOOD)]
     strange = [name for name in strange if known is None or not known.has(name)]
     if 3 * len(strange) <= len(options):
@@ -507,7 +512,8 @@ def complete_launch(
     Arguments take precedence over the file, except for its sequence length. All mistakes are raised at once;
     after `model_wrong`, which says that the model is named and cannot be used, those beside it.
     """
-    facts, assumed = dict(reading.facts), list(reading.assumed)
+    facts = dict(reading.facts)
+    assumed = list(reading.assumed)
     errors = ErrorCollector(reading.path)
     given = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
     usual = dict(reading.form.usual_by_fact(reading.settings))
@@ -613,7 +619,9 @@ def _fit_chunks(facts: Facts, model: Model, assumed: list[str], form: Format) ->
     if sum(facts.get("chunks", ())) not in (0, model.layers):
         assumed.append(f"layers of stages: even, as those of the file are not of {model.name}")
         facts.pop("chunks")
-    stages, ends = facts.get("pp", 1) * facts.get("vp", 1), 2  # embedding and loss
+    # embedding and loss
+    stages = facts.get("pp", 1) * facts.get("vp", 1)
+    ends = 2
     if form.framework == "megatron" and "chunks" not in facts and model.layers % stages:
         each, rest = divmod(model.layers + ends, stages)
         if not rest:

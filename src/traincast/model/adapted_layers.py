@@ -65,7 +65,9 @@ def adapter_problems(model: ModelFigures) -> list[str]:
     }
     if problems := [f"adapters: not modelled where {what}" for what, holds in not_modelled.items() if holds]:
         return problems
-    has, targets, rule = _adaptable(model), adapter_targets(model), expert_rule(model)
+    has = _adaptable(model)
+    targets = adapter_targets(model)
+    rule = expert_rule(model)
     known = ", ".join(word for word in TARGETS if word in has)
     why = f" ({VERSION} adapts no experts of {model.transformers_type})" if rule == "none" else ""
     lacking = [word for word in model.adapters.targets if word not in GROUPS and word not in has]
@@ -98,7 +100,8 @@ def adapter_ranks(model: ModelFigures, experts: bool) -> dict[str, int]:
     """Return the rank of the adapter of each linear layer that has one: of experts, or of all else."""
     if model.adapters is None:
         return {}
-    rank, rule = model.adapters.rank, expert_rule(model)
+    rank = model.adapters.rank
+    rule = expert_rule(model)
     ranks = dict.fromkeys(adapter_targets(model), rank)
     if rule == "each" or (rule == "none" and not experts):
         return ranks
@@ -128,7 +131,9 @@ def _group(model: ModelFigures, word: str) -> tuple[str, ...]:
     """
     if word not in GROUPS or model.adapters is None or model.adapters.experts == "each":
         return GROUPS.get(word, (word,))
-    layers, rule, kind = GROUPS[word], expert_rule(model), model.transformers_type
+    layers = GROUPS[word]
+    rule = expert_rule(model)
+    kind = model.transformers_type
     for joined in JOINED_LAYERS.get(kind, ()):
         if set(JOINED[joined]) & set(layers):
             layers = (joined, *(layer for layer in layers if layer not in JOINED[joined]))
@@ -156,7 +161,8 @@ def _adaptable(model: ModelFigures) -> frozenset[str]:
 def _layer_weights(model: ModelFigures, kind: Kind, active: bool) -> int:
     """Count the weights of the adapters of a layer."""
     ranks = adapter_ranks(model, experts=False)
-    weights, experts = _weights(_mixer_layers(model, kind), ranks), model.experts
+    weights = _weights(_mixer_layers(model, kind), ranks)
+    experts = model.experts
     if not kind.moe or experts is None:
         return weights + (_weights(_mlp_layers(model, model.ffn), ranks) if kind.feed_forward else 0)
     used = experts.topk if active else experts.experts
@@ -178,7 +184,8 @@ def _shared_width(model: ModelFigures) -> int:
 
 def _routing_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int]]:
     """Return the widths of input and output of the router, and of the gate of shared experts."""
-    e, experts = model.hidden, model.experts
+    e = model.hidden
+    experts = model.experts
     if not kind.moe or experts is None:
         return {}
     gate = {"shared_gate": (e, 1)} if experts.shared_ffn and experts.shared_gate else {}
@@ -187,7 +194,9 @@ def _routing_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int
 
 def _mixer_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int]]:
     """Return the widths of input and output of the linear layers of what mixes tokens."""
-    e, latent, config = model.hidden, model.latent, model.linear_attention(kind)
+    e = model.hidden
+    latent = model.latent
+    config = model.linear_attention(kind)
     linear = {}
     if config is not None:
         linear = {"in_proj": (e, config.counts.projected), "proj": (config.counts.inner, e)}

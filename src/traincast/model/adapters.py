@@ -143,7 +143,9 @@ def parse_training(text: str) -> Adapters | None:
         if method.lower() in SAMPLING:
             raise InputError(f"training {method!r}", [SAMPLING_TAKES_TIME])
         raise unknown_name_error("training", method, (*METHODS, *OBJECTIVES), HOW)
-    base, problems, values = METHODS[method], [], {}
+    base = METHODS[method]
+    problems = []
+    values = {}
     settings = [word.partition("=") for word in rest.split(",") if word.strip()]
     if base is None:
         if settings or ":" in text:

@@ -110,7 +110,8 @@ def kind_problems(model: ModelFigures) -> Iterator[str]:
     if model.mtp_kinds and not model.mtp:
         yield "mtp: missing; mtp_kinds names the layers of its modules"
     kinds = {kind for name in (*named, *model.mtp_kinds) if (kind := kind_of(name))}
-    known, used = {shape.name for shape in model.shapes}, {kind.shape for kind in kinds}
+    known = {shape.name for shape in model.shapes}
+    used = {kind.shape for kind in kinds}
     if missing := sorted(used - known - {""}):
         yield f"shapes: {missing[0]!r} is missing; layer_kinds names layers that have it"
     if unused := sorted(known - used):
@@ -158,7 +159,9 @@ def _adapter_problems(model: ModelFigures) -> Iterator[str]:
 
 def _attention_problems(model: ModelFigures) -> Iterator[str]:
     """Yield a line for each contradiction between figures of attention."""
-    heads, hidden, latent = model.heads, model.hidden, model.latent
+    heads = model.heads
+    hidden = model.hidden
+    latent = model.latent
     if not heads:
         return
     if model.head_dim is None and latent is None and hidden % heads:
@@ -193,7 +196,8 @@ def _attention_problems(model: ModelFigures) -> Iterator[str]:
 
 def _indexer_problems(model: ModelFigures) -> Iterator[str]:
     """Yield a line for each contradiction between the indexer and the attention that it selects for."""
-    config, latent = model.indexer, model.latent
+    config = model.indexer
+    latent = model.latent
     if model.compressed is not None and not (model.causal and model.local and latent and latent.shared):
         yield "compressed: needs causal attention, local, and latent with shared: true"
     if config is None:

@@ -232,7 +232,9 @@ class ModelFigures:
     @cached_property
     def _variants(self) -> dict[str, Self]:
         """Models with the sequence and heads of layers that differ from the others, by what mixes tokens."""
-        variants, encoder, local = {}, self.encoder, self.local
+        variants = {}
+        encoder = self.encoder
+        local = self.local
         if self.diffusion is not None and self.diffusion.single:
             beside = replace(self.diffusion, single=False)  # both end in one linear layer with one bias
             biases = tuple(word for word in self.biases if word != "proj")
@@ -320,7 +322,9 @@ class ModelFigures:
             return l * (l + 1) / 2 if self.causal else float(l * l)
         w = attention.window
         if attention.chunked:
-            chunks, rest = l // w, l % w  # full chunks, and tokens of the shorter last one
+            # full chunks, and tokens of the shorter last one
+            chunks = l // w
+            rest = l % w
             return (
                 (chunks * w * (w + 1) + rest * (rest + 1)) / 2
                 if self.causal
@@ -339,7 +343,9 @@ class ModelFigures:
         if not kind.indexed or self.indexer is None:
             return self.attended(kind.local) if masked else float(self.seq**2)
         block = self.indexer.block
-        blocks, rest = self.seq // block, self.seq % block  # full blocks, and tokens of the last one
+        # full blocks, and tokens of the last one
+        blocks = self.seq // block
+        rest = self.seq % block
         most = min(self.indexer.topk // block, blocks + (rest > 0))  # blocks of a query
         if not masked:
             return float(most * block * self.seq)

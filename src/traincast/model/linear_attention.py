@@ -118,7 +118,9 @@ class GatedDelta:
     @property
     def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these as Megatron-LM counts them (gdn_layer_flops)."""
-        inner, rank, heads = self.value_heads * self.value_dim, self.gate_rank or 0, self.value_heads
+        inner = self.value_heads * self.value_dim
+        rank = self.gate_rank or 0
+        heads = self.value_heads
         conv_width = 2 * self.key_heads * self.key_dim + inner  # queries, keys and values
         gates = inner + self.decays  # gate z and decay, through the narrow width if there is one
         return LinearCounts(
@@ -160,7 +162,8 @@ class GatedLinear:
     @property
     def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these of the recurrence S = a S + k' v, o = q S."""
-        inner, numbers = self.heads * self.value_dim, self.gates * self.heads
+        inner = self.heads * self.value_dim
+        numbers = self.gates * self.heads
         return LinearCounts(
             inner=inner,
             projected=self.attending + inner + numbers,  # queries, keys, values; gate; numbers of heads

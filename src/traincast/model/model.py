@@ -169,7 +169,8 @@ class Model(ModelFigures):
     @property
     def diffusion_ends(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """Linear layers of a diffusion model outside of its layers, by whether they run for each token."""
-        diffusion, e = self.diffusion, self.hidden
+        diffusion = self.diffusion
+        e = self.hidden
         if diffusion is None:
             return {}
         sample = [pair for width in diffusion.conditions for pair in ((width, e), (e, e))]
@@ -200,7 +201,9 @@ class Model(ModelFigures):
 
     def _compressed_matrices(self, kind: Kind) -> int:
         """Count the weights of the projections to compressed keys, and of the indexer among them."""
-        latent, config, indexer = self.latent, self.compressed, self.indexer
+        latent = self.latent
+        config = self.compressed
+        indexer = self.indexer
         if not kind.compressed or config is None or latent is None:
             return 0
         keys = self.hidden * config.columns(kind, latent.kv_rank)
@@ -219,7 +222,8 @@ class Model(ModelFigures):
     @property
     def indexer_matrices(self) -> int:
         """Weights of the indexer's projections: to queries, to one key of all heads, to weights of heads."""
-        config, latent = self.indexer, self.latent
+        config = self.indexer
+        latent = self.latent
         if config is None:
             return 0
         if latent is None:
@@ -229,7 +233,8 @@ class Model(ModelFigures):
 
     def _feed_forward_parameters(self, kind: Kind, active: bool) -> int:
         """Count the weights of the MLP or the experts."""
-        e, moe = self.hidden, self.experts
+        e = self.hidden
+        moe = self.experts
         if not kind.moe or moe is None:
             inner = self.norm_vectors * self.ffn if self.inner_norms else 0
             return self._mlp_parameters(self.ffn) + inner if kind.feed_forward else 0
@@ -267,13 +272,18 @@ class Model(ModelFigures):
     @property
     def attention_matrices(self) -> int:
         """Weights of the projections of queries, keys, values and the output."""
-        e, h, q, v = self.hidden, self.heads, self.head_width, self.value_width
-        latent, gate = self.latent, self.hidden * self.heads if self.attention_gate else 0
+        e = self.hidden
+        h = self.heads
+        q = self.head_width
+        v = self.value_width
+        latent = self.latent
+        gate = self.hidden * self.heads if self.attention_gate else 0
         if latent is None:
             return e * sum(self.projection_widths) + h * v * e
         queries = e * h * q if latent.q_rank is None else e * latent.q_rank + latent.q_rank * h * q
         up = 0 if latent.shared else latent.kv_rank * h * (latent.nope_dim + v)
-        proj, rank = h * v * e, latent.proj_rank
+        proj = h * v * e
+        rank = latent.proj_rank
         if rank is not None:  # group by group to `rank` numbers, and from these
             proj = h * v * rank + latent.proj_groups * rank * e
         return queries + e * latent.down + up + proj + gate
@@ -283,7 +293,8 @@ class Model(ModelFigures):
         if self.latent is not None:  # the latent vectors are normed
             norms = (self.latent.q_rank or 0) + self.latent.kv_rank
             return self.attention_matrices + norms + (self.heads if self.sinks else 0)
-        q, kv = self.heads * self.head_width, self.projection_widths[1]
+        q = self.heads * self.head_width
+        kv = self.projection_widths[1]
         bias = self.qkv_bias_width + (self.hidden if "proj" in self.biases else 0)
         norms = {None: 0, "head": (2 - self.reuses_keys) * self.head_width, "full": q + kv, "plain": 0}[
             self.qk_norm
@@ -315,7 +326,9 @@ class Model(ModelFigures):
     @property
     def end_parameters(self) -> int:
         """Weights outside of the layers: embedding, positions, final norm, output head."""
-        e, norm, own = self.hidden, self.norm_vectors * self.hidden, self.own_width
+        e = self.hidden
+        norm = self.norm_vectors * self.hidden
+        own = self.own_width
         weights = self.small_end_weights + sum(i * o for i, o in self.beside_layers)
         if self.streams > 1:  # before the last norm
             weights += self.streams**2 * e + self.streams + 1
@@ -365,7 +378,8 @@ class Model(ModelFigures):
     @property
     def mtp_parameters(self) -> int:
         """Weights of multi-token prediction, which published counts leave out, without embedding and head."""
-        e, norm = self.hidden, self.norm_vectors * self.hidden
+        e = self.hidden
+        norm = self.norm_vectors * self.hidden
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
         return self.mtp * (module + sum(map(self.kind_parameters, self.mtp_pattern)))
 

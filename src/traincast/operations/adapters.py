@@ -36,7 +36,8 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
     if adapters is None:
         yield from (_with_reference(op, sharding) for op in operations)
         return
-    scale, recipe = sharding.assumptions.memory.element_bytes / 2, sharding.plan.recipe
+    scale = sharding.assumptions.memory.element_bytes / 2
+    recipe = sharding.plan.recipe
     base = adapters.base if packs else "16-bit"
     for op in operations:
         held = _activation_gradients(_frozen(op, sharding.E * op.weights), op, sharding)
@@ -90,7 +91,8 @@ def _with_reference(op: Operation, sharding: Sharding) -> Operation:
 
 def _widened(op: Operation, sharding: Sharding) -> Operation:
     """Return an operation that saves fp32 in place of 16 bits, where a packed base widens activations."""
-    adapters, assumed = sharding.model.adapters, sharding.assumptions.memory
+    adapters = sharding.model.adapters
+    assumed = sharding.assumptions.memory
     is_norm_or_mask = (op.module == "norms" and assumed.norms_in_fp32) or op.is_mask
     if not assumed.widens_packed or adapters is None or adapters.base not in PACKED or is_norm_or_mask:
         return op
@@ -172,7 +174,8 @@ def _product(op: Operation) -> Gemm:
 
 def _outputs(op: Operation, sharding: Sharding, joined: bool) -> dict[str, Column]:
     """Return the local output widths of the matrices of a linear layer by target, `joined` or apart."""
-    model, role = sharding.model, op.role
+    model = sharding.model
+    role = op.role
     if not role or op.weight is None:
         return {}
     n = _product(op).n
@@ -218,9 +221,12 @@ def _adapter(
 
     Its result is added to the frozen one; backward adds the gradients of the input.
     """
-    adapters, product, sizes = sharding.model.adapters, _product(op), sharding.plain_sizes
+    adapters = sharding.model.adapters
+    product = _product(op)
+    sizes = sharding.plain_sizes
     assert adapters is not None
-    rows, i = product.m * product.batch, product.k
+    rows = product.m * product.batch
+    i = product.k
     copies = None if product.layout == "one" else product.batch
     summed: tuple[Collective, ...] = ()
     returned: tuple[Collective, ...] = ()

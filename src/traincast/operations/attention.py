@@ -94,19 +94,32 @@ def flash(
     the result that it saves. With `recompute` all of it is recomputed before backward.
     """
     r = at.rows[0]
-    l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are not skipped
+    # keys of a query and queries of a key that are not skipped
+    l = at.l * at.share
+    lq = at.lq * at.share
     keys = at.b * at.h * at.l  # rows of keys or values as the query heads see them
-    uq, uo, scores = r * at.q, r * at.v, r * l  # elements
+    # elements
+    uq = r * at.q
+    uo = r * at.v
+    scores = r * l
     # 2 FLOP per score forward, 3 backward, and a sum of l scores per row (arXiv 2410.00273)
-    softmax, softmax_backward = Vector(2 * scores + r * (l - 1)), Vector(3 * scores + r * (l - 1))
+    softmax = Vector(2 * scores + r * (l - 1))
+    softmax_backward = Vector(3 * scores + r * (l - 1))
     drop = (Vector(scores),) if dropped else ()  # 1 FLOP per score
-    logits, attend = Gemm(r, at.q, l), Gemm(r, l, at.v)  # A = Q K', O = A V
-    dq, dk = Gemm(r, l, at.q), Gemm(keys, lq, at.q)  # dQ = dA K, dK = dA' Q
-    da, dv = Gemm(r, at.v, l), Gemm(keys, lq, at.v)  # dA = dO V', dV = A' dO
+    # A = Q K', O = A V
+    logits = Gemm(r, at.q, l)
+    attend = Gemm(r, l, at.v)
+    # dQ = dA K, dK = dA' Q
+    dq = Gemm(r, l, at.q)
+    dk = Gemm(keys, lq, at.q)
+    # dA = dO V', dV = A' dO
+    da = Gemm(r, at.v, l)
+    dv = Gemm(keys, lq, at.v)
     inputs = E * at.input_elements
     saved = inputs + E * (saved_copies * uo + 2 * r)  # and the result, two numbers per row (2410.00273)
     moved = E * (uq + uo + at.kv_elements)
-    forward, recomputed = (logits, softmax, *drop, attend), (logits, softmax, *drop)
+    forward = (logits, softmax, *drop, attend)
+    recomputed = (logits, softmax, *drop)
     backward = (dq, dk, softmax_backward, *drop, da, dv, *recomputed)
     return Operation(
         "attention.flash",
@@ -156,7 +169,12 @@ def unfused(
         kernels = 1 + launches * is_unfused
         forward, backward = (replace(work, launches=kernels) for work in (softmax.forward, softmax.backward))
         softmax = replace(softmax, forward=forward, backward=backward)
-    n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # A, Q, O, K, V
+    # A, Q, O, K, V
+    n = r * l
+    uq = r * at.q
+    uo = r * at.v
+    uk = rk * at.q
+    uv = rk * at.v
     softmax = replace(softmax, gradient_bytes=2 * E * n)
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     saves_scores = dropped or result is not None
@@ -202,9 +220,16 @@ def summa(
     m1, the queries over m2, the keys of a score over m1.
     """
     (b, h, l, q), (m1, m2, nb) = heads, grid
-    lq, lc, qs = l // m2, l // m1, q // m1  # local queries, keys and head width
-    r, rk = b * h * lq, b * h * l  # rows of queries and of keys
-    n, u = r * lc, r * qs  # elements of local scores and queries
+    # local queries, keys and head width
+    lq = l // m2
+    lc = l // m1
+    qs = q // m1
+    # rows of queries and of keys
+    r = b * h * lq
+    rk = b * h * l
+    # elements of local scores and queries
+    n = r * lc
+    u = r * qs
     scores = Gemm(r, qs, lc, batch=m1)  # one product for each of the m1 blocks of keys
     dkv = Gemm(rk, lq, qs)  # gradient of keys or of values
     forward_bytes = E * (r * l + rk * qs + u * nb)

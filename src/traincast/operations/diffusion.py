@@ -20,7 +20,9 @@ def modulation(
     sharding: Sharding, diffusion: Diffusion, kind: Kind, streams: tuple[Sharding, ...]
 ) -> Iterator[Operation]:
     """Yield the product that makes the vectors of a layer, and their use in each of the streams."""
-    vectors, E, e = diffusion.vectors(kind), sharding.E, sharding.model.hidden
+    vectors = diffusion.vectors(kind)
+    E = sharding.E
+    e = sharding.model.hidden
     if not diffusion.shared:
         yield from _of_sample(sharding, "modulation", vectors * e)
     blocks = vectors // 3 / len(streams)  # attention and MLP, or both as one
@@ -34,14 +36,17 @@ def modulation(
 
 def _of_sample(sharding: Sharding, name: str, width: int, inputs: int | None = None) -> Iterator[Operation]:
     """Yield a linear layer with one row for each sample, and its bias."""
-    E, rows, local = sharding.E, sharding.plan.mbs, sharding.local(width)
+    E = sharding.E
+    rows = sharding.plan.mbs
+    local = sharding.local(width)
     yield linear(f"{name}.linear", sharding.plain_sizes, rows, inputs or sharding.model.hidden, local)
     yield elementwise.bias(f"{name}.bias", E, rows, local)
 
 
 def embedding(sharding: Sharding, diffusion: Diffusion) -> Iterator[Operation]:
     """Yield the embedding of latents, of text and of the conditions of a sample."""
-    model, plan = sharding.model, sharding.plan
+    model = sharding.model
+    plan = sharding.plan
     text = diffusion.text or (model.encoder.seq if model.encoder is not None else 0)
     shards = plan.context * (plan.tp if plan.sp else 1)
     rows = {"image": _rows_of_image(sharding, diffusion), "text": plan.mbs * (text // shards)}
@@ -57,13 +62,15 @@ def embedding(sharding: Sharding, diffusion: Diffusion) -> Iterator[Operation]:
 
 def _rows_of_image(sharding: Sharding, diffusion: Diffusion) -> Column:
     """Return the patches of images on the rank, between blocks."""
-    model, plan = sharding.model, sharding.plan
+    model = sharding.model
+    plan = sharding.plan
     return plan.mbs * ((model.seq - diffusion.text) // (plan.context * (plan.tp if plan.sp else 1)))
 
 
 def head(sharding: Sharding, diffusion: Diffusion) -> Iterator[Operation]:
     """Yield the last norm and the prediction of latents; the squared error is not counted."""
-    rows, (i, o) = _rows_of_image(sharding, diffusion), sharding.model.diffusion_ends["image"][1]
+    rows = _rows_of_image(sharding, diffusion)
+    (i, o) = sharding.model.diffusion_ends["image"][1]
     yield sharding.norm("head.norm", gather=False)
     if diffusion.final:
         yield from _of_sample(sharding, "head.modulation", sharding.model.diffusion_ends["sample"][-1][1])

@@ -36,7 +36,8 @@ def moved(
     name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0
 ) -> Operation:
     """Return work bound by memory traffic, such as a residual addition; nothing is saved."""
-    there, back = PassCount((Vector(forward),), E * forward), PassCount((Vector(backward),), E * backward)
+    there = PassCount((Vector(forward),), E * forward)
+    back = PassCount((Vector(backward),), E * backward)
     return Operation(name, there, back, weights=weights, module=module)
 
 

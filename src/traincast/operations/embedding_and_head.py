@@ -24,7 +24,8 @@ def embedding(sharding: Sharding, frame: int | None = None, shared: bool = False
     An embedding in a width of its own is projected to that of the layers on the rank's own tokens. The matrix
     of tokens can be `shared` with a part before.
     """
-    model, (rows, width) = sharding.model, sharding.residual_shape
+    model = sharding.model
+    (rows, width) = sharding.residual_shape
     own = model.own_width
     e = model.hidden if own is None else own.width
     narrow = width if own is None else e  # of the rank's rows before the projection
@@ -36,7 +37,8 @@ def embedding(sharding: Sharding, frame: int | None = None, shared: bool = False
     elif frame is not None:
         yield from _convolutions(sharding, frame)
     else:
-        tokens, local = sharding.tokens, vocabulary(sharding)
+        tokens = sharding.tokens
+        local = vocabulary(sharding)
         lookup = elementwise.moved(
             "embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e * (not shared)
         )
@@ -77,7 +79,8 @@ def _norm(sharding: Sharding, name: str, width: int | None) -> Operation:
     """Return a norm of the rank's own tokens, in a width of its own if it has one."""
     if width is None:
         return sharding.norm(name, gather=False, returned=False)
-    rows, vectors = sharding.residual_shape[0], sharding.model.norm_vectors
+    rows = sharding.residual_shape[0]
+    vectors = sharding.model.norm_vectors
     return elementwise.norm(name, sharding.E, rows, width, vectors=vectors)
 
 
@@ -141,7 +144,9 @@ def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
 
 def loss(sharding: Sharding, logits: Column) -> Operation:
     """Return the cross-entropy on vocabulary-parallel logits; three numbers of a token are all-reduced."""
-    assumed, byte = sharding.assumptions, sharding.assumptions.memory.element_bytes / 2  # 16 bits are two
+    # 16 bits are two
+    assumed = sharding.assumptions
+    byte = sharding.assumptions.memory.element_bytes / 2
     nbytes = assumed.traffic.loss_bytes * byte * logits
     peak = assumed.memory.logit_bytes * sharding.plan.recipe.width * byte * logits
     three_numbers = (Collective("all-reduce", 3 * 4 * byte * sharding.tokens, "tp"),)  # fp32, of a token

@@ -63,14 +63,22 @@ def linear(
     layout: Layout = "one" if copies is None else "grouped"
     b: Column = 1 if copies is None else copies
     rows = T / b  # of each matrix
-    x, y, w = T * i, T * o, b * i * o  # elements; each moves once per product
-    y_bytes, dx_bytes, dw_bytes = E.E * y, E.E * x, E.accumulated * E.E * w  # results
-    casts, casts_back = E.cast(cast[0] * x) + E.cast_weights(w), E.cast(cast[1] * y)
+    # elements; each moves once per product
+    x = T * i
+    y = T * o
+    w = b * i * o
+    # results
+    y_bytes = E.E * y
+    dx_bytes = E.E * x
+    dw_bytes = E.accumulated * E.E * w
+    casts = E.cast(cast[0] * x) + E.cast_weights(w)
+    casts_back = E.cast(cast[1] * y)
 
     def product(m: Column, k: Column, n: Column) -> tuple[Gemm, ...]:
         return (Gemm(m, k, n, b, low=E.low, layout=layout),)
 
-    y_traffic, dx_traffic = E.read(x + w) + y_bytes + casts, E.read(y + w) + dx_bytes + casts_back
+    y_traffic = E.read(x + w) + y_bytes + casts
+    dx_traffic = E.read(y + w) + dx_bytes + casts_back
     return Operation(
         name,
         PassCount(product(rows, i, o), y_traffic, forward, written=y_bytes, cast=casts),
@@ -101,20 +109,27 @@ def summa_linear(
     layout: Layout = "one" if copies is None else "grouped"
     c: Column = 1 if copies is None else copies
     rows = T / c  # of each matrix
-    x, w, y = T * inputs, c * inputs * o, T * o  # elements that pass through the rank
-    y_bytes, dw_bytes = E.E * y * nb, E.accumulated * E.E * w  # every panel adds to the result
-    nbytes, cast, cast_back = E.read(w) + y_bytes + E.read(x), E.cast(x) + E.cast_weights(w), E.cast(y)
-    x_down, w_down = Collective("broadcast", E.E * x / nb, "tp"), Collective("broadcast", E.E * w / nb, "tp2")
-    x_up, w_up = Collective("reduce", E.E * x / nb, "tp"), Collective("reduce", E.E * w / nb, "tp2")
+    # elements that pass through the rank
+    x = T * inputs
+    w = c * inputs * o
+    y = T * o
+    # every panel adds to the result
+    y_bytes = E.E * y * nb
+    dw_bytes = E.accumulated * E.E * w
+    nbytes = E.read(w) + y_bytes + E.read(x)
+    cast = E.cast(x) + E.cast_weights(w)
+    cast_back = E.cast(y)
+    x_down = Collective("broadcast", E.E * x / nb, "tp")
+    w_down = Collective("broadcast", E.E * w / nb, "tp2")
+    x_up = Collective("reduce", E.E * x / nb, "tp")
+    w_up = Collective("reduce", E.E * w / nb, "tp2")
 
     def product(m: Column, k: Column, n: Column, accumulate: bool = False) -> tuple[Gemm, ...]:
         return (Gemm(m, k, n, c, accumulate, E.low, layout),)
 
-    forward, dx, dw = (
-        product(rows, inputs, o, accumulate=True),
-        product(rows, o, inputs),
-        product(inputs, rows, o),
-    )
+    forward = product(rows, inputs, o, accumulate=True)
+    dx = product(rows, o, inputs)
+    dw = product(inputs, rows, o)
     return Operation(
         name,
         PassCount(forward, nbytes + cast, (x_down, w_down), nb, written=y_bytes, cast=cast),

@@ -41,7 +41,8 @@ SCAN_TOKENS: Final = 2048  # of a chunk whose last states Mamba-1's kernel saves
 
 def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> Iterator[Operation]:
     """Yield linear attention of a layer: projection, convolution, scan, norm of the result, projection."""
-    e, wide = sharding.model.hidden, config.counts.projected
+    e = sharding.model.hidden
+    wide = config.counts.projected
     if isinstance(config, Rwkv):
         yield token_shift(sharding, f"{name}.token_shift", 3)
     into = sharding.column_parallel(f"{name}.in_proj", e, wide)
@@ -101,7 +102,8 @@ def _gated_convolution(sharding: Sharding, name: str, config: ShortConv) -> Oper
 
     Context-parallel ranks need but the last k - 1 tokens of each other, which is negligible.
     """
-    n, passes = sharding.tokens * sharding.local(config.width), sharding.assumptions.traffic.conv_passes
+    n = sharding.tokens * sharding.local(config.width)
+    passes = sharding.assumptions.traffic.conv_passes
     return Operation(
         f"{name}.conv",
         # Forward reads b, c and x and writes y; backward also reads dy, and writes db, dc and dx.
@@ -119,7 +121,8 @@ def _convolution(sharding: Sharding, name: str, config: Mamba | Mamba2 | GatedDe
     Mamba's fused functions (mamba_ssm, mamba_inner_fn and mamba_split_conv1d_scan_combined) save no y and
     compute it again. The RG-LRU has no SiLU, which costs nothing beside the traffic.
     """
-    counts, passes = config.counts, sharding.assumptions.traffic.conv_passes
+    counts = config.counts
+    passes = sharding.assumptions.traffic.conv_passes
     n = sharding.tokens * sharding.local(counts.conv_width)
     forward = PassCount(
         (Vector(n * (2 * config.conv + SILU_FLOPS)),),
@@ -149,7 +152,9 @@ def _selection(sharding: Sharding, name: str, config: Mamba) -> Iterator[Operati
     Channels are sharded, so what selects is a sum over tensor ranks, all-reduced in both passes (arXiv
     2405.21060, section 8.1). dt is computed again before backward (mamba_inner_fn).
     """
-    sizes, T, d = sharding.sizes, sharding.tokens, sharding.local(config.width)
+    sizes = sharding.sizes
+    T = sharding.tokens
+    d = sharding.local(config.width)
     summed = (Collective("all-reduce", sizes.E * T * config.selected, "tp"),)
     yield linear(f"{name}.x_proj", sizes, T, d, config.selected, summed, saved_tokens=0 * T)
     if config.norm:
@@ -166,7 +171,9 @@ def _selective_scan(sharding: Sharding, config: Mamba) -> Operation:
     dy, writes the result again and the gradients of x, dt and z, and adds to those of B and C in fp32
     (mamba_ssm, selective_scan_fwd and _bwd). Saved are z and the last states of stretches of `SCAN_TOKENS`.
     """
-    E, T, N = sharding.E, sharding.tokens, config.state
+    E = sharding.E
+    T = sharding.tokens
+    N = config.state
     n = T * sharding.local(config.width)
     flops = Vector(n * (9 * N + 2 + SILU_FLOPS))
     states = STATE_BYTES * 2 * N * n / SCAN_TOKENS
@@ -190,16 +197,24 @@ def _mamba2_scan(sharding: Sharding, config: Mamba2) -> Operation:
     scores and states, and runs a kernel for each gradient (_mamba_chunk_scan_combined_bwd), which read x and
     dy again; that of the decays computes a product of the gradient of scores anew.
     """
-    E, T, Q, N, P = sharding.E, sharding.tokens, config.chunk, config.state, config.head_dim
-    h, g = sharding.local(config.heads), _shared(sharding, config.groups)
+    E = sharding.E
+    T = sharding.tokens
+    Q = config.chunk
+    N = config.state
+    P = config.head_dim
+    h = sharding.local(config.heads)
+    g = _shared(sharding, config.groups)
     chunks = T / Q
     scores = _product(Q, N, Q, chunks * g)  # G = C B'
     inside = _product(Q, Q, P, chunks * h)  # Y = (L ∘ G) X
     states = _product(N, Q, P, chunks * h)  # S = (B ∘ decay)' X
     across = _product(Q, N, P, chunks * h)  # Y += C S, of the chunks before
     elementwise = Vector(chunks * h * (3 * Q * Q + 2 * N * P))  # L ∘ G; S is passed from chunk to chunk
-    x, groups = T * h * P, T * g * N  # elements of x, and of B or C
-    state, score = chunks * h * N * P, T * g * Q
+    # elements of x, and of B or C
+    x = T * h * P
+    groups = T * g * N
+    state = chunks * h * N * P
+    score = T * g * Q
     recomputed = E * (x + 2 * groups) + STATE_BYTES * (state + score)  # reads x, B and C
     nbytes = recomputed + STATE_BYTES * (2 * state + score) + E * (groups + 4 * x)  # C, x, z; y twice
     backward = (*_gradients((scores, inside, states, across)), scores, states, inside)
@@ -247,17 +262,30 @@ def _delta_scan(sharding: Sharding, config: GatedDelta) -> Operation:
     (chunk_gated_delta_rule), with queries and keys repeated for every value head. Saved are queries, keys,
     values, decays, strength and the inverse of every chunk; backward recomputes the rest.
     """
-    E, T, Q, K, V = sharding.E, sharding.tokens, config.chunk, config.key_dim, config.value_dim
+    E = sharding.E
+    T = sharding.tokens
+    Q = config.chunk
+    K = config.key_dim
+    V = config.value_dim
     h = sharding.local(config.value_heads)
     n = T / Q * h  # chunks of all heads
     scores = _product(Q, K, Q, n)  # A = tril(β γ K K')
-    keys, values = _product(Q, Q, K, n), _product(Q, Q, V, n)  # W = (1 + A)⁻¹ β γ K, U = (1 + A)⁻¹ β V
-    corrected, states = _product(Q, K, V, n), _product(K, Q, V, n)  # V' = U - W S, S = γ S + K' V'
-    across, inside = _product(Q, K, V, n), _product(Q, Q, V, n)  # O = Q S + tril(γ Q K') V'
+    # W = (1 + A)⁻¹ β γ K, U = (1 + A)⁻¹ β V
+    keys = _product(Q, Q, K, n)
+    values = _product(Q, Q, V, n)
+    # V' = U - W S, S = γ S + K' V'
+    corrected = _product(Q, K, V, n)
+    states = _product(K, Q, V, n)
+    # O = Q S + tril(γ Q K') V'
+    across = _product(Q, K, V, n)
+    inside = _product(Q, Q, V, n)
     products = (scores, keys, values, corrected, states, across, scores, inside)  # Q K' has the shape of A
     # (1 + A)⁻¹ of a triangular matrix takes Q³/3; decays of scores and of the state
     elementwise = Vector(n * (Q**3 / 3 + 4 * Q * Q + 2 * K * V))
-    k, v, state, score = T * h * K, T * h * V, n * K * V, T * h * Q
+    k = T * h * K
+    v = T * h * V
+    state = n * K * V
+    score = T * h * Q
     written = E * (k + 2 * v + state)  # W, U, V' and S
     recomputed = E * (score + 3 * k + 2 * v) + written  # reads A; K and V, K and W, U
     # Also K for A, written and read in fp32 and inverted; Q, K, V' and S for O.
@@ -284,14 +312,24 @@ def _linear_scan(sharding: Sharding, config: GatedLinear) -> Operation:
     Traffic is that of the kernels of flash-linear-attention (chunk_simple_gla): states of chunks, then the
     result of each. Saved are queries, keys, values and decays; backward recomputes the states.
     """
-    E, T, Q, K, V = sharding.E, sharding.tokens, config.chunk, config.key_dim, config.value_dim
+    E = sharding.E
+    T = sharding.tokens
+    Q = config.chunk
+    K = config.key_dim
+    V = config.value_dim
     h = sharding.local(config.heads)
     n = T / Q * h  # chunks of all heads
-    scores, inside = _product(Q, K, Q, n), _product(Q, Q, V, n)  # O = (L ∘ Q K') V
-    states, across = _product(K, Q, V, n), _product(Q, K, V, n)  # S = γ S + K' V, O += Q S
+    # O = (L ∘ Q K') V
+    scores = _product(Q, K, Q, n)
+    inside = _product(Q, Q, V, n)
+    # S = γ S + K' V, O += Q S
+    states = _product(K, Q, V, n)
+    across = _product(Q, K, V, n)
     products = (scores, inside, states, across)
     elementwise = Vector(n * (3 * Q * Q + 2 * K * V))
-    k, v, state = T * h * K, T * h * V, n * K * V
+    k = T * h * K
+    v = T * h * V
+    state = n * K * V
     recomputed = E * (k + v + state)  # reads K and V, writes S
     nbytes = recomputed + E * (2 * k + v + state) + E * v  # Q, K, V and S for O
     return _scan(
@@ -311,7 +349,9 @@ def _lru_gates(sharding: Sharding, name: str, config: RgLru) -> Iterator[Operati
 
     Tensor ranks have whole blocks (RecurrentGemma's `BlockDiagonalLinear`), so nothing is exchanged.
     """
-    T, blocks, width = sharding.tokens, sharding.local(config.blocks), config.width // config.blocks
+    T = sharding.tokens
+    blocks = sharding.local(config.blocks)
+    width = config.width // config.blocks
     rows = 2 * blocks * T  # of both gates
     sizes = sharding.plain_sizes
     yield linear(f"{name}.gates", sizes, rows, width, width, copies=2 * blocks, saved_tokens=rows / 2)
@@ -324,7 +364,8 @@ def _lru_scan(sharding: Sharding, config: RgLru) -> Operation:
     One kernel reads x and both gates and writes h; another reads h and y and writes the result (arXiv
     2402.19427, section 4.2). Saved are the gates, h and y; the gates' products save x.
     """
-    E, n = sharding.E, sharding.tokens * sharding.local(config.width)
+    E = sharding.E
+    n = sharding.tokens * sharding.local(config.width)
     flops = Vector(n * (3 + 3 * SILU_FLOPS + 8))  # sigmoids, GELU; 8 for a, √(1 - a²) and products
     return _scan(
         sharding,
@@ -344,7 +385,8 @@ def token_shift(sharding: Sharding, name: str, inputs: int) -> Operation:
 
     Saved are the input, and what is mixed for all but the first of these layers, which saves it itself.
     """
-    E, (T, e) = sharding.E, sharding.residual_shape
+    E = sharding.E
+    (T, e) = sharding.residual_shape
     forward = PassCount((Vector(3 * inputs * T * e),), E * (1 + inputs) * T * e)
     backward = PassCount((Vector(5 * inputs * T * e),), E * (2 + inputs) * T * e)
     weights = inputs * e + 0.0 * T
@@ -367,7 +409,8 @@ def _wkv_scan(sharding: Sharding, config: Rwkv) -> Operation:
     One kernel reads keys and values and writes the mean, with the largest exponent so far (appendix D): 4
     exponentials, 14 other operations. Saved are keys, values, the mean and r.
     """
-    E, n = sharding.E, sharding.tokens * sharding.local(config.width)
+    E = sharding.E
+    n = sharding.tokens * sharding.local(config.width)
     flops = Vector(n * (4 * SILU_FLOPS + 14 + SILU_FLOPS))
     return _scan(
         sharding,
@@ -433,11 +476,13 @@ def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta | GatedLine
     saved, and its gradient written. Weights of linear attention with decays are those of all heads. Heads of
     the delta net return to their tokens after the norm.
     """
-    T, inner = sharding.tokens, sharding.local(config.counts.inner)
+    T = sharding.tokens
+    inner = sharding.local(config.counts.inner)
     if isinstance(config, Mamba2):
         return replace(norm(f"{name}.norm", sharding.E, T, inner, vectors=1), module="")
     is_delta = isinstance(config, GatedDelta)
-    heads, n = sharding.local(config.counts.sharded[0]), sharding.E * T * inner
+    heads = sharding.local(config.counts.sharded[0])
+    n = sharding.E * T * inner
     normed = norm(f"{name}.norm", sharding.E, T * heads, config.value_dim, vectors=1)
     if not is_delta:
         normed = replace(normed, weights=1 * inner)

@@ -23,8 +23,10 @@ def mlp(sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) 
 
     Its result ends the layer, but that of shared experts is added to the other experts' first.
     """
-    model, e = sharding.model, sharding.model.hidden
-    wide, inner = model.up_projections * f, sharding.tokens * sharding.local(f)
+    model = sharding.model
+    e = sharding.model.hidden
+    wide = model.up_projections * f
+    inner = sharding.tokens * sharding.local(f)
     up = sharding.column_parallel(f"{name}.fc1", e, wide)
     yield replace(up, module="mlp", recomputed_with="norms", role="up projection")
     if "mlp" in model.biases:
@@ -45,7 +47,8 @@ def mlp(sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) 
 
 def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     """Yield a mixture of experts: router, dispatch, the experts' MLPs, combination; then shared experts."""
-    model, plan = sharding.model, sharding.plan
+    model = sharding.model
+    plan = sharding.plan
     n = sharding.residual_shape[0]
     # Every rank has all of the router's weights, at 16 bits or above.
     router = linear("experts.router", sharding.plain_sizes, n, model.hidden, config.experts + config.zero)
@@ -83,7 +86,8 @@ def _permutation(
     `moves` are the elements that forward and backward move for every element of a row. The fullest rank
     receives more than its share, and all wait for it.
     """
-    plan, (n, width) = sharding.plan, sharding.residual_shape
+    plan = sharding.plan
+    (n, width) = sharding.residual_shape
     if config.width:
         width = config.width
     rows = n * config.routed
@@ -113,7 +117,8 @@ def _gathering(
     gradients of gathered tokens backward. Source: MoEAllGatherTokenDispatcher (Megatron-Core 0.19.2,
     megatron/core/transformer/moe/token_dispatcher.py).
     """
-    plan, (n, width) = sharding.plan, sharding.residual_shape
+    plan = sharding.plan
+    (n, width) = sharding.residual_shape
     if config.width:
         width = config.width
     ranks = plan.ep * plan.etp
@@ -151,7 +156,8 @@ def _gathering(
 
 def _passes(sharding: Sharding) -> Column:
     """Return the passes over rows of experts; with all experts on every rank no fused dispatcher runs."""
-    traffic, plan = sharding.assumptions.traffic, sharding.plan
+    traffic = sharding.assumptions.traffic
+    plan = sharding.plan
     if not traffic.local_expert_passes:
         return traffic.expert_passes
     is_local = 1 // (plan.ep * plan.etp)  # 1 where one rank has all experts whole, else 0
@@ -161,7 +167,9 @@ def _passes(sharding: Sharding) -> Column:
 def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[Operation]:
     """Yield the MLPs of the rank's experts on the rows they receive, all experts in one grouped product."""
     model = sharding.model
-    e, f, wide = config.width or model.hidden, config.ffn, model.up_projections * config.ffn
+    e = config.width or model.hidden
+    f = config.ffn
+    wide = model.up_projections * config.ffn
     routed = Routed(rows, config.experts / sharding.plan.ep)
     up = sharding.column_parallel("experts.fc1", e, wide, routed)
     down = sharding.row_parallel("experts.fc2", f, e, routed)

@@ -72,7 +72,8 @@ def _selective_per_op(op: Operation, sharding: Sharding, kind: Kind) -> Operatio
     on, and the input of the layer. Single operations save the last result without need; a compiled layer
     leaves it out.
     """
-    model, gated = sharding.model, sharding.model.gated
+    model = sharding.model
+    gated = sharding.model.gated
     q, k, v = model.projection_widths
     recomputed: float = 1.0
     saved: Column = op.saved_bytes if op.saves_layer_input else 0 * op.saved_bytes
@@ -86,7 +87,8 @@ def _selective_per_op(op: Operation, sharding: Sharding, kind: Kind) -> Operatio
             recomputed = 0.0
             saved = op.forward.written
         case "core attention":  # all but the keys are saved
-            recomputed, at = 0.0, sharding.heads(kind)
+            recomputed = 0.0
+            at = sharding.heads(kind)
             saved = op.saved_bytes - sharding.E * at.rows[1] * at.q / at.l * at.lq
         case "output projection":
             saved = op.saved_bytes

@@ -66,19 +66,23 @@ class Sharding(ABC):
     @cached_property
     def sizes(self) -> Sizes:
         """Element sizes of linear layers at the rate of the precision recipe."""
-        recipe, assumed = self.plan.recipe, self.assumptions
+        recipe = self.plan.recipe
+        assumed = self.assumptions
         if not recipe.is_low or (self.model.plain and recipe.rate == "fp4"):
             return self.plain_sizes
-        casts, weight_casts = assumed.traffic.cast_passes, assumed.traffic.weight_cast_passes
+        casts = assumed.traffic.cast_passes
+        weight_casts = assumed.traffic.weight_cast_passes
         saved_operand = recipe.operand if assumed.memory.saves_casts else 1
         accumulated = self.plain_sizes.accumulated
-        casts, weight_casts = recipe.casts * casts, recipe.casts * weight_casts
+        casts = recipe.casts * casts
+        weight_casts = recipe.casts * weight_casts
         return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, True, saved_operand)
 
     @cached_property
     def plain_sizes(self) -> Sizes:
         """Element sizes of linear layers that stay at 16 bits or above: embedding, router, head."""
-        passes, width = self.assumptions.traffic.accumulation_passes, self.plan.recipe.width
+        passes = self.assumptions.traffic.accumulation_passes
+        width = self.plan.recipe.width
         return Sizes(self.E, 1, self.plan.gradient_bytes * passes / (2 * width))  # 2 bytes of 16 bits
 
     @cached_property
@@ -150,7 +154,8 @@ class Sharding(ABC):
     @property
     def qkv_bias_width(self) -> Column:
         """Columns of the projections to queries, keys and values that have a bias, as `kv_heads` counts."""
-        model, kv = self.model, self.kv_heads
+        model = self.model
+        kv = self.kv_heads
         if model.reuses_keys:
             return model.projection_widths[0]
         keys = kv * model.head_width if "qkv" in model.biases else 0
@@ -195,7 +200,8 @@ class Sharding(ABC):
 
     def share(self, local: bool = False) -> Any:
         """Return the share of all pairs that fused attention computes."""
-        model, skipped = self.model, self.assumptions.attention.causal_skipping
+        model = self.model
+        skipped = self.assumptions.attention.causal_skipping
         if not (model.causal or local or model.documents):
             return 1
         return 1 - skipped * (1 - model.attended(local) / (model.seq * model.seq))
@@ -205,31 +211,39 @@ class Sharding(ABC):
 
         Its keys are `keys` tokens of another sequence, all of them on the rank, or those of the model's own.
         """
-        model, plan = self.model, self.plan
+        model = self.model
+        plan = self.plan
         head_shards = plan.tp * plan.ulysses
-        selects, latent = kind.indexed or kind.compressed, model.latent
+        selects = kind.indexed or kind.compressed
+        latent = model.latent
         share = model.met(kind) / (model.seq * model.seq) if selects else self.share(kind.local)
         if latent is not None and (kind.indexed or latent.shared):  # all heads read one, which holds values
-            lq, width = model.seq // plan.context, latent.kv_rank
+            lq = model.seq // plan.context
+            width = latent.kv_rank
             shape = plan.mbs, model.heads // plan.tp, 1, lq, model.seq
             return Heads(*shape, latent.down, width, share, values_in_keys=True)
         kv = -(-model.groups // head_shards)  # keys and values with fewer heads than ranks are replicated
         lq = model.seq // plan.context * plan.ulysses
-        q, v = model.head_width, model.value_width
+        q = model.head_width
+        v = model.value_width
         if keys is not None:
             return Heads(plan.mbs, model.heads // head_shards, kv, lq, keys, q, v, lk=keys)
         return Heads(plan.mbs, model.heads // head_shards, kv, lq, model.seq, q, v, share)
 
     def attention(self, kind: Kind = ATTENTION, keys: int | None = None) -> Iterator[Operation]:
         """Yield core attention, to `keys` tokens of another sequence where they are given."""
-        at, plan, assumed = self.heads(kind, keys), self.plan, self.assumptions
+        at = self.heads(kind, keys)
+        plan = self.plan
+        assumed = self.assumptions
         recompute = "attention" in plan.recomputed
         is_fused = plan.attention == "flash" or kind.indexed or kind.compressed
         expanded = ("always",) if is_fused else ("always", "unfused")
         if assumed.memory.expands_keys in expanded and plan.cp_kind == "none":
             at = replace(at, kv=at.h)
         if is_fused:
-            copies, comms, rounds = self.saved_results, self._context_comms(at), self._ring_rounds()
+            copies = self.saved_results
+            comms = self._context_comms(at)
+            rounds = self._ring_rounds()
             yield attention.flash(self.E, at, comms, rounds, copies, recompute, self.model.dropout)
         else:
             yield from attention.unfused(
@@ -262,7 +276,8 @@ class Sharding(ABC):
 
     def _context_comms(self, at: Heads) -> tuple[Comms, Comms]:
         """Return the communication of context parallelism: keys and values, or heads (Ulysses)."""
-        plan, kv_bytes = self.plan, self.E * at.kv_elements
+        plan = self.plan
+        kv_bytes = self.E * at.kv_elements
         if plan.cp_kind == "ulysses":
             elements = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses
             return (self._exchange(elements * plan.ulysses),) * 2
@@ -323,7 +338,8 @@ class OneD(Sharding):
         saves_all = self.assumptions.memory.saves_gathered or not self.plan.sp
         saved_tokens = self.tokens if saves_all else self.residual_shape[0]
         second_gather = () if saves_all else self._gather(i, operand=True)
-        backward, cast = (*second_gather, *self._scatter(i)), (self._cast_share, 1)
+        backward = (*second_gather, *self._scatter(i))
+        cast = (self._cast_share, 1)
         shape = self.tokens, i, o // self.plan.tp
         return linear(name, self.sizes, *shape, backward=backward, saved_tokens=saved_tokens, cast=cast)
 
@@ -351,7 +367,8 @@ class OneD(Sharding):
         """Return a column-parallel layer on gathered tokens."""
         saves_all = self.assumptions.memory.saves_gathered or not self.plan.sp
         saved = self.tokens if saves_all else self.residual_shape[0]
-        shape, backward = (self.tokens, inputs, local), self._scatter(inputs)
+        shape = (self.tokens, inputs, local)
+        backward = self._scatter(inputs)
         return linear(name, self.plain_sizes, *shape, backward=backward, saved_tokens=saved)
 
     def partial_sum_comms(self, width: Column) -> tuple[Comms, Comms]:
@@ -360,13 +377,15 @@ class OneD(Sharding):
 
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
         """Return the norm of the rank's own rows; the result is gathered for the next block."""
-        e, gathers = self.model.hidden, self.assumptions.collectives.gathers_operands
+        e = self.model.hidden
+        gathers = self.assumptions.collectives.gathers_operands
         forward = self._gather(e, operand=True) if gather else ()
         backward: Comms = ()
         if returned and self.plan.sp:  # gathers the gradient of the row-parallel layer's result
             # The paper writes a reduce-scatter, its equal.
             backward = self._gather(e, operand=True) if gathers else self._scatter(e)
-        vectors, shape = self.model.norm_vectors, self.residual_shape
+        vectors = self.model.norm_vectors
+        shape = self.residual_shape
         saved = self.norm_bytes(*shape, vectors)
         return elementwise.norm(name, self.E, *shape, forward, backward, vectors, saved)
 
@@ -443,7 +462,8 @@ class Summa(Sharding):
         if self.plan.attention != "summa":
             yield from super().attention(kind, keys)
             return
-        model, mask = self.model, self.assumptions.memory.mask_bytes
+        model = self.model
+        mask = self.assumptions.memory.mask_bytes
         heads = self.plan.mbs, model.heads, model.seq, model.head_width
         yield from attention.summa(self.E, mask, heads, self._grid)
 

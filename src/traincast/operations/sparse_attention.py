@@ -36,7 +36,9 @@ def compressor(sharding: Sharding, kind: Kind, config: Compressed, latent: Laten
     Forward reads the projections and writes the keys, which tensor ranks gather; backward reads them again
     and writes their gradients. Saved are the projections; their input is saved by those of attention.
     """
-    model, E, rows = sharding.model, sharding.E, sharding.residual_shape[0]
+    model = sharding.model
+    E = sharding.E
+    rows = sharding.residual_shape[0]
     columns = config.columns(kind, latent.kv_rank)
     made = sharding.replicated_linear("attention.compress", model.hidden, columns)
     yield replace(made, saved_bytes=0 * made.saved_bytes)
@@ -50,8 +52,12 @@ def compressor(sharding: Sharding, kind: Kind, config: Compressed, latent: Laten
 
 def indexer(sharding: Sharding, kind: Kind, config: Indexer) -> Iterator[Operation]:
     """Yield the indexer of a layer: its projections, its scores with the selection, and its loss."""
-    e, E, T, latent = sharding.model.hidden, sharding.E, sharding.tokens, sharding.model.latent
-    h, d = config.heads, config.head_dim
+    e = sharding.model.hidden
+    E = sharding.E
+    T = sharding.tokens
+    latent = sharding.model.latent
+    h = config.heads
+    d = config.head_dim
     if latent is None or latent.q_rank is None:  # all from the gathered input that attention saves
         wide = (h + 1) * d
         made = linear("attention.index_qk", sharding.sizes, T, e, wide, saved_tokens=0 * T)
@@ -93,8 +99,12 @@ def _scores(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     the selection. Saved are queries, keys and weights of heads, which the loss needs, and what is selected.
     Ranks that shard the sequence gather the keys.
     """
-    E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
-    h, d, model = config.heads, config.head_dim, sharding.model
+    E = sharding.E
+    T = sharding.tokens
+    at = sharding.heads(kind)
+    h = config.heads
+    d = config.head_dim
+    model = sharding.model
     rate = 1 if model.compressed is None or not kind.compressed else model.compressed.of(kind)
     l = at.l / rate
     keys = l * sharding.share()  # of a query
@@ -119,12 +129,19 @@ def _loss(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     Forward computes attention's scores again and sums them over heads and tensor ranks. Backward computes the
     indexer's scores of the selected keys again, and the gradients of its queries and keys.
     """
-    E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
-    h, d, n = config.heads, config.head_dim, at.l * at.share  # selected keys of a query
+    E = sharding.E
+    T = sharding.tokens
+    at = sharding.heads(kind)
+    # selected keys of a query
+    h = config.heads
+    d = config.head_dim
+    n = at.l * at.share
     if kind.compressed:
         n = sharding.model.met_compressed(kind) / sharding.model.seq
     target = Gemm(at.rows[0], at.q, n, layout="batched")
-    again, dq, dk = Gemm(T * h, d, n), Gemm(T * h, n, d), Gemm(n, h, d, batch=T)
+    again = Gemm(T * h, d, n)
+    dq = Gemm(T * h, n, d)
+    dk = Gemm(n, h, d, batch=T)
     summed: Comms = (Collective("all-reduce", SCORE_BYTES * T * n, "tp"),)
     read = E * (at.rows[0] * at.q + at.rows[1] * at.q)
     narrow = E * (T * h * d + at.b * at.l * d + T * h)

@@ -32,7 +32,8 @@ def patches(sharding: Sharding, tower: Tower) -> Iterator[Operation]:
 
 def projector(sharding: Sharding, layers: Projector, name: str) -> Iterator[Operation]:
     """Yield norm and linear layers: two are column- and row-parallel, one alone is replicated."""
-    E, rows = sharding.E, sharding.tokens
+    E = sharding.E
+    rows = sharding.tokens
     if layers.norm:
         normed = elementwise.norm(f"{name}.norm", E, rows, layers.widths[0])
         yield replace(normed, weights=layers.norm + 0 * rows)

@@ -44,7 +44,8 @@ def parts(
         counted["ends"] = _ends(model, plan, assumptions)
     operations |= counted["ends"]
     if (tower := model.tower) is not None:
-        cut, seen = tower_plan(plan, tower), tower.model
+        cut = tower_plan(plan, tower)
+        seen = tower.model
         layers = {str(kind): layer(seen, cut, assumptions, kind, counted) for kind in seen.kinds}
         operations |= tower_parts(model, tower, plan, assumptions, layers)
     if model.mtp:
@@ -59,7 +60,8 @@ def parts(
 
 def _ends(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Layer]:
     """Count the parts before the first layer and after the last."""
-    sharding, operations = sharding_of(model, plan, assumptions), dict[str, Layer]()
+    sharding = sharding_of(model, plan, assumptions)
+    operations = dict[str, Layer]()
     if model.vocab is not None or model.patch is not None:
         first = sharding_of(model.of(model.pattern[0]), plan, assumptions)
         frame = model.encoder.frame if model.encoder and model.encodes else None
@@ -98,7 +100,8 @@ def layer(
     as for `parts`.
     """
     kind = model.pattern[0] if kind is None else kind
-    sharding, counted = sharding_of(model.of(kind), plan, assumptions), {} if counted is None else counted
+    sharding = sharding_of(model.of(kind), plan, assumptions)
+    counted = {} if counted is None else counted
     key = model, kind, *(module in plan.recomputed for module in RESTORING)
     if key not in counted:
         counted[key] = _before_recompute(model, sharding, kind)
@@ -107,7 +110,8 @@ def layer(
 
 def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
     """Count the operations of a layer, whatever is recomputed apart from `RESTORING`."""
-    feed_forward, tokens_mixed = _feed_forward(sharding, kind), _mixer(sharding, kind)
+    feed_forward = _feed_forward(sharding, kind)
+    tokens_mixed = _mixer(sharding, kind)
     # A block's norm gathers for the operation that follows it; experts and latent attention take the rank's
     # own tokens.
     takes_all = not kind.moe or (model.experts is not None and model.experts.shared_ffn > 0)
@@ -227,7 +231,8 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
     The last norm gathers tokens for the next block (if `gather`). Parallel blocks end together: their sum is
     reduced and added to the residual stream once (GPT-NeoX, `gpt_j_residual`).
     """
-    model, (rows, width) = sharding.model, sharding.residual_shape
+    model = sharding.model
+    (rows, width) = sharding.residual_shape
     shares_end = model.parallel and not ends_layer
     if model.dropout:
         yield sharding.dropout("mlp.dropout" if ends_layer else "attention.out_dropout")
@@ -259,10 +264,12 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
 
 def joined_streams(sharding: Sharding) -> Iterator[Operation]:
     """Yield the weighted sum of the copies of the residual stream, which the last norm reads."""
-    n, (rows, width) = sharding.model.streams, sharding.residual_shape
+    n = sharding.model.streams
+    (rows, width) = sharding.residual_shape
     if n > 1:
         yield linear("head.stream_weights", sharding.plain_sizes, rows, n * width, n)
-        moves, small = (n + 1) * rows * width, n + 1 + 0.0 * sharding.plan.tp
+        moves = (n + 1) * rows * width
+        small = n + 1 + 0.0 * sharding.plan.tp
         yield moved("head.streams", sharding.E, moves, (2 * n + 1) * rows * width, weights=small)
 
 
@@ -274,11 +281,14 @@ def _streams(sharding: Sharding, block: str, ends_layer: bool) -> Iterator[Opera
     backward reads and writes their gradients as well. Saved are the copies, which a stage sends to the next,
     and the block's result.
     """
-    n, E, (rows, width) = sharding.model.streams, sharding.E, sharding.residual_shape
+    n = sharding.model.streams
+    E = sharding.E
+    (rows, width) = sharding.residual_shape
     wide = rows * n * width
     mixes = linear(f"{block}.stream_weights", sharding.plain_sizes, rows, n * width, n * (n + 2))
     yield replace(mixes, saves_layer_input=ends_layer, module="")
-    product, gradients = Gemm(rows, n * n, width, layout="batched"), Gemm(rows, 2 * n * n, width)
+    product = Gemm(rows, n * n, width, layout="batched")
+    gradients = Gemm(rows, 2 * n * n, width)
     forward = PassCount((product,), E * (3 * wide + 2 * rows * width))
     backward = PassCount((replace(gradients, layout="batched"),), E * (5 * wide + 3 * rows * width))
     small = sharding.model.stream_small_weights + 0.0 * sharding.plan.tp
@@ -317,8 +327,10 @@ def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     row_parallel = sharding.partial_row_parallel if is_one_of_two else sharding.row_parallel
     width = model.heads * model.value_width
     if latent is not None and latent.proj_rank is not None:  # group by group
-        groups, rank = sharding.local(latent.proj_groups), latent.proj_rank
-        T, i = sharding.tokens * groups, width // latent.proj_groups
+        groups = sharding.local(latent.proj_groups)
+        rank = latent.proj_rank
+        T = sharding.tokens * groups
+        i = width // latent.proj_groups
         yield linear("attention.group_proj", sharding.plain_sizes, T, i, rank, copies=groups)
         width = latent.proj_groups * rank
     projection = row_parallel("attention.proj", width, model.hidden)
@@ -334,8 +346,10 @@ def cross_attention(sharding: Sharding, encoder: Encoder) -> Iterator[Operation]
     has its heads for all tokens of the encoder, which it gathers in every layer with sequence parallelism.
     All layers of a stage save one copy of the encoder's result; stages pass it on.
     """
-    model, kv = sharding.model, sharding.kv_heads
-    width, result = encoder.width or model.hidden, replace(sharding, model=model.of(ENCODER))
+    model = sharding.model
+    kv = sharding.kv_heads
+    width = encoder.width or model.hidden
+    result = replace(sharding, model=model.of(ENCODER))
     keys_values = kv * (model.head_width + model.value_width)
     q = sharding.column_parallel("cross.q", model.hidden, model.heads * model.head_width)
     yield replace(q, recomputed_with="norms")
@@ -363,7 +377,9 @@ def cross_attention(sharding: Sharding, encoder: Encoder) -> Iterator[Operation]
 
 def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     """Yield the projection to queries, keys and values, with their norms and rotary positions."""
-    model, q, T = sharding.model, sharding.model.head_width, sharding.tokens
+    model = sharding.model
+    q = sharding.model.head_width
+    T = sharding.tokens
     kv = 0 if model.reuses_keys else sharding.kv_heads
     qkv = sharding.column_parallel("attention.qkv", model.hidden, sharding.qkv_width)
     yield replace(qkv, recomputed_with="norms", role="qkv")
@@ -390,7 +406,8 @@ def _rotation(sharding: Sharding, rotated: Column, module: str = "") -> Operatio
 
     Without a fused kernel, frameworks rotate packed documents one by one, as each begins at position 0.
     """
-    documents, passes = sharding.model.documents, sharding.assumptions.traffic.rotation_passes
+    documents = sharding.model.documents
+    passes = sharding.assumptions.traffic.rotation_passes
     op = moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module=module)
     if sharding.model.qk_norm and sharding.assumptions.traffic.fuses_rotation:
         op = with_traffic(op, 0.0)
@@ -409,7 +426,8 @@ def _attention_gate(sharding: Sharding) -> Operation:
     Forward reads o and g and writes y; backward reads them and dy, and writes do and dg. Saved are g, and o
     where fused attention does not save it itself.
     """
-    model, plan = sharding.model, sharding.plan
+    model = sharding.model
+    plan = sharding.plan
     elements = sharding.tokens * sharding.local(model.heads * model.value_width)
     attention_saves = plan.attention == "flash" and "attention" not in plan.recomputed
     gates = sharding.tokens * sharding.local(model.heads) if model.gate_per_head else elements
@@ -426,8 +444,12 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
     is gathered. The up projections are column-parallel; where keys are selected, that of keys is applied to
     the queries.
     """
-    model, e, h, T = sharding.model, sharding.model.hidden, sharding.model.heads, sharding.tokens
-    down, up = config.down, config.nope_dim + config.value_dim
+    model = sharding.model
+    e = sharding.model.hidden
+    h = sharding.model.heads
+    T = sharding.tokens
+    down = config.down
+    up = config.nope_dim + config.value_dim
 
     def narrow_norm(name: str, width: int, gathered: int) -> Operation:
         comms = sharding.gather_narrow(gathered)

@@ -169,7 +169,8 @@ def search_each(
 ) -> list[Found]:
     """Search as `search` does on several numbers of GPUs, which share what they have in common."""
     errors = ErrorCollector("search")
-    checked_model, checked_system = errors.catch(as_model, model), errors.catch(as_system, system)
+    checked_model = errors.catch(as_model, model)
+    checked_system = errors.catch(as_system, system)
     checked_gbs = errors.catch(check_gbs, gbs, checked_model)
     request = search_request(errors, checked_model, checked_system, gpus, checked_gbs, **options)
     return errors.require(request).answer(progress)

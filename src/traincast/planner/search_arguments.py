@@ -41,7 +41,8 @@ def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
     """Return numbers of GPUs, checked to be whole and no larger than the system."""
     if isinstance(gpus, str) or not isinstance(gpus, Iterable):
         raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
-    errors, sizes = ErrorCollector("search"), list(gpus)
+    errors = ErrorCollector("search")
+    sizes = list(gpus)
     problems = [problem for n in sizes for problem in whole_number_problems("gpus", n)]
     problems += [] if sizes else ["gpus: give at least one number"]
     raise_problems("search", problems)
@@ -114,7 +115,8 @@ def check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, An
 
 def check_machine(system: System, locks: Mapping[str, Any]) -> None:
     """Refuse locked precisions that matrix units lack, and copies to a host whose link is not known."""
-    errors, accelerator = ErrorCollector("search"), system.accelerator
+    errors = ErrorCollector("search")
+    accelerator = system.accelerator
     for precision in lock_values("precision", locks.get("precision", ())):
         errors.catch(accelerator.require, PRECISIONS[precision])
     if set(lock_values("offload", locks.get("offload", ()))) - {"none"}:

@@ -196,7 +196,9 @@ class Found:
         number = max(self.top, PLANS_COMPARED)
         if self.objective == "memory":
             return [Family(plan, ()) for plan in self._ranked(number)]
-        share, rows, near = WITHIN, list[Family](), [first]
+        share = WITHIN
+        rows = list[Family]()
+        near = [first]
         while share < 2 * MAX_SLOWDOWN_LISTED and (len(rows) < number or first not in near):
             near = self.near(share)
             rows = families(near, first, self._memory_limit, self.within or 0.0)
@@ -521,7 +523,8 @@ class Work:
 
     def prepare(self, every_up_to: float, progress: Progress | None = None) -> None:
         """Enumerate, then evaluate at most `every_up_to` layouts, or count what fits and bound the times."""
-        shapes, batches = len({batch.shape for batch in self.batches}), len(self.batches)
+        shapes = len({batch.shape for batch in self.batches})
+        batches = len(self.batches)
         of_shapes = later(progress, 0, shapes + (1 + (self._few_do and every_up_to < np.inf)) * batches)
         enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches, of_shapes)
         if self.few is None or sum(each.rows for each in self.outlines.values()) <= every_up_to:
@@ -552,7 +555,8 @@ class Work:
 
     def candidates(self, gpus: int) -> int:
         """Return the candidates on a number of GPUs that meet every rule."""
-        job, number = self.gpus.index(gpus), dict[CandidateBatch, int]()
+        job = self.gpus.index(gpus)
+        number = dict[CandidateBatch, int]()
         for shape, outline in self.outlines.items():
             low, high = outline.space.starts[job : job + 2]
             number[shape] = int(outline.counts[low:high] @ outline.size[low:high])
@@ -560,7 +564,8 @@ class Work:
 
     def broken(self, gpus: int) -> dict[str, int]:
         """Count candidates on a number of GPUs by the first rule they break, in the order of checks."""
-        job, counts = self.gpus.index(gpus), Counter[str]()
+        job = self.gpus.index(gpus)
+        counts = Counter[str]()
         for batch in self.batches:
             rejected = self.outlines[batch.shape].space.rejected
             counts.update({reason: int(of_jobs[job]) for reason, of_jobs in rejected.items()})

@@ -153,7 +153,8 @@ class DataParallelTraffic:
         self, time_of: Callable[..., Column], stored: Counts, executed: Counts, stretch: Column
     ) -> tuple[Column, Column]:
         """Return the gathers and reductions of a device in a step [s]."""
-        plan, nm = self.plan, self.nm
+        plan = self.plan
+        nm = self.nm
         reductions = _reductions(nm, self.assumed)
         replicated: Column = (
             time_of(self.between, "backward", stored, stretch)
@@ -199,7 +200,8 @@ def data_parallel(
     gather, scatter, between = _exchanges(used, buckets, placement, system, assumed)
     if plan.zero < 2 and between:
         scatter = {part: scatter[part].then(between[part]) for part in used}
-    contention, serial = assumed.overlap.dp_contention, _broadcasts(placement, assumed)
+    contention = assumed.overlap.dp_contention
+    serial = _broadcasts(placement, assumed)
     return DataParallelTraffic(
         stages, used, gather, scatter, between, buckets, plan, nm, assumed, contention, serial
     )
@@ -274,7 +276,8 @@ def _replica_groups(
     placement: Placement, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions
 ) -> _ReplicaGroup:
     """Return the ranks with the same weights; `axes` name all, those of a copy, and the replicas."""
-    plan, (all_ranks, shard_ranks, replicas) = placement.plan, axes
+    plan = placement.plan
+    (all_ranks, shard_ranks, replicas) = axes
 
     def over(axis: Axis, kind: CollectiveKind) -> Curve:
         return collective_curve(kind, placement.group(axis), system, assumed, data_parallel=True)
@@ -303,7 +306,8 @@ def _exchanges(
     used: Costs, buckets: dict[str, Column], placement: Placement, system: System, assumed: Assumptions
 ) -> tuple[Exchanges, ...]:
     """Return the times to gather weights, reduce gradients and sum them over replicas, by part [s]."""
-    plan, (weight, gradient) = placement.plan, _element_bytes(placement.plan, assumed)
+    plan = placement.plan
+    (weight, gradient) = _element_bytes(placement.plan, assumed)
     dense = _replica_groups(placement, ("weights", "shards", "replicas"), plan.shards, system, assumed)
     frozen = float(plan.zero == 3)  # else every rank keeps what is not updated
     gather = {
@@ -320,7 +324,8 @@ def _exchanges(
             placement, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed
         )
         for part, cost in with_experts.items():
-            weights, kept = cost.expert_weights, frozen * cost.expert_frozen
+            weights = cost.expert_weights
+            kept = frozen * cost.expert_frozen
             gather[part] = gather[part].then(experts.gather(weight * weights + kept))
             reduced[part] = reduced[part].then(experts.reduce(gradient * weights))
             between[part] = between[part].then(experts.synchronise(gradient * weights))

@@ -468,7 +468,8 @@ class StepEstimate(Generic[Figure]):
 
     def uncertainty(self) -> dict[str, Figure]:
         """Return interval [s] and probability that it fits, by name; empty where errors are unknown."""
-        ends, fits = self.interval, self.fits_probability
+        ends = self.interval
+        fits = self.fits_probability
         return {} if ends is None or fits is None else dict(zip(INTERVALS, (*ends, fits), strict=True))
 
     def to_polars(self) -> "pl.DataFrame":
@@ -548,7 +549,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
 
     def memory_that_fits(self, probability: float) -> float:
         """Return the memory with which it would fit with a probability [byte]."""
-        below, above = 0.25, 4.0
+        below = 0.25
+        above = 4.0
         for _ in range(BISECTIONS):
             share = (below + above) / 2
             fits = self._probability_with(share) >= probability
@@ -672,7 +674,8 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
 
     def group_rows(self) -> "list[GroupRow]":
         """Return where the groups of several ranks are on the network, with meaning."""
-        tiers, placement = self.system.tiers, Placement(self.columns, self.system.tiers)
+        tiers = self.system.tiers
+        placement = Placement(self.columns, self.system.tiers)
         rows = []
         for axis in GROUPS:
             n, near = placement.group(axis)
@@ -900,7 +903,8 @@ def estimate(
     """
     errors = ErrorCollector("estimate")
     errors.catch(require_type, "plan", plan, "a Plan or Plans", Plan, Plans)
-    model_read, system_read = errors.catch(as_model, model), errors.catch(as_system, system)
+    model_read = errors.catch(as_model, model)
+    system_read = errors.catch(as_system, system)
     gbs_read = errors.catch(check_gbs, gbs, model_read)
     facts = errors.catch(read_given, given)
     if facts and model_read is not None:
@@ -911,8 +915,10 @@ def estimate(
         errors.catch(check_size, system_read, plan.gpus)
         errors.catch(_check_one_machine, plan, system_read)
     require = errors.require
-    transformer, machine = require(model_read), require(system_read)
-    batch, assumed = require(gbs_read), require(stack)
+    transformer = require(model_read)
+    machine = require(system_read)
+    batch = require(gbs_read)
+    assumed = require(stack)
     require_valid(transformer, plan, batch, machine.fast_domain)
     if isinstance(plan, Plans):
         return estimate_columns(transformer, machine, plan, batch, assumed)

@@ -93,7 +93,8 @@ def memory_that_fits(probability: float, capacity: float, stack: str, allocator_
     """
     room = _memory_shift(stack) + student_point(probability) * _memory_scale(stack, capacity)
     alone = float(capacity * np.exp(-room))
-    below, above = np.log(alone) - 1.0, np.log(alone) + 1.0
+    below = np.log(alone) - 1.0
+    above = np.log(alone) + 1.0
     for _ in range(BISECTIONS):
         middle = (below + above) / 2
         fits = fits_probability(np.exp(middle), capacity, stack, allocator_share=allocator_share)

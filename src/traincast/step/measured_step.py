@@ -159,7 +159,8 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
         return []
     times = est.breakdown
     kernels, network = (sum(times[name] for name in names) for names in (KERNELS, COMMUNICATION))
-    plan, rate = est.plan, est.system.input_rate
+    plan = est.plan
+    rate = est.system.input_rate
     tokens = est.gbs * est.model.seq / step_seconds
     read = None if rate is None else float(input_seconds(est.gbs, rate, plan.gpus))
     stall = metrics(est).checkpoint_stall

@@ -77,7 +77,8 @@ class Footprint(TakesRows):
         # every n-th layer saves only its input (arXiv 2205.05198, section 4.3); embedding and head save all
         if "full" in plan.recomputed:
             recomputed = total(op.saved_bytes_within_layer for op in operations if op.recompute)
-            saved, live = saved - recomputed / plan.recompute_every, live + recomputed
+            saved = saved - recomputed / plan.recompute_every
+            live = live + recomputed
         weights, expert_weights, *frozen = (
             total(getattr(op, figure) for op in operations if op.experts == of_experts)
             for figure in ("weights", "frozen_bytes", "frozen_fp32_bytes")
@@ -219,12 +220,15 @@ def beside_activations(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[BesideActivations]:
     """Return what micro-batches need on each device whatever ZeRO, optimizer, recomputation and offload."""
-    schedule, nm, buffers = SCHEDULES[plan.schedule], plan.microbatches(gbs), _buffers(plan, assumed)
+    schedule = SCHEDULES[plan.schedule]
+    nm = plan.microbatches(gbs)
+    buffers = _buffers(plan, assumed)
     ahead: Column = 0.0
     if plan.ep_overlap:
         exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
         ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
-    gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
+    gradient = assumed.memory.vocabulary_gradient_bytes / 2
+    element = assumed.memory.element_bytes
     beside: list[BesideActivations] = []
     for position, present in zip(stages.position, stages.present_parts, strict=True):
         most = schedule.in_flight(plan.pp, position, nm, plan.vp)
@@ -508,8 +512,11 @@ def states(
     footprints: Mapping[str, Footprint], plan: Plans, stored: Stored, assumed: Assumptions
 ) -> dict[str, Column]:
     """Return weights, gradients and optimizer states as ZeRO shards them (arXiv 1910.02054) [byte]."""
-    recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.memory.element_bytes / 2
-    n, n_experts = plan.shards, plan.expert_shards
+    recipe = plan.recipe
+    offloaded = words(plan.offload)
+    element_scale = assumed.memory.element_bytes / 2
+    n = plan.shards
+    n_experts = plan.expert_shards
 
     def on_rank(dense: Column, experts: Column, sharded: bool) -> Column:
         return dense / n + experts / n_experts if sharded else dense + experts
@@ -590,7 +597,8 @@ def _gathered(
         return 0.0
     layer, ends = _units(footprints, counts, assumed, "weights", "expert_weights")
     frozen, frozen_ends = _units(footprints, counts, assumed, "frozen", "expert_frozen")
-    layers, width = _layers_of(counts), plan.recipe.width * assumed.memory.element_bytes
+    layers = _layers_of(counts)
+    width = plan.recipe.width * assumed.memory.element_bytes
     if assumed.memory.gathers_by_trace:
         others = maximum(total(layers.values()) - 1, 0.0)
         return _live(width * layer + frozen, width * ends + frozen_ends, others, width, assumed)

@@ -291,8 +291,11 @@ def mean_power(est: Estimate | Estimates) -> Column | None:
     While products and attention run it draws its limit, less while memory traffic is exposed, less still
     while it communicates or waits; the node around it draws a share of what it may.
     """
-    system, shares, spent = est.system, est.assumptions.power, est.breakdown
-    gpu, full = system.accelerator, system.accelerator.power
+    system = est.system
+    shares = est.assumptions.power
+    spent = est.breakdown
+    gpu = system.accelerator
+    full = system.accelerator.power
     if full is None:
         return system.node_power
     limit = full if gpu.power_limit is None else minimum(full, gpu.power_limit)
@@ -305,7 +308,8 @@ def mean_power(est: Estimate | Estimates) -> Column | None:
 
 
 def _figures(est: Estimate | Estimates) -> dict[str, Column]:
-    model, system = est.model, est.system
+    model = est.model
+    system = est.system
     precision = _recipe(est, "precision", PRECISIONS)
     optimizer = _recipe(est, "optimizer_kind", OPTIMIZERS)
     figures = {

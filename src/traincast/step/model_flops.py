@@ -59,7 +59,8 @@ def _forward_flops(model: Model, convention: str) -> Forward:
 
 def _tower(tower: Tower, seq: int) -> dict[str, float]:
     """Return the forward FLOPs of a vision tower and of its projectors for a token of the sequence [FLOP]."""
-    model, images = tower.model, tower.images / seq
+    model = tower.model
+    images = tower.images / seq
     products = sum(n * _layer_weights(model, kind) for kind, n in Counter(model.pattern).items())
     of_row = 2.0 * products + _attention(model, model.pattern, masked=True)
     patches = 2.0 * tower.patches * tower.patch * model.hidden
@@ -182,8 +183,10 @@ def tokens_share(model: Model, kind: Kind) -> float:
 
 def _layer_weights(model: Model, kind: Kind) -> float:
     """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
-    own, share = model.of(kind), tokens_share(model, kind)
-    mixer, experts = float(own.mixer_matrices(kind) + sum(i * o for i, o in model.beside)), own.experts
+    own = model.of(kind)
+    share = tokens_share(model, kind)
+    mixer = float(own.mixer_matrices(kind) + sum(i * o for i, o in model.beside))
+    experts = own.experts
     mixer += (2 if kind.is_pair else 1) * model.stream_matrices
     if kind.crosses:
         mixer += cross_weights(model)
@@ -201,7 +204,8 @@ def _layer_weights(model: Model, kind: Kind) -> float:
 
 def _conditioned_weights(model: Model, diffusion: Diffusion, kind: Kind) -> float:
     """Return the weights of products of a layer for diffusion that a token meets besides, of its share."""
-    e, weights = model.hidden, 0.0
+    e = model.hidden
+    weights = 0.0
     if not diffusion.shared:  # one row for each sample
         weights += diffusion.vectors(kind) * e**2 / model.seq
     if kind.mixer == "joint-last":
@@ -218,7 +222,8 @@ def cross_weights(model: Model) -> float:
 
 def _end_weights(model: Model) -> float:
     """Return the weights of products outside the layers, per token: head, image patches, frames of sound."""
-    e, own = model.hidden, model.own_width
+    e = model.hidden
+    own = model.own_width
     width = e if own is None else own.head_width or own.width
     head = 0 if model.vocab is None or not model.head else model.vocab * width * (1 + model.mtp)
     head += e * width if head and (model.head_transform or own is not None) else 0

@@ -50,7 +50,8 @@ def _copied(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) 
     Where only every n-th layer is offloaded, a copy has n layers to hide behind (Transformer Engine 2.9,
     pytorch/cpu_offload.py, layer_window_map): a layer's share of it counts.
     """
-    link, offloaded = system.accelerator.host_link, words(plan.offload)
+    link = system.accelerator.host_link
+    offloaded = words(plan.offload)
     weights = plan.recipe.width * assumed.memory.element_bytes * (cost.weights + cost.expert_weights)
     weights = weights + cost.frozen + cost.expert_frozen
     copied = 0 * cost.forward

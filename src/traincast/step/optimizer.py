@@ -15,7 +15,9 @@ def optimizer_seconds(
     """Return the time of the optimizer step: memory traffic with clipping, and Muon's products [s]."""
     if not nonzero(assumed.traffic.optimizer_passes):
         return 0.0
-    gpu, element_scale = system.accelerator, assumed.memory.element_bytes / 2  # 16 bits have two bytes
+    # 16 bits have two bytes
+    gpu = system.accelerator
+    element_scale = assumed.memory.element_bytes / 2
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     # parameters this rank updates
     updated = sum_of(costs, stored, "weights") / n + sum_of(costs, stored, "expert_weights") / n_experts

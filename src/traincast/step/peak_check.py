@@ -42,7 +42,8 @@ def require_below_peak(
     for name, share in shares:
         if np.any(np.asarray(share) > 1):
             row = int(np.argmax(share))
-            time, utilisation = _row_value(step_seconds, row), _row_value(share, row)
+            time = _row_value(step_seconds, row)
+            utilisation = _row_value(share, row)
             recompute_factor = utilisation / _row_value(shares[0][1], row)
             raise InputError("metrics", [_refusal(est, row, time, name, utilisation, recompute_factor)])
 
@@ -54,7 +55,8 @@ def _refusal(
 
     `recompute_factor` is what recomputation multiplies FLOPs by.
     """
-    gpus, predicted = int(_row_value(est.plan.gpus, row)), _row_value(est.step_seconds, row)
+    gpus = int(_row_value(est.plan.gpus, row))
+    predicted = _row_value(est.step_seconds, row)
     kind = PRECISIONS[est.plan.precision].rate
     peak = _row_value(est.system.accelerator.peak(kind), row)
     of_peak = f"of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"

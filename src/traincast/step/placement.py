@@ -32,11 +32,13 @@ def factorizations(n: int, parts: int) -> Ints:
     >>> factorizations(4, 2).tolist()
     [[1, 4], [2, 2], [4, 1]]
     """
-    rows, rest = np.empty((1, 0), np.int64), np.array([n])
+    rows = np.empty((1, 0), np.int64)
+    rest = np.array([n])
     for _ in range(parts - 1):
         row, choice = np.nonzero(rest[:, None] % divisors(n) == 0)
         factor = divisors(n)[choice]
-        rows, rest = np.column_stack((rows[row], factor)), rest[row] // factor
+        rows = np.column_stack((rows[row], factor))
+        rest = rest[row] // factor
     return _frozen(np.column_stack((rows, rest)))
 
 
@@ -85,7 +87,8 @@ def placements_in_order(
 
     The domain is one size, or one for each row.
     """
-    fast, room = np.ones_like(degrees), np.broadcast_to(domain, len(degrees))
+    fast = np.ones_like(degrees)
+    room = np.broadcast_to(domain, len(degrees))
     for axis in ORDERS[order]:
         if axis in axes:
             i = axes.index(axis)

@@ -53,7 +53,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     Every micro-batch passes every stage, so the slowest device works through all of them; the others' time is
     paid once, as far as the schedule loses it while the pipeline fills and drains.
     """
-    schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
+    schedule = SCHEDULES[plan.schedule]
+    nm = plan.microbatches(gbs)
     pace = _slowest_device(costs, stages, plan.pp, assumed)
     lost = _lost(costs, stages, plan, assumed)
     placement = Placement(plan, system.tiers)
@@ -109,7 +110,8 @@ def step_seconds_bound(
     (that of `near_members`) also what traffic of ZeRO-2 and 3 costs at least. What it leaves out takes no
     negative time: transfers between stages, other data parallelism, optimizer, offload and data.
     """
-    pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
+    pace = _slowest_device(costs, stages, plan.pp, assumed)
+    nm = plan.microbatches(gbs)
     work = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
     if near and plan.zero >= 2:  # that of ZeRO-1, once in a step, excludes less than it takes to bound
         traffic = LeastTraffic.of(costs, stages, AnyPlacement(plan, near), system, assumed)
@@ -124,7 +126,8 @@ def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assu
     schedule loses a fixed share of the passes (up to one micro-batch), so that a longer slowest stage costs
     more than shorter others gain.
     """
-    pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
+    pace = _slowest_device(costs, stages, plan.pp, assumed)
+    nm = plan.microbatches(gbs)
     schedule = SCHEDULES[plan.schedule]
     share: Column = 1.0
     if schedule.splits_backward and not assumed.kernels.joint_backward and plan.tp_kind != "summa":

@@ -583,7 +583,8 @@ class Mixture:
         for _ in range(BISECTIONS):
             x = (below + above) / 2
             is_below = self.share_below(x) < share
-            below, above = np.where(is_below, x, below), np.where(is_below, above, x)
+            below = np.where(is_below, x, below)
+            above = np.where(is_below, above, x)
         return plain(np.exp((below + above) / 2))
 
 
@@ -624,7 +625,8 @@ def widths(
     """
     known = errors()
     ends = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
-    scale, found = sum(ends) / 2, list[Width]()
+    scale = sum(ends) / 2
+    found = list[Width]()
     if alternatives:
         weights = np.array([part.weight for part in alternatives])
         logs = np.log([float(part.seconds) for part in alternatives])
@@ -667,7 +669,8 @@ def outside_measured_range(case: ErrorCase) -> list[str]:
 
 def _respects(case: ErrorCase) -> dict[str, str]:
     """Return the distances of one plan from measured runs that are not 0, in words."""
-    known, kind = errors(), "mixture-of-experts run" if case.moe else "dense run"
+    known = errors()
+    kind = "mixture-of-experts run" if case.moe else "dense run"
     of_experts = " of experts" if case.moe else ""
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
     new_stack = f"software without a run{of_experts} that constants are fitted to ({case.stack})"
@@ -690,7 +693,9 @@ def _respects(case: ErrorCase) -> dict[str, str]:
         if name in words:
             respects[name] = words[name]
             continue
-        size, span, value = SIZES[name], case.spans(known)[name], float(case.sizes[name])
+        size = SIZES[name]
+        span = case.spans(known)[name]
+        value = float(case.sizes[name])
         which, end = (size.more, span.most) if value > span.most else (size.fewer, span.least)
         against = size.text(end).removeprefix(size.unit)
         respects[name] = f"{which} than any {kind} ({size.text(value)} against {against})"

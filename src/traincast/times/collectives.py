@@ -101,7 +101,8 @@ def least_streaming(
     """
     n, most = np.broadcast_arrays(members.members, members.near[0])
     first, row = distinct([n.ravel(), most.ravel()], n.size)
-    of_group, most = n.ravel()[first], most.ravel()[first]
+    of_group = n.ravel()[first]
+    most = most.ravel()[first]
     inner, *outer = (minimum(of_group, within[:, None]) for within in np.array(near).T)
     placed = Group(of_group, (minimum(inner, most), *outer))
     per_byte = collective_curve(kind, placed, system, assumed, data_parallel=True).streaming(1.0)
@@ -153,9 +154,11 @@ def all_to_all(
     if assumed.collectives.protocols:
         return nccl.all_to_all(V, members, system.tiers, assumed.collectives, distinct_copies, groups)
     up: Column = 0.0
-    spans, seconds = (1.0, *near, n), list[Column]()
+    spans = (1.0, *near, n)
+    seconds = list[Column]()
     for i, tier in enumerate(system.tiers):
-        within, beyond = spans[i], spans[i + 1]
+        within = spans[i]
+        beyond = spans[i + 1]
         domains = n / within
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if i and distinct_copies is not None:

@@ -40,7 +40,9 @@ def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
         return 1 / assumed.kernels.scan_efficiency
     if not assumed.kernels.tile:
         return 1.0
-    m, n, aspect = product.m, product.n, assumed.kernels.tile_aspect
+    m = product.m
+    n = product.n
+    aspect = assumed.kernels.tile_aspect
     longer = where(m >= n, aspect, 1.0)  # along the longer side of the result
     rows, columns = (
         _tile_edge(size, assumed.kernels.tile * edge) for size, edge in ((m, longer), (n, aspect / longer))

@@ -85,7 +85,8 @@ def with_rails(
     `sent`: to other domains of the tier inside [byte]; `up`: from rail to rail in that tier [byte]; `near`:
     members in a fast domain, each at a place of its own.
     """
-    rails, share = tiers[i].rails, climbing(tiers, i, fitted)
+    rails = tiers[i].rails
+    share = climbing(tiers, i, fitted)
     return sent + up, 0.0 if rails is None else share * (1 - 1 / minimum(near, rails)) * sent
 
 
@@ -216,13 +217,15 @@ def protocols(
     fill = path.fill * is_group(n)
     inner_fill = fill * (1 + passes * path.inner_hops / fitted.hops_per_fill) * (1 - path.beyond)
     link = carried * path.per_byte
-    start, hops = inner_fill + 2 * fill * path.beyond, passes * path.simple_hops * path.beyond
+    start = inner_fill + 2 * fill * path.beyond
+    hops = passes * path.simple_hops * path.beyond
     algorithms = [
         Algorithm(passes * path.ll_hops, carried * path.ll_per_byte),
         Algorithm(start, link, 0.5 * sqrt(inner_fill * link), hops),
     ]
     if kind == "all-reduce":
-        chain, tree = 2 * (g - 1), _tree(members, tiers, fitted, data_parallel)
+        chain = 2 * (g - 1)
+        tree = _tree(members, tiers, fitted, data_parallel)
         levels = tree.simple + chain * path.chained
         tree_link = 2 * path.per_byte
         algorithms.append(Algorithm(tree.ll + chain * tiers[0].latency, tree.ll_per_byte))
@@ -281,12 +284,14 @@ def _path(
     """Return the hops of a ring tier by tier, and the slowest link of a group."""
     n, near = members
     fast, *outer = tiers
-    inside, inner_hops = is_group(near[0]), n - domains(n, near[0])
+    inside = is_group(near[0])
+    inner_hops = n - domains(n, near[0])
     per_byte = inside / _inner_bandwidth(fast, near[0])
     slow = inside / _ll_inner_bandwidth(fast, near[0])
     fill = _simple_hop(fast, False, fitted)
     chained = minimum(fill, fitted.inner_hop_share * _simple_hop(outer[0], True, fitted))
-    ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * chained
+    ll_hops = inner_hops * fast.latency
+    simple_hops = inner_hops * chained
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed = is_group(domains(beyond, within))
         hops = domains(n, within) - domains(n, beyond)
@@ -295,7 +300,8 @@ def _path(
         slow = maximum(slow, crossed / narrow)
         ll_hops = ll_hops + hops * tier.latency
         simple_hops = simple_hops + hops * _simple_hop(tier, True, fitted)
-    launch, across = _start_up(members, tiers, fitted), is_group(domains(n, near[0]))
+    launch = _start_up(members, tiers, fitted)
+    across = is_group(domains(n, near[0]))
     return _GroupPath(inside, across, launch, fill, chained, inner_hops, ll_hops, simple_hops, per_byte, slow)
 
 
@@ -418,7 +424,8 @@ def all_to_all(
     """
     n, near = members
     spans = (1.0, *near, n)
-    seconds, streams = fitted.launch_share * _start_up(members, tiers, fitted) * sign(V), []
+    seconds = fitted.launch_share * _start_up(members, tiers, fitted) * sign(V)
+    streams = []
     up: Column = 0.0  # from rail to rail, over the tier above theirs
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
@@ -432,12 +439,11 @@ def all_to_all(
         sent, up = with_rails(sent, up, tiers, i, near[0], fitted)
         wide = _outer_bandwidth(tier, 1.0, domains=beyond / within) if i else _inner_bandwidth(tier, beyond)
         narrow = minimum(_ll_bandwidth(tier, fitted), wide / 2) if i else _ll_inner_bandwidth(tier, beyond)
-        start, stream = crossed * _simple_hop(tier, i > 0, fitted), sent / wide
+        start = crossed * _simple_hop(tier, i > 0, fitted)
+        stream = sent / wide
         if i == 0 and tier.expected_bandwidth is not None:  # a message to each peer has channels of its own
-            narrow, start = (
-                minimum(fitted.ll_message_bandwidth * beyond, wide / 2),
-                fitted.message_hop_share * start,
-            )
+            narrow = minimum(fitted.ll_message_bandwidth * beyond, wide / 2)
+            start = fitted.message_hop_share * start
         seconds = seconds + partners * tier.latency * sign(V)
         streams.append(
             minimum(crossed * tier.latency + sent / narrow, start + stream + 0.5 * sqrt(start * stream))

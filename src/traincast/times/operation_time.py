@@ -106,7 +106,9 @@ class OperationTimer:
     """Times of operations of plans on a machine; groups and curves are computed once for all of them."""
 
     def __init__(self, plan: Plans, system: System, assumed: Assumptions, placement: Placement | None = None):
-        self.plan, self.system, self.assumed = plan, system, assumed
+        self.plan = plan
+        self.system = system
+        self.assumed = assumed
         self.placement = placement or Placement(plan, system.tiers)
         self._curves: dict[tuple[CollectiveKind, Axis], Curve] = {}
         self._timed: dict[tuple[int, ...], tuple[Operation, Passes]] = {}  # by identity: parts share passes
@@ -114,7 +116,8 @@ class OperationTimer:
     def of(self, plan: Plans) -> Self:
         """Return the timer of plans whose other choices are such that collectives do not depend on them."""
         timer = copy(self)
-        timer.plan, timer._timed = plan, {}
+        timer.plan = plan
+        timer._timed = {}
         return timer
 
     def time_part(self, part: tuple[Operation, ...], passes: Sequence[Passes] | None = None) -> Timed:
@@ -138,7 +141,8 @@ class OperationTimer:
         return [self._timed[key][1] for key in keys]
 
     def _passes(self, op: Operation) -> Passes:
-        assumed, forward = self.assumed, self.time_pass(op.forward)
+        assumed = self.assumed
+        forward = self.time_pass(op.forward)
         if op.backward is op.forward:
             return Passes(forward, forward, 0.0)
         if op.weight is None:
@@ -159,7 +163,8 @@ class OperationTimer:
         Forward waits until the host knows the tokens of each expert. The host issues the layer's kernels, a
         third of them forward, while the accelerator works.
         """
-        host, (forward, backward, weight) = self.assumed.host, passes
+        host = self.assumed.host
+        (forward, backward, weight) = passes
         sync: Column = host.sync_seconds
         if nonzero(host.local_sync_seconds):
             sync = where(self.plan.ep * self.plan.etp == 1, host.local_sync_seconds, sync)
@@ -205,7 +210,9 @@ class OperationTimer:
 
     def time_pass(self, work: PassCount) -> PassSeconds:
         """Return the time of one pass: max(t_c, t_m) and exposed communication (arXiv 2410.00273, times)."""
-        plan, assumed, gpu = self.plan, self.assumed, self.system.accelerator
+        plan = self.plan
+        assumed = self.assumed
+        gpu = self.system.accelerator
         compute: Column = 0 * assumed.kernels.launch_seconds
         if work.kernels:
             compute = arithmetic(work, gpu, assumed, plan.recipe)
@@ -236,7 +243,9 @@ class OperationTimer:
 
     def _collective(self, call: Collective) -> Column:
         """Return the time of a collective [s]."""
-        group, system, assumed = self.placement.group(call.over), self.system, self.assumed
+        group = self.placement.group(call.over)
+        system = self.system
+        assumed = self.assumed
         seconds: Column
         if call.kind in ("all-to-all", "send"):
             seconds = collective(call.kind, call.nbytes, group, system, assumed, call.copies, call.groups)
@@ -326,7 +335,8 @@ class LeastTimer(OperationTimer):
 
     def _least_seconds(self, calls: Sequence[Collective]) -> list[Column]:
         """Return the least times over placements of collectives of one kind, each distinct one once [s]."""
-        call, members = calls[0], self.placement.group(calls[0].over).members
+        call = calls[0]
+        members = self.placement.group(calls[0].over).members
         wholes = [np.broadcast_arrays(members, one.nbytes, one.copies) for one in calls]
         columns = [np.concatenate([column.ravel() for column in same]) for same in zip(*wholes, strict=True)]
         first, row = distinct(columns, len(columns[0]))

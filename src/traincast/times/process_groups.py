@@ -63,7 +63,8 @@ class AnyPlacement(Placement):
     """
 
     def __init__(self, plan: Plans, near: Sequence[tuple[float, ...]]):
-        self.plan, self.near = plan, near
+        self.plan = plan
+        self.near = near
 
     def group(self, axis: Axis) -> Group:
         """Return the group of an axis, with the most members that it can have in a fast domain."""

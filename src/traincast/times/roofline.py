@@ -112,7 +112,8 @@ def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | Non
     outputs: Column = assumed.kernels.outputs_exposed
     if "grouped" in layouts:
         grouped = assumed.kernels.grouped_exposed
-        inputs, outputs = maximum(inputs, grouped), maximum(outputs, grouped)
+        inputs = maximum(inputs, grouped)
+        outputs = maximum(outputs, grouped)
     casts = assumed.kernels.casts_exposed
     if not (nonzero(inputs) or nonzero(outputs) or nonzero(casts)):
         return None

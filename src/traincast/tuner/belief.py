@@ -108,7 +108,8 @@ class Prior:
         for name in LEARNT:
             share = self.shares[name] * getattr(self.known, name) * self.scale
             result += share[rows, None] * share[columns]
-        distance, same_shapes = np.zeros_like(result), np.ones(result.shape, np.bool_)
+        distance = np.zeros_like(result)
+        same_shapes = np.ones(result.shape, np.bool_)
         knobs = dict(zip((*DEGREES, *KINDS), self.coordinates.T, strict=True))
         for name, column in knobs.items():
             if name == FOLLOWING or not np.ptp(column):
@@ -138,7 +139,8 @@ class Belief:
     """Belief on candidates after trials; `draws` are samples for probabilities, with a fixed random state."""
 
     def __init__(self, prior: Prior, draws: int = DRAWS):
-        self.prior, self.draws = prior, draws
+        self.prior = prior
+        self.draws = draws
         self.times: dict[int, list[float]] = {}  # candidate → measured times [s]
         self._errors: dict[int, list[float]] = {}  # the relative standard errors of these times
         self.pending: list[int] = []  # candidates whose trials are under way
@@ -175,7 +177,8 @@ class Belief:
     @cached_property
     def noise(self) -> float:
         """Relative noise of a trial beyond the errors given with it, from repeats and a prior of `NOISE`."""
-        squares, repeats = NOISE_REPEATS * NOISE**2, NOISE_REPEATS
+        squares = NOISE_REPEATS * NOISE**2
+        repeats = NOISE_REPEATS
         for row, times in self.times.items():
             given = float(np.mean(np.square(self._errors[row])))
             squares += max(float(np.var(np.log(times))) * len(times) - given * (len(times) - 1), 0.0)
@@ -198,7 +201,8 @@ class Belief:
     @cached_property
     def posterior(self) -> "Posterior":
         """Logarithms of all candidates' times: means, deviations, and what draws are made from."""
-        prior, measured = self.prior, np.array([*self.times, *self._new_pending], np.int64)
+        prior = self.prior
+        measured = np.array([*self.times, *self._new_pending], np.int64)
         predicted = prior.expected
         if not len(measured):
             return Posterior(predicted, np.sqrt(prior.variance), np.zeros((0, len(predicted))))
@@ -293,7 +297,8 @@ class Belief:
         probability of `FIRST_FITS`, or else the likeliest to fit. Where it was measured before and the best
         is less sure, the best is measured again: the two alternate until noise does not decide.
         """
-        seconds, best = self.prior.seconds, self.best
+        seconds = self.prior.seconds
+        best = self.best
         if best is None:
             is_open = ~self.excluded
             is_open[self.pending] = False
@@ -306,7 +311,8 @@ class Belief:
         if not np.isfinite(chance.max()):
             return None
         near = np.flatnonzero(chance >= chance.max() + np.log1p(-TIE))
-        row, deviation = int(near[np.argmin(seconds[near])]), self.posterior.deviation
+        row = int(near[np.argmin(seconds[near])])
+        deviation = self.posterior.deviation
         is_rival = row in self.times and best not in self.pending
         return best if is_rival and deviation[best] > deviation[row] else row
 

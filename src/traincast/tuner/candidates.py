@@ -72,7 +72,8 @@ class _Blocks:
     ) -> Prior:
         """Return all blocks as one prior; `est` is one of their estimates."""
         columns = {name: np.concatenate(blocks)[order] for name, blocks in self.columns.items()}
-        stack, known = est.assumptions.name, errors()
+        stack = est.assumptions.name
+        known = errors()
         room = memory_that_fits(0.9, capacity, stack) / capacity  # ln of it is -scale ln 9
         return Prior(
             seconds=columns["seconds"],
@@ -94,7 +95,8 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     """
     collector = ErrorCollector("search")
     request = collector.require(search_request(collector, model, system, (gpus,), top=1, **options))
-    capacity, assumed = float(system.accelerator.visible_bytes), request.assumptions
+    capacity = float(system.accelerator.visible_bytes)
+    assumed = request.assumptions
     most = capacity
     if assumed.errors_known:
         most = memory_that_fits(LEAST_FIT, capacity, assumed.name, assumed.memory.allocator_share)
@@ -103,12 +105,14 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     times, rows = found.layouts.answer(lambda times: times.best(MOST_CANDIDATES, slowdown=MAX_SLOWDOWN))
     if not len(rows):
         raise NothingFits(str(request.answer()[0].explain()))
-    blocks, place = _Blocks(), []
+    blocks = _Blocks()
+    place = []
     software = dict[str, Floats]()  # times of candidates, ranked
     can_be_first = set(times.outcome[rows[:MOST_DRAWN]].tolist())
     for index in np.unique(times.outcome[rows]):
         mine = np.flatnonzero(times.outcome[rows] == index)
-        columns, space = times.columns(rows[mine]), times.outcomes[index].space
+        columns = times.columns(rows[mine])
+        space = times.outcomes[index].space
         fitted = times.outcomes[index].evaluation.assumptions
         est = estimate_columns(space.model, system, columns, space.gbs, fitted)
         blocks.add(est, columns, len(mine))
@@ -135,7 +139,8 @@ def of_runs(runs: Sequence[Run]) -> Candidates:
     of_batches, refused = batches(runs)
     if refused or not runs:
         raise InputError("plans", list(dict.fromkeys(refused.values())) or ["give at least one"])
-    blocks, place = _Blocks(), []
+    blocks = _Blocks()
+    place = []
     for batch in of_batches:
         est = batch.estimate(batch.system, resolve(batch.stack))
         blocks.add(est, batch.plans, len(batch.rows))

@@ -18,7 +18,8 @@ class Journal:
     """
 
     def __init__(self, path: Path | None, question: Mapping[str, Any]):
-        self.path, self.events = path, list[dict[str, Any]]()
+        self.path = path
+        self.events = list[dict[str, Any]]()
         self.torn = False  # whether a crash cut off the last line
         if path is None:
             return

@@ -198,9 +198,11 @@ class Replay:
 
     def groups(self, column: str, wrong: Wrong = WRONGS[0]) -> list[Group]:
         """Return the groups with a prior of `PRIORS`, made wrong."""
-        usual, other = self.predicted(WRONGS[0]), self.predicted(wrong)
+        usual = self.predicted(WRONGS[0])
+        other = self.predicted(wrong)
         change = other["seconds"] / usual["seconds"]
-        groups, start = list[Group](), 0
+        groups = list[Group]()
+        start = 0
         for members in self.members:
             rows = np.arange(start, start + len(members))
             start += len(members)
@@ -232,7 +234,8 @@ def tried(prior: Prior, seconds: Floats, *, ranked: bool = False) -> Iterator[tu
 
     `seconds`: times of all plans [s]; `ranked`: in the order of the ranking, in place of the tuner's.
     """
-    belief, ranking = Belief(prior), iter(np.argsort(prior.seconds, kind="stable").tolist())
+    belief = Belief(prior)
+    ranking = iter(np.argsort(prior.seconds, kind="stable").tolist())
     while (row := next(ranking, None) if ranked else belief.choose()) is not None:
         gain = np.nan if belief.best is None else float(np.exp(belief.log_gain_probability()[row]))
         belief.time(row, float(seconds[row]))
@@ -242,7 +245,10 @@ def tried(prior: Prior, seconds: Floats, *, ranked: bool = False) -> Iterator[tu
 def replay(group: Group) -> Replayed:
     """Let the tuner try plans of a group until it stops, and on until it has tried the best."""
     seconds = group.seconds
-    order, stop, regret, sure = list[int](), 0, 0.0, False
+    order = list[int]()
+    stop = 0
+    regret = 0.0
+    sure = False
     good = seconds <= (1 + GAIN) * seconds.min()
     for row, _, belief in tried(group.prior, seconds):
         if stop and row in order:
@@ -251,7 +257,8 @@ def replay(group: Group) -> Replayed:
         if not stop and (belief.outlook.within >= SURE or len(belief.times) == len(seconds)):
             best = belief.best
             assert best is not None  # a plan was timed
-            stop, sure = len(order), belief.outlook.within >= SURE
+            stop = len(order)
+            sure = belief.outlook.within >= SURE
             regret = float(seconds[best] / seconds.min() - 1)
         if stop and good[order].any():
             break
@@ -300,7 +307,9 @@ def replay_all(
 
     `progress` is called with the groups and lists that are done, and how many there are.
     """
-    replays, summaries, first = Replay(), list[ReplaySummary](), list[Replayed]()
+    replays = Replay()
+    summaries = list[ReplaySummary]()
+    first = list[Replayed]()
     column, *others = PRIORS
     cases = [(column, WRONGS[0])]
     if details:
@@ -334,10 +343,12 @@ def long_lists(progress: Callable[[int], Any] = lambda done: None) -> list[LongL
     prior = _space()
     everything = np.arange(len(prior.seconds))
     covariance = prior.covariance(everything, everything) + 1e-10 * np.eye(len(everything))
-    root, rng = np.linalg.cholesky(covariance), np.random.default_rng(0)
+    root = np.linalg.cholesky(covariance)
+    rng = np.random.default_rng(0)
     varied = [column for column in prior.coordinates.T if np.ptp(column)]
     values = [np.unique(column, return_inverse=True)[1] for column in varied]
-    own, plans = prior.known.own * prior.scale, len(everything)
+    own = prior.known.own * prior.scale
+    plans = len(everything)
 
     def of_knobs() -> Floats:
         effects = sum(rng.standard_normal(place.max() + 1)[place] for place in values)
@@ -384,7 +395,8 @@ def _space() -> Prior:
 
 def _trials_to(prior: Prior, truth: Floats) -> Floats:
     """Return trials to within each of `NEAR` of the best, with learning and by ranking, shape (2, near)."""
-    order, good = list[int](), [truth <= (1 + within) * truth.min() for within in NEAR]
+    order = list[int]()
+    good = [truth <= (1 + within) * truth.min() for within in NEAR]
     for row, _, _ in tried(prior, truth):
         order.append(row)
         if good[0][row] or len(order) == SPACE_TRIALS:
@@ -405,7 +417,8 @@ def goals(summaries: Sequence[ReplaySummary], lists: Sequence[LongList]) -> list
         Goal("is right in 90% when it states 95%", f"{reliability:.1%}", reliability >= 0.9),
     ]
     for other in others:
-        more, regret = other.trials / first.trials - 1, other.regret
+        more = other.trials / first.trials - 1
+        regret = other.regret
         result.append(Goal(f"{other.wrong}: at most 25% more trials", f"{more:+.1%}", more <= 0.25))
         same = regret <= max(first.regret, 0.002)
         result.append(Goal(f"{other.wrong}: the same regret, or 0.2%", f"{regret:.2%}", same))

@@ -102,7 +102,8 @@ class Runner:
 
     def write(self, trial: Trial) -> None:
         """Write the launch of a trial."""
-        path, launch = self.launch_path(trial), trial.launch
+        path = self.launch_path(trial)
+        launch = trial.launch
         if launch is None:
             launch = Launch("", f"{trial.plan}\n", {}, path.suffix)
         write_launch(launch, path.parent if launch.files else path)
@@ -113,7 +114,8 @@ class Runner:
         An interrupt ends the job that was started, and leaves the trial under way: it is run again.
         """
         self.write(trial)
-        output, begin = self.output_path(trial), time.monotonic()
+        output = self.output_path(trial)
+        begin = time.monotonic()
         self.log_path(trial).unlink(missing_ok=True)  # that of an interrupted trial
         limit = self.timeout or START_SECONDS + SLOWER * self.steps * trial.expected_seconds
         values = {"STEPS": self.steps, "TRIAL": self.name(trial), "LOG": self.log_path(trial)}
@@ -132,7 +134,8 @@ class Runner:
 
     def outcome(self, trial: Trial, code: int = 0) -> tuple[Mapping[str, Any], int]:
         """Return what a trial's log and exit code say, as arguments of `Tuner.tell`, and its timed steps."""
-        log, output = self.log_path(trial), self.output_path(trial)
+        log = self.log_path(trial)
+        output = self.output_path(trial)
         tails = [_tail(path) for path in dict.fromkeys((output, log)) if path.is_file()]
         if any(OUT_OF_MEMORY.search(tail) for tail in tails):
             return {"oom": True}, 0
@@ -151,7 +154,8 @@ class Runner:
 
     def read(self, trial: Trial) -> StepTimes:
         """Read the times of a trial's steps from its log."""
-        log, model = self.log_path(trial), self.tuner.model
+        log = self.log_path(trial)
+        model = self.tuner.model
         if not log.is_file():
             raise InputError(str(log), ["no such log; --log says where the job writes it"])
         given = {"gbs": self.tuner.gbs, "seq": model.seq, "gpus": trial.plan.gpus}

@@ -167,7 +167,8 @@ class Tuner:
         journal: str | Path | None = None,
     ):
         errors = ErrorCollector("tune")
-        transformer, machine = errors.catch(as_model, model), errors.catch(as_system, system)
+        transformer = errors.catch(as_model, model)
+        machine = errors.catch(as_system, system)
         batch = errors.catch(check_gbs, gbs, transformer)
         space = None if framework is None else errors.catch(framework_named, framework)
         usual = usual_assumptions(transformer, machine)
@@ -185,9 +186,13 @@ class Tuner:
         errors.add(problems)
         if not problems:
             errors.catch(check_size, machine, gpus)
-        self.model, self.system = errors.require(transformer), errors.require(machine)
-        self.assumptions, self.gbs = errors.require(assumed), errors.require(batch)
-        self.gpus, self.most, self.budget = gpus, trials, budget
+        self.model = errors.require(transformer)
+        self.system = errors.require(machine)
+        self.assumptions = errors.require(assumed)
+        self.gbs = errors.require(batch)
+        self.gpus = gpus
+        self.most = trials
+        self.budget = budget
         self.base = None if isinstance(system, System) else system
         options: dict[str, Any] = {"gbs": self.gbs, "framework": framework, "assumptions": assumptions}
         options |= {"locks": locks, "given": facts}
@@ -202,8 +207,11 @@ class Tuner:
         self.launcher: Launcher | None = (
             Exported(to, self.model, self.system, self.gbs, name, steps) if isinstance(to, str) else to
         )
-        self.belief, self.trials = Belief(self.candidates.prior), list[Trial]()
-        self._verified, self._sure, self._rows = set[int](), False, list[int]()
+        self.belief = Belief(self.candidates.prior)
+        self.trials = list[Trial]()
+        self._verified = set[int]()
+        self._sure = False
+        self._rows = list[int]()
         self.journal = Journal(None if journal is None else Path(journal), self._question(locks))
         for event in tuple(self.journal.events):
             self._apply(event)
@@ -260,8 +268,10 @@ class Tuner:
                 return None
             if (launch := self._launch(row)) is None and self.launcher is not None:
                 continue
-            belief, prior = self.belief, self.candidates.prior
-            expected, deviation = belief.posterior.mean[row], belief.posterior.deviation[row]
+            belief = self.belief
+            prior = self.candidates.prior
+            expected = belief.posterior.mean[row]
+            deviation = belief.posterior.deviation[row]
             ends = np.exp(expected + NORMAL_90_PERCENT * deviation * np.array([-1, 0, 1])).tolist()
             trial = Trial(
                 number=len(self.trials) + 1,
@@ -410,7 +420,9 @@ class Tuner:
 
     def _told(self, event: Mapping[str, Any]) -> None:
         index = int(event["told"]) - 1
-        row, belief, memory = self._rows[index], self.belief, event["memory"]
+        row = self._rows[index]
+        belief = self.belief
+        memory = event["memory"]
         outcome: Outcome = "oom" if event["oom"] else "failed" if event["failed"] is not None else "time"
         if outcome == "time":
             belief.time(row, float(event["seconds"]), float(event["error"]))

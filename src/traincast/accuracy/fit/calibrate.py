@@ -63,7 +63,8 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
             priors += [_with_prior(kind, owner, item.value, item, item.path) for item in known if item.value]
         parameters += priors[:most]
     for stack in dict.fromkeys(name if names_stack(name) else DEFAULT_STACK for name in stacks):
-        file, assumed = stack_file(stack), with_fitted_values(system, resolve(stack))
+        file = stack_file(stack)
+        assumed = with_fitted_values(system, resolve(stack))
         for kind in SITE_SPREAD:
             home, path = kind.split(".", 1)
             if home == "stack" and (value := assumed.value(path)):

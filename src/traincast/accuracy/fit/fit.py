@@ -56,7 +56,8 @@ class Fitted:
     @cached_property
     def constants(self) -> tuple[FittedConstant, ...]:
         """Values with 90 % intervals; the prior where the data do not determine a constant."""
-        theta, reach = self.solution.theta, NORMAL_90_PERCENT * self.solution.deviation
+        theta = self.solution.theta
+        reach = NORMAL_90_PERCENT * self.solution.deviation
         numbers = (_values(self.parameters, at) for at in (theta, theta - reach, theta + reach))
         runs = np.count_nonzero(self.solution.jacobian, axis=0).tolist()
         determined = self.solution.determined.tolist()
@@ -117,7 +118,8 @@ def fit(
     """
     measured = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
     parts: list[MeasuredRuns | Benchmarks] = [measured, *benchmarks]
-    data, limits = Data.joined([part.data for part in parts]), bounds(parameters)
+    data = Data.joined([part.data for part in parts])
+    limits = bounds(parameters)
 
     def model(theta: Floats) -> tuple[Floats, Floats]:
         y, slopes = map(np.concatenate, zip(*(part.residuals(theta) for part in parts), strict=True))

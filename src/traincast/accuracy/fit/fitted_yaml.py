@@ -22,7 +22,8 @@ def _yaml() -> Any:
     from ruamel.yaml import YAML
 
     yaml = YAML()
-    yaml.width, yaml.preserve_quotes = LINE_WIDTH, True
+    yaml.width = LINE_WIDTH
+    yaml.preserve_quotes = True
     yaml.indent(mapping=2, sequence=4, offset=2)
     return yaml
 

@@ -172,7 +172,8 @@ def linearised(solution: Solution, data: Data, bounds: Bounds) -> Floats:
     """
     rows = np.flatnonzero(data.weights > 0)
     slopes = (solution.jacobian * solution.free)[rows]
-    scales, weights = data.scales[rows], data.weights[rows]
+    scales = data.scales[rows]
+    weights = data.weights[rows]
     constant = solution.residuals[rows] - slopes @ solution.theta
     theta = solution.theta
     for _ in range(REWEIGHTINGS):

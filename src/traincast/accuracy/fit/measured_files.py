@@ -98,7 +98,8 @@ def read(
     variables: Mapping[str, str] | None = None,
 ) -> Measured:
     """Read the measurements of a system from files; arguments and errors as for `calibrate`."""
-    errors, given = ErrorCollector("calibrate"), given or {}
+    errors = ErrorCollector("calibrate")
+    given = given or {}
     machine = errors.catch(load_system, system)
     launched: list[LaunchedRun] = []
     if launches:

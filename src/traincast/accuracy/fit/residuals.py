@@ -82,7 +82,8 @@ class MeasuredRuns:
     def data(self) -> Data:
         """Weights and noise; a source counts at most as its independent measurements."""
         groups: list[Any] = [run.id if self.equal else group_of(run) for run in self.runs]
-        group_sizes, source_sizes = Counter(groups), Counter(group[0] for group in groups)
+        group_sizes = Counter(groups)
+        source_sizes = Counter(group[0] for group in groups)
         weights = [
             min(INDEPENDENT[group[0]] / source_sizes[group[0]], 1)
             if group[0] in INDEPENDENT
@@ -118,7 +119,8 @@ class MeasuredRuns:
         it as columns: one row of their values, and one row for each parameter with that parameter nudged.
         """
         values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
-        y, slopes = np.zeros(len(self.runs)), np.zeros((len(self.runs), len(theta)))
+        y = np.zeros(len(self.runs))
+        slopes = np.zeros((len(self.runs), len(theta)))
         for batch in self.batches:
             touching = [
                 *touching_system(self.parameters, batch.system),
@@ -162,7 +164,8 @@ class Benchmarks:
 
     def predicted(self, setting: Setting) -> Floats:
         """Predict the times under a setting of the parameters, shape (rows,) [s]."""
-        system, assumed = setting.system(self.system), setting.assumed(DEFAULT_STACK, self.system)
+        system = setting.system(self.system)
+        assumed = setting.assumed(DEFAULT_STACK, self.system)
         if collectives := [row for row in self.timings if isinstance(row, Collective)]:
             return collective_seconds(system, assumed, collectives)
         products = [row for row in self.timings if isinstance(row, Gemm)]

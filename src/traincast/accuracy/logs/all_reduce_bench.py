@@ -65,7 +65,8 @@ def _payloads(text: str, test: CollectiveTest) -> Iterator[Found]:
     sizes = [(size, unit, algorithm) for size, unit, _, algorithm in TABLE_ROW.findall(text)]
     sizes += [(size, unit, algorithm) for size, unit, _, algorithm in ONE_SIZE.findall(text)]
     for size, unit, algorithm in sizes:
-        payload, bandwidth = float(size) * BYTES[unit], float(algorithm)
+        payload = float(size) * BYTES[unit]
+        bandwidth = float(algorithm)
         exact = bandwidth >= MIN_BANDWIDTH
         measured = (payload, payload / bandwidth * 1e-3) if exact else f"{algorithm} GB/s is rounded too much"
         yield f"payload {size} {unit}B", test, measured

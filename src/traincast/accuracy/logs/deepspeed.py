@@ -37,7 +37,8 @@ def columns(log: Log) -> dict[str, Any]:
     def whole(name: str) -> int | None:
         return whole_number(listed.get(name, config.get(name)))
 
-    micro, steps = whole("train_micro_batch_size_per_gpu"), whole("gradient_accumulation_steps")
+    micro = whole("train_micro_batch_size_per_gpu")
+    steps = whole("gradient_accumulation_steps")
     gbs = whole("train_batch_size")
     dp = whole_number(listed.get("world_size"))
     dp = dp or (gbs // (micro * steps) if gbs and micro and steps else None)

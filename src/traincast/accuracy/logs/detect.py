@@ -60,7 +60,8 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     the file may be `given`: columns of a run (``gpu="h100-sxm-80"``; ``model="llama-3-8b"`` stands for its
     shape), ``op``, ``nodes`` and ``gpus_per_node`` of collectives, ``dtype`` of products.
     """
-    path, given = Path(path), {name: value for name, value in given.items() if value is not None}
+    path = Path(path)
+    given = {name: value for name, value in given.items() if value is not None}
     if profiles.is_profile(path):
         check_columns(given)
         return step_times.read_profile(path, given)
@@ -106,13 +107,15 @@ def read_times(path: str | Path, given: Mapping[str, Any], warm_up: int = WARM_U
     if isinstance(reader, LogFormat):
         run, rate = last_run(reader, text)
     elif reader is step_times.read:
-        run, rate = step_times.series(path.name, text, given)[0], None
+        run = step_times.series(path.name, text, given)[0]
+        rate = None
     elif kind == "runs":
         row, *others = measurements.rows(path)
         seconds = number(row.get("step_seconds", ""))
         if others or not seconds:
             raise InputError(path.name, ["must hold one run with step_seconds"])
-        steps, spread = whole_number(row.get("steps_measured")), number(row.get("step_spread", ""))
+        steps = whole_number(row.get("steps_measured"))
+        spread = number(row.get("step_spread", ""))
         return StepTimes(seconds, spread or 0.0, steps or 1, number(row.get("memory_gb_published", "")))
     else:
         raise InputError(path.name, [f"holds {kind}, not a training run"])
@@ -216,7 +219,8 @@ def _read_runs(path: Path, given: Mapping[str, Any]) -> TrainingRows:
         | {name: str(value) for name, value in given.items() if not row.get(name)}
         for row in measurements.rows(path, given)
     ]
-    left_out, rows = [], []
+    left_out = []
+    rows = []
     for row, run in measurements.readable(filled):
         if isinstance(run, str):
             left_out.append(f"{row['id']}: {run}")

@@ -88,7 +88,8 @@ def _from_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
         column: next((value for name in names if (value := whole_number(arguments.get(name)))), None)
         for column, names in WHOLE_COLUMNS.items()
     }
-    nodes, devices = result.pop("num_nodes"), result.pop("devices")
+    nodes = result.pop("num_nodes")
+    devices = result.pop("devices")
     result["gpus"] = result["gpus"] or (nodes * devices if nodes and devices else None)
     result["seq"] = result["seq"] or whole_number(arguments.get(NEMO_SEQ))
     result |= {"cp": result["cp"] or 1, "ep": result["ep"] or 1, "vp": _chunks(arguments, result)}
@@ -104,14 +105,16 @@ def _chunks(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
     if chunks := whole_number(arguments.get("virtual_pipeline_model_parallel_size")):
         return chunks
     layers_per_chunk = whole_number(arguments.get("num_layers_per_virtual_pipeline_stage"))
-    layers, pp = columns["layers"], columns["pp"]
+    layers = columns["layers"]
+    pp = columns["pp"]
     return int(layers // pp // layers_per_chunk) if layers_per_chunk and layers and pp else 1
 
 
 def _attention(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
     groups = whole_number(arguments.get("num_query_groups"))
     grouped = truth(arguments.get("group_query_attention", groups is not None))
-    width, latent = whole_number(arguments.get("kv_channels")), truth(arguments.get("multi_latent_attention"))
+    width = whole_number(arguments.get("kv_channels"))
+    latent = truth(arguments.get("multi_latent_attention"))
     even = columns["hidden"] and columns["heads"] and columns["hidden"] == (width or 0) * columns["heads"]
     backend = str(arguments.get("attention_backend", ""))
     fused = truth(arguments.get("use_flash_attn")) or bool(re.search(r"\b(flash|fused|auto)\b", backend))
@@ -168,7 +171,8 @@ def _mlp(arguments: Mapping[str, Any]) -> str | None:
 
 def _precision(arguments: Mapping[str, Any]) -> str | None:
     stated = [arguments.get(name, "") for name in ("precision", "mixed_precision", "params_dtype")]
-    names, fp8 = " ".join(map(str, stated)).lower(), str(arguments.get("fp8", ""))
+    names = " ".join(map(str, stated)).lower()
+    fp8 = str(arguments.get("fp8", ""))
     if arguments.get("fp4") or "nvfp4" in names:
         return "nvfp4"
     if truth(fp8) or re.search("hybrid|e4m3", fp8) or "fp8" in names:

@@ -131,7 +131,8 @@ def _read_comment(test: CollectiveTest, line: str) -> bool:
     if program := re.search(r"# Collective test starting: (\S+)", line):
         test.op = operation(program[1])
     if re.search(TEST_START, line):
-        test.hosts, test.gpu = [], ""
+        test.hosts = []
+        test.gpu = ""
     if rank := RANK.search(line):
         test.hosts.append((rank[2] or "0", rank[3]))
         test.gpu = rank[4]

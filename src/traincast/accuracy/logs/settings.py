@@ -29,7 +29,8 @@ def listed(lines: Iterable[str]) -> dict[str, str]:
     with the target of a function, on the lines below.
     """
     settings: dict[str, str] = {}
-    opened, items = "", list[str]()
+    opened = ""
+    items = list[str]()
     for line in lines:
         if items and not _ITEM.match(line):
             settings.setdefault(opened, str(items))
@@ -37,13 +38,15 @@ def listed(lines: Iterable[str]) -> dict[str, str]:
             items = [*items, item[1]] if opened else items
             continue
         if opening := _OPENS.match(line):
-            opened, items = opening[1], []
+            opened = opening[1]
+            items = []
             continue
         match = _DOTTED.search(line) or _PAIR.match(line)
         if match and not is_open(match[2]):
             name = opened if match[1] == "_target_" and opened else match[1]
             settings.setdefault(name, match[2].strip("\"'"))
-        opened, items = opened if match and match[1].startswith("_") else "", []
+        opened = opened if match and match[1].startswith("_") else ""
+        items = []
     return settings
 
 
@@ -64,7 +67,8 @@ def block(lines: list[str], opens: str) -> dict[str, Any]:
         match = re.search(opens + r"\s*(?=\{)", line)
         if match is None:
             continue
-        text, depth = [], 0
+        text = []
+        depth = 0
         for piece in [line[match.end() :], *lines[index + 1 :]]:
             text.append(piece)
             depth += piece.count("{") - piece.count("}")

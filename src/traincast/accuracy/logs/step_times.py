@@ -88,7 +88,8 @@ def _mllog(text: str) -> tuple[LastRun, dict[str, Any]]:
     events = [event for line in MLLOG.findall(text) if isinstance(event := _loaded(line), dict)]
     stated = {event.get("key"): event.get("value") for event in events}
     columns = {column: stated.get(key) for key, column in MLLOG_COLUMNS.items()}
-    run, gbs = LastRun(), number(str(columns["gbs"])) or 0.0
+    run = LastRun()
+    gbs = number(str(columns["gbs"])) or 0.0
     for event in events:
         statistics = event.get("value")
         if event.get("key") != "tracked_stats" or not isinstance(statistics, dict):

@@ -84,7 +84,8 @@ def _read(
     row_of: Callable[[dict[str, str]], Any],
 ) -> AnyRows:
     """Read the rows of a table, given values in empty cells; `row_of` returns a row or why it is left out."""
-    rows, left_out = [], []
+    rows = []
+    left_out = []
     for line, cells in enumerate(table[1:], start=2):
         stated = {
             name: cells[i].strip() for name, i in indices.items() if i < len(cells) and cells[i].strip()
@@ -104,7 +105,8 @@ def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str,
     if "dtype" in given and _dtype(str(given["dtype"])) is None:
         problem = f"dtype = {given['dtype']!r}: must be one of {', '.join(DTYPES)}"
         raise InputError("what is given", [problem])
-    indices, missing = product_columns(table[0]), []
+    indices = product_columns(table[0])
+    missing = []
     if not set(indices) & (set(TO_US) | set(TO_FLOPS)):
         missing.append("time: missing; one of the columns time_us, time_ms, time_s, tflops is needed")
     if "dtype" not in indices and "dtype" not in given:
@@ -121,7 +123,8 @@ def _product(cells: Mapping[str, str]) -> MatmulRow | str:
     m, n, k = (size or 0 for size in sizes.values())
     if "gemm" not in cells.get("kind", "gemm").lower():
         return f"kind = {cells['kind']!r} is no matrix product"
-    dtype, batch = _dtype(cells.get("dtype", "")), whole_number(cells.get("batch", 1))
+    dtype = _dtype(cells.get("dtype", ""))
+    batch = whole_number(cells.get("batch", 1))
     if dtype is None:
         return f"dtype = {cells.get('dtype', '')!r}"
     if batch is None:
@@ -157,8 +160,10 @@ def read_collectives(file: str, table: Sequence[Sequence[str]], given: Mapping[s
 
 def _collective(row: Mapping[str, str]) -> CollectiveRow | str:
     """Return a collective, or the reason why a row is left out."""
-    nodes, per_node = whole_number(row.get("nodes")), whole_number(row.get("gpus_per_node"))
-    op, size = row.get("op", ""), number(row.get("size_bytes", ""))
+    nodes = whole_number(row.get("nodes"))
+    per_node = whole_number(row.get("gpus_per_node"))
+    op = row.get("op", "")
+    size = number(row.get("size_bytes", ""))
     ranks = whole_number(row.get("ranks")) or (nodes or 0) * (per_node or 0)
     time = _collective_us(row, size, ranks) if size and size > 0 and ranks else None
     if not (op and nodes and per_node and size and time):

@@ -72,7 +72,8 @@ def _compiled(config: Mapping[str, Any]) -> str | None:
 
 def _chunks(parallelism: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
     """Return the model chunks of a rank: more than one where the schedule interleaves stages."""
-    schedule, pp = str(parallelism.get("pipeline_parallel_schedule", "")), columns["pp"] or 1
+    schedule = str(parallelism.get("pipeline_parallel_schedule", ""))
+    pp = columns["pp"] or 1
     if "Interleaved" not in schedule or pp == 1:
         return 1
     layers = whole_number(columns.get("layers"))
@@ -132,7 +133,8 @@ def _recomputed(checkpointing: Mapping[str, Any]) -> dict[str, Any]:
 def _model(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
     """Return columns of the model, as the log builds it or as the catalogue has its flavor."""
     spec = section(config, "model_spec") or section(config, "model")
-    name, flavor = str(spec.get("name", "")), str(spec.get("flavor", ""))
+    name = str(spec.get("name", ""))
+    flavor = str(spec.get("flavor", ""))
     for index, line in enumerate(log.header):
         if built := re.search(r"Building (?!device|\d-D)(\S+) (\S+)(?: with \w+\((.*)\))?", line):
             name, flavor = (built[1], built[2]) if not name or built[3] else (name, flavor)
@@ -150,7 +152,9 @@ def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     def whole(argument: str) -> int | None:
         return whole_number(arguments.get(argument))
 
-    hidden, heads, ffn = whole("dim"), whole("n_heads"), whole("hidden_dim")
+    hidden = whole("dim")
+    heads = whole("n_heads")
+    ffn = whole("hidden_dim")
     if not ffn and hidden:  # 2/3 of four times the hidden size, times a factor, rounded up to a multiple
         factor = number(arguments.get("ffn_dim_multiplier", ""))
         multiple = whole("multiple_of") or FFN_MULTIPLE
@@ -163,14 +167,16 @@ def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
 
 def _batch(config: Mapping[str, Any], header: list[str], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of batch and sequence length, as the log states them or from the settings."""
-    train, parallelism = section(config, "training"), section(config, "parallelism")
+    train = section(config, "training")
+    parallelism = section(config, "parallelism")
     stated = next((match.groups() for line in header if (match := BATCHES.search(line))), None)
     local, gbs, seq = stated or (
         train.get("local_batch_size", train.get("batch_size")),
         train.get("global_batch_size"),
         train.get("seq_len"),
     )
-    local, gbs = whole_number(local), whole_number(gbs)
+    local = whole_number(local)
+    gbs = whole_number(gbs)
     if not gbs and local and columns["gpus"]:
         gbs = local * columns["gpus"] // math.prod(columns[name] or 1 for name in ("tp", "cp", "pp"))
     mbs = local

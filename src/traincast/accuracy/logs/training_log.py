@@ -153,7 +153,9 @@ def in_seconds(
 
 
 def _step_reader(log_format: LogFormat, progress: re.Pattern[str] | None) -> Callable[[str], LogStep | None]:
-    numbers, batch, memory = count(), re.compile(log_format.batch), re.compile(log_format.memory)
+    numbers = count()
+    batch = re.compile(log_format.batch)
+    memory = re.compile(log_format.memory)
 
     def step(line: str) -> LogStep | None:
         match = progress.search(line) if progress else None
@@ -172,7 +174,8 @@ def _step_reader(log_format: LogFormat, progress: re.Pattern[str] | None) -> Cal
             if any(name.startswith("at") for name in match.groupdict()):
                 return None
             at = next(numbers)
-        stated_batch, stated_memory = batch.search(line), memory.search(line)
+        stated_batch = batch.search(line)
+        stated_memory = memory.search(line)
         return LogStep(
             int(at),
             value,
@@ -190,17 +193,20 @@ def _last_run(
 
     A line that `starts` a run, or an iteration that a rank has passed, begins another one.
     """
-    begins, runs = re.compile(starts), [LastRun()]
+    begins = re.compile(starts)
+    runs = [LastRun()]
     reached: dict[str, int] = {}
     for rank, line in lines:
         step = step_of(line)
         if step is None:
             if begins.search(line) and runs[-1].steps:
-                runs, reached = [*runs, LastRun()], {}
+                runs = [*runs, LastRun()]
+                reached = {}
             runs[-1].header.append((rank, line))
             continue
         if step.at < reached.get(rank, step.at):
-            runs, reached = [*runs, LastRun(runs[-1].header)], {}
+            runs = [*runs, LastRun(runs[-1].header)]
+            reached = {}
         reached[rank] = step.at
         runs[-1].steps.append(step)
     finished = [run for run in runs if run.steps]

@@ -64,7 +64,8 @@ def _next_task(budget: TimeBudget | None) -> tuple[str, float] | None:
 
 def timed(task: Task, seconds: float, group: RankGroup) -> tuple[list[float], str]:
     """Time a task on all ranks; return samples of all ranks [s], and the reason if there are none."""
-    call_seconds, problem = 0.0, ""
+    call_seconds = 0.0
+    problem = ""
     try:
         call = CALLS[task.family](task, group)
         call_seconds = min(time_call(call, WARM_UP_CALLS, 1))
@@ -103,7 +104,8 @@ def _product(task: Task, group: RankGroup) -> Call:
         operands = _rotating_operands(a, _random(group, task.dtype, n, k).t())
         return lambda: torch._scaled_mm(*next(operands), scale, scale, out_dtype=torch.bfloat16)
     torch.set_float32_matmul_precision("high" if task.dtype == "tf32" else "highest")
-    b, product = _random(group, task.dtype, k, n), torch.empty(m, n, device=group.device, dtype=a.dtype)
+    b = _random(group, task.dtype, k, n)
+    product = torch.empty(m, n, device=group.device, dtype=a.dtype)
     operands = _rotating_operands(a, b, product)
 
     def call() -> None:
@@ -132,8 +134,10 @@ def _attention(task: Task, group: RankGroup) -> Call:
 def _memory(task: Task, group: RankGroup) -> Call:
     (n,) = task.sizes
     a = _random(group, task.dtype, n)
-    b, out = _random(group, task.dtype, n) if task.op == "add" else a, torch.empty_like(a)
-    rows, scale = a.view(-1, NORM_WIDTH), torch.ones(NORM_WIDTH, device=group.device, dtype=a.dtype)
+    b = _random(group, task.dtype, n) if task.op == "add" else a
+    out = torch.empty_like(a)
+    rows = a.view(-1, NORM_WIDTH)
+    scale = torch.ones(NORM_WIDTH, device=group.device, dtype=a.dtype)
     calls: dict[str, Call] = {
         "copy": lambda: out.copy_(a),
         "add": lambda: torch.add(a, b, out=out),
@@ -193,9 +197,12 @@ def _copy(task: Task, group: RankGroup) -> Call:
 def _collective(task: Task, group: RankGroup) -> Call:
     """Return a collective, or a p2p round trip between first and last rank; sizes as in nccl-tests."""
     process_group, members = group.groups[task.scope]
-    n, first, last = task.sizes[0] // 4, members[0], members[-1]
+    n = task.sizes[0] // 4
+    first = members[0]
+    last = members[-1]
     full = torch.zeros(n, device=group.device)  # sums stay what they are
-    shard, received = torch.zeros(n // len(members), device=group.device), torch.empty_like(full)
+    shard = torch.zeros(n // len(members), device=group.device)
+    received = torch.empty_like(full)
     all_gather, reduce_scatter = gather_and_scatter()
 
     def round_trip() -> None:

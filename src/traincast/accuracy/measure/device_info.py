@@ -53,7 +53,8 @@ def describe_machine(group: Any) -> dict[str, Any]:
     """Describe the machine of a `RankGroup` as a mapping that can be written as JSON."""
     import torch
 
-    nodes, threads = len(set(group.hosts)), int(torch.get_num_threads())
+    nodes = len(set(group.hosts))
+    threads = int(torch.get_num_threads())
     about = {
         "torch": str(torch.__version__), "threads": threads, "ranks": group.rank.size, "nodes": nodes,
         "host": group.hosts[0], "launcher": group.rank.launcher, "backend": group.backend,

@@ -122,7 +122,8 @@ class Figures:
 
     def predict(self, rows: Sequence[Row]) -> Floats:
         """Predict the times of rows of one family, shape (rows,) [s]."""
-        family, assumed = rows[0].task.family, self.assumed()
+        family = rows[0].task.family
+        assumed = self.assumed()
         if family == "collectives":
             timings = [collective_row(row, self.about) for row in rows]
             return collective_seconds(self.system(), assumed, timings)
@@ -146,7 +147,8 @@ class Figures:
         `trial` returns the figures with given values of the constants; by default `with_values`. Constants of
         `MAY_BE_ZERO` at their lower bound become 0.
         """
-        trial, measured = trial or self.with_values, self.seconds(rows)
+        trial = trial or self.with_values
+        measured = self.seconds(rows)
         fits = [
             fit_constants(lambda values: trial(values).predict(rows), measured, s, bounds) for s in starts
         ]
@@ -156,7 +158,9 @@ class Figures:
             if values[name] <= bounds[name][0] * (1 + BOUND_MARGIN):
                 values[name] = 0.0
         best = trial(values)
-        self.accelerator, self.software, self.tiers = best.accelerator, best.software, best.tiers
+        self.accelerator = best.accelerator
+        self.software = best.software
+        self.tiers = best.tiers
         return loss
 
 
@@ -172,7 +176,8 @@ def _memory_seconds(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions)
 
 def _attention_seconds(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
     """Predict the times of fused attention of one type, causal or full, shape (rows,) [s]."""
-    recipe, fused = PRECISIONS[rows[0].task.dtype], assumed.with_values({"attention.kernel": "fa2"})
+    recipe = PRECISIONS[rows[0].task.dtype]
+    fused = assumed.with_values({"attention.kernel": "fa2"})
     b, h, s, d = np.array([row.task.sizes for row in rows], float).T
     causal = np.array([row.task.op != "full" for row in rows])
     share = 1 - causal * assumed.attention.causal_skipping * (1 - (1 + 1 / s) / 2)
@@ -203,7 +208,8 @@ def fit_constants(
         initial, bounds=(low, high), loss="soft_l1", diff_step=LOG_STEP, x_scale="jac",
         max_nfev=MAX_EVALUATIONS, xtol=1e-6, ftol=1e-6,
     )  # fmt: skip
-    at_low, at_high = solution.x <= low + BOUND_MARGIN, solution.x >= high - BOUND_MARGIN
+    at_low = solution.x <= low + BOUND_MARGIN
+    at_high = solution.x >= high - BOUND_MARGIN
     loose = at_low | at_high | (np.max(np.abs(solution.jac), axis=0) < MIN_SENSITIVITY)
     values = values_of(np.where(at_low, low, np.where(at_high, high, solution.x)))
     return values, frozenset(np.array(names)[loose].tolist()), float(solution.cost)
@@ -310,11 +316,13 @@ def _fit_memory(fit: Figures) -> None:
     rows = fit.of("memory")
     traffic = np.array([row.task.nbytes for row in rows])
     rates = traffic / fit.seconds(rows)
-    uncached, fastest = float(np.max(rates[traffic >= np.max(traffic) / 4])), float(np.max(rates))
+    uncached = float(np.max(rates[traffic >= np.max(traffic) / 4]))
+    fastest = float(np.max(rates))
     peak = fit.known.get("hbm_bandwidth")
     if peak is None:
         fit.accelerator["hbm_bandwidth"] = peak = uncached
-    starts, bounds = [{"hbm_sustained": min(0.9 * uncached / peak, 1.0)}], {"hbm_sustained": SHARE_BOUNDS}
+    starts = [{"hbm_sustained": min(0.9 * uncached / peak, 1.0)}]
+    bounds = {"hbm_sustained": SHARE_BOUNDS}
     if fit.host:
         cache = {"cache_bandwidth": fastest, "vector_flops": fastest}
         starts = [starts[0] | cache | {"cache_bytes": size} for size in CACHE_SIZES]
@@ -400,7 +408,8 @@ def _fit_tier(fit: Figures, rows: Sequence[Row]) -> None:
         _fit_gloo_tier(fit, rows)
         return
     rows = [row for row in rows if row.task.op in BUS_FACTOR]
-    peak, shortest = _peak_bus_bandwidth(rows, fit), min(row.at(fit.percent) for row in rows)
+    peak = _peak_bus_bandwidth(rows, fit)
+    shortest = min(row.at(fit.percent) for row in rows)
     start = {
         "efficiency": 0.7, "launch": shortest / 2, "latency": shortest / 4, "simple_latency": shortest,
         "ll_bandwidth": peak / 2,

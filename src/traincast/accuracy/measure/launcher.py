@@ -140,7 +140,8 @@ def _failure_message(folder: Path) -> str:
         r"Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (.*?)\s*$", report, re.DOTALL | re.MULTILINE
     )
     if cause is None:
-        subject, text = "torchrun", report
+        subject = "torchrun"
+        text = report
     else:
         log = next(folder.glob(f"*/attempt_0/{cause[1]}/stderr.log"))
         subject = f"rank {cause[1]}"
@@ -151,7 +152,9 @@ def _failure_message(folder: Path) -> str:
 
 def main() -> None:
     """Run one local rank: the job of the file that the first argument names, with messages line by line."""
-    messages, sys.stdout = sys.stdout, sys.stderr  # so that libraries cannot print between the messages
+    # so that libraries cannot print between the messages
+    messages = sys.stdout
+    sys.stdout = sys.stderr
     content = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     try:
         resolve_name(content["job"])(

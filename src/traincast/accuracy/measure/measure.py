@@ -111,7 +111,8 @@ def measure(
     InputError
         If an argument is not allowed, PyTorch is not installed, or the budget was too short.
     """
-    start, path = time.time(), Path(output)
+    start = time.time()
+    path = Path(output)
     check_arguments(path, budget, ranks, threads, force)
     journal = Journal(path.with_name(f"{path.stem}.partial.jsonl"))
     seconds = budget - min(FIT_SECONDS + RESERVE_SHARES[0] * budget, RESERVE_SHARES[1] * budget)

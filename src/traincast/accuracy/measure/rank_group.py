@@ -37,7 +37,9 @@ class RankGroup:
     def _join(self) -> None:
         self.backend = "nccl" if self.device.type == "cuda" else "gloo"
         host, port = rendezvous_address(self.rank)
-        method, rank, size = f"tcp://{host}:{port}", self.rank.rank, self.rank.size
+        method = f"tcp://{host}:{port}"
+        rank = self.rank.rank
+        size = self.rank.size
         dist.init_process_group(self.backend, init_method=method, rank=rank, world_size=size, timeout=TIMEOUT)
         self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
         self.hosts = self.all_gather(socket.gethostname())

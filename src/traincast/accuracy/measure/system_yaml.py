@@ -35,9 +35,11 @@ def accelerator_label(about: Mapping[str, Any]) -> str:
 
 def document(name: str, fits: Sequence[Figures], day: str) -> dict[str, Any]:
     """Return the content of a system file, from fits to the medians, the shorter and the longer times."""
-    fit, about = fits[0], fits[0].about
+    fit = fits[0]
+    about = fits[0].about
     source = f"measured with torch {about['torch']} on {about['device']}, {day}"
-    ranks, nodes = int(about["ranks"]), int(about["nodes"])
+    ranks = int(about["ranks"])
+    nodes = int(about["nodes"])
 
     entries = partial(_entries, source=source, fit=fit)
     known_name = accelerator_called(str(about["device"]))
@@ -74,11 +76,16 @@ def _entries(part: type, values_of_fits: Sequence[Values], source: str, fit: Fig
     """
     result = {}
     for name, value in values_of_fits[0].items():
-        values, origin, basis = [values.get(name, value) for values in values_of_fits], source, "measured"
+        values = [values.get(name, value) for values in values_of_fits]
+        origin = source
+        basis = "measured"
         if name in fit.loose:
-            values, origin = [value], source + UNDETERMINED
+            values = [value]
+            origin = source + UNDETERMINED
         if name in fit.taken:
-            values, origin, basis = [value], fit.taken[name], "assumed"
+            values = [value]
+            origin = fit.taken[name]
+            basis = "assumed"
         rounded = [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values]
         ends = {"value": rounded[0]}
         if min(rounded) < max(rounded):

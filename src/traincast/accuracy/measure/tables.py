@@ -70,7 +70,9 @@ class Journal:
 
     def _apply(self, message: dict[str, Any]) -> None:
         if "machine" in message:
-            self.about, self.visits, self.problems = dict(message["machine"]), {}, {}
+            self.about = dict(message["machine"])
+            self.visits = {}
+            self.problems = {}
         elif message["problem"]:
             self.problems[message["task"]] = str(message["problem"])
         else:
@@ -94,17 +96,20 @@ def matmul_row(row: Row) -> Gemm:
 def collective_row(row: Row, about: Mapping[str, Any]) -> Collective:
     """Return the collective of a row in the format of nccl-tests tables."""
     placement: dict[str, Any] = group_placement(row.task, about)
-    size, time_us = float(row.task.sizes[0]), row.at(50) * 1e6
+    size = float(row.task.sizes[0])
+    time_us = row.at(50) * 1e6
     return Collective(op=row.task.op, **placement, size_bytes=size, time_us=time_us)
 
 
 def group_placement(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
     """Return nodes, ranks per node and ranks of a collective; p2p has two ranks."""
-    nodes, ranks = int(about["nodes"]), int(about["ranks"])
+    nodes = int(about["nodes"])
+    ranks = int(about["ranks"])
     if task.scope == "node":
         nodes, ranks = 1, ranks // nodes
     if task.op == "p2p":
-        nodes, ranks = min(nodes, 2), 2
+        nodes = min(nodes, 2)
+        ranks = 2
     return {"nodes": nodes, "gpus_per_node": ranks // nodes, "ranks": ranks}
 
 

@@ -60,8 +60,12 @@ FAMILIES: Final[dict[Family, FamilySpec]] = {
 }  # fmt: skip
 MAX_VISITS: Final = 4  # of a task
 VISITS_PER_FAMILY: Final = 60.0  # a visit gets the family's time divided by this
-MIN_VISIT_SECONDS, MAX_VISIT_SECONDS = 0.01, 2.0  # time for the samples of a visit [s]
-MIN_SAMPLES, MAX_SAMPLES = 3, 60  # of a visit
+# time for the samples of a visit [s]
+MIN_VISIT_SECONDS = 0.01
+MAX_VISIT_SECONDS = 2.0
+# of a visit
+MIN_SAMPLES = 3
+MAX_SAMPLES = 60
 MIN_CALL_SECONDS: Final = 1e-9  # what a clock may return for a call of nothing
 
 
@@ -150,7 +154,9 @@ class TimeBudget:
         seconds: float,
         clock: Callable[[], float] = time.perf_counter,
     ):
-        self._clock, self._seconds, self._end = clock, seconds, clock() + seconds
+        self._clock = clock
+        self._seconds = seconds
+        self._end = clock() + seconds
         self._queues: dict[Family, list[Task]] = {}
         for task in tasks:
             if task.key not in known:

@@ -177,7 +177,8 @@ def _measured(events: DeviceEvents, has_pipeline: bool) -> tuple[dict[str, float
     found: dict[str, NDArray[np.float64]] = {}
     for begin, finish in events.steps:
         inside = (events.end > begin) & (events.start < finish)
-        kind, collective = events.kind[inside], events.collective[inside]
+        kind = events.kind[inside]
+        collective = events.collective[inside]
         start, end = (np.clip(times[inside], begin, finish) for times in (events.start, events.end))
         window = _Window(start, end, np.zeros(len(start), dtype=bool))
         for part, of_kind in KIND_OF_PART.items():
@@ -220,7 +221,8 @@ def _predicted(estimate: "Estimate") -> dict[str, float]:
     work = dict.fromkeys(PARTS, 0.0)
     products, attention, vector = list(PARTS)[:3]
     for timed, seconds in predicted_operations(estimate):
-        is_product, has_weights = bool(timed.operation.forward.flops("matrix")), bool(timed.operation.weights)
+        is_product = bool(timed.operation.forward.flops("matrix"))
+        has_weights = bool(timed.operation.weights)
         work[vector if not is_product else products if has_weights else attention] += seconds
     return {
         name: work[name] + sum(breakdown[component] for component in components)

@@ -21,7 +21,8 @@ from traincast.accuracy.profiles.labels import Operator, label_of, labels_of
 from traincast.catalog.documents import MAX_BYTES, raw
 from traincast.core.errors import InputError, raise_problems
 
-GZIP, SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
+GZIP = b"\x1f\x8b"
+SQLITE = b"SQLite format 3\0"
 KINETO: Final = b'"traceEvents"'
 NSYS_COLUMNS: Final = ("Start (ns)", "Duration (ns)", "Name")  # of `nsys stats --report cuda_gpu_trace`
 STEP: Final = re.compile(
@@ -132,7 +133,8 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
         for each in (listed if isinstance(listed, list) else ())
         if isinstance(each, dict) and each.get("ph") == "X" and "ts" in each
     ]
-    properties, distributed = document.get("deviceProperties") or [{}], document.get("distributedInfo") or {}
+    properties = document.get("deviceProperties") or [{}]
+    distributed = document.get("distributedInfo") or {}
     wrong = dict.fromkeys(problem for event in events for problem in _wrong_fields(event))
     if not (isinstance(properties, list) and isinstance(properties[0], dict)):
         wrong["deviceProperties: must be a list of mappings"] = None
@@ -301,7 +303,8 @@ def _nsight_table(path: Path, text: str) -> DeviceEvents:
         start, duration, name = (row[column] or "" for column in NSYS_COLUMNS)
         if start and duration:
             try:
-                begins, lasts = float(start) * 1e-9, float(duration) * 1e-9
+                begins = float(start) * 1e-9
+                lasts = float(duration) * 1e-9
             except ValueError:
                 wrong = f"Start (ns) = {start!r}, Duration (ns) = {duration!r} of {name}: must be numbers"
                 raise InputError(str(path), [wrong]) from None

@@ -60,11 +60,13 @@ def labels_of(operators: Sequence[Operator]) -> list[str]:
                 _, outer, inside = around[-1] if around else (0.0, "", False)
                 begins = operator.name.startswith(BACKWARD)
                 if begins:
-                    label, inside = forward.get(-1 if operator.number is None else operator.number, ""), True
+                    label = forward.get(-1 if operator.number is None else operator.number, "")
+                    inside = True
                 elif inside and not _is_recomputed(operator):
                     label = outer
                 else:
-                    label, inside = outer if outer in NAMES else _own(operator) or outer, False
+                    label = outer if outer in NAMES else _own(operator) or outer
+                    inside = False
                     if operator.number is not None and label:
                         forward.setdefault(operator.number, label)
                 around.append((operator.end, label, inside))

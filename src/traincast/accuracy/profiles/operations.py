@@ -45,7 +45,8 @@ def predicted_operations(estimate: "Estimate") -> "Iterator[tuple[TimedOperation
 
 def _seconds(timed: "TimedOperation") -> Column:
     """Return the time of an operation of one micro-batch, without communication [s]."""
-    forward, backward = timed.forward, timed.backward
+    forward = timed.forward
+    backward = timed.backward
     again = 0.0 if timed.recompute is None else timed.recompute.total
     return forward.compute + forward.memory + backward.compute + backward.memory + again
 
@@ -122,10 +123,12 @@ def _is_of(label: str, operation: Operation, estimate: "Estimate") -> bool:
 
 def _widths(operation: Operation, estimate: "Estimate", labels: frozenset[str]) -> set[str]:
     """Return the labels of an operation's products with weights; of its parts where none has all of it."""
-    model, tp = estimate.model, estimate.plan.tp
+    model = estimate.model
+    tp = estimate.plan.tp
     found = set[str]()
     for gemm in operation.forward.gemms if operation.weights else ():
-        k, n = float(np.asarray(gemm.k).item()), float(np.asarray(gemm.n).item())
+        k = float(np.asarray(gemm.k).item())
+        n = float(np.asarray(gemm.n).item())
         parts = {n}
         if f"product {k:.0f} {n:.0f}" not in labels and operation.role == "qkv":
             parts = {model.heads * model.head_width / tp, max(model.groups / tp, 1) * model.head_width}

@@ -103,7 +103,8 @@ def _encoder_arguments(cells: Cells, decoder_layers: int) -> dict[str, Any]:
 
 def _is_tied(model: Model, cells: Cells) -> bool:
     """Return whether the stated number of parameters has no place for a second matrix of the vocabulary."""
-    stated, one = 1e9 * (cells.measured("params_b") or 0), replace(model, tied=True).parameters
+    stated = 1e9 * (cells.measured("params_b") or 0)
+    one = replace(model, tied=True).parameters
     return abs(stated - one) < TIED_SHARE * abs(stated - model.parameters)
 
 
@@ -155,8 +156,10 @@ def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
     biased = ("qkv", "proj", "mlp")
     if cells.states("gpt_oss"):
         return {"norm": "rmsnorm", "biases": biased, "sinks": True, "dropout": False, "positions": "rotary"}
-    gpt, mpt = mlp in ("gelu", "relu") or bool(cells.states("glm")), bool(cells.states("mpt"))
-    tied, positions = cells.truth("tied"), cells.text("positions").lower()
+    gpt = mlp in ("gelu", "relu") or bool(cells.states("glm"))
+    mpt = bool(cells.states("mpt"))
+    tied = cells.truth("tied")
+    positions = cells.text("positions").lower()
     if positions and positions not in get_args(Positions):
         cells.refuse(f"positions = {positions!r}: must be one of {', '.join(get_args(Positions))}")
         positions = ""
@@ -219,7 +222,8 @@ def adapters(cells: Cells) -> Adapters | None:
 
 def _trains_all(cells: Cells) -> bool:
     """Return whether a row says that all weights are trained."""
-    known, trained = patterns()["not_modelled"], cells.text("trained")
+    known = patterns()["not_modelled"]
+    trained = cells.text("trained")
     if trained:
         return re.match(known["trains_all"], trained, re.IGNORECASE) is not None
     return _states(cells, known["full"], NAMED) or _states(cells, "full", ("model",))
@@ -239,8 +243,11 @@ def note_unmodelled(cells: Cells) -> None:
     """Note with the cells every reason why the training of a row is not modelled, a stated one among them."""
     if stated := cells.text("skipped"):
         cells.problem(stated)
-    known, trained, full = patterns()["not_modelled"], cells.text("trained"), _trains_all(cells)
-    fine_tuning, reasons = _fine_tuning(cells), []
+    known = patterns()["not_modelled"]
+    trained = cells.text("trained")
+    full = _trains_all(cells)
+    fine_tuning = _fine_tuning(cells)
+    reasons = []
     if fine_tuning:
         reasons.append(fine_tuning)
     elif fine_tuning == "" and full and trained:

@@ -56,7 +56,8 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
         else:
             cells.problem("tp is not known")
             tp = 1
-    split, known = tp * pp * cp, {"tp": tp, "cp": cp, "ep": ep, "pp": pp}
+    split = tp * pp * cp
+    known = {"tp": tp, "cp": cp, "ep": ep, "pp": pp}
     if gpus % split or not gpus:
         if gpus_are_known:
             cells.problem(f"tp × pp × cp = {split} does not divide {gpus} GPUs")
@@ -94,7 +95,8 @@ def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
 
     Interleaving costs them little: tuned recipes that state it have few layers in a chunk.
     """
-    stated, of_chunk = cells.text("vp").lower(), cells.stated_number("layers_of_chunk")
+    stated = cells.text("vp").lower()
+    of_chunk = cells.stated_number("layers_of_chunk")
     is_number = stated and stated != INTERLEAVED and not of_chunk
     number = cells.positive("vp") if is_number else 1
     if pp == 1 or is_number:
@@ -136,7 +138,8 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     if not etp:
         wide = experts is not None and experts.ffn > model["hidden"] and cut["ep"] <= cut["cp"] * cut["dp"]
         etp = cut["tp"] if wide else 1
-    tp, pp = cut["tp"], cut["pp"]
+    tp = cut["tp"]
+    pp = cut["pp"]
     sp = tp == 1 or moe or cells.choose("sp")
     tp_overlap = cells.choose("tp_overlap")
     if tp_overlap is None:
@@ -207,7 +210,8 @@ def recomputed(cells: Cells) -> dict[str, Any] | None:
     The kind is none, selective, full or modules as a plan or Megatron-Core names them; or the policy of
     rematerialisation by its name (`remat`).
     """
-    kind, remat = cells.text("recompute").lower(), cells.text("remat").lower()
+    kind = cells.text("recompute").lower()
+    remat = cells.text("remat").lower()
     if kind in ("", "custom"):
         policy = policies().get(remat)
         return policy and dict(policy)

@@ -219,7 +219,8 @@ def machine(cells: Cells) -> System | None:
             return None
     if not cells.text("gpu") and cells.text("memory_gb_published"):
         cells.row["gpu"] = cells.choose("gpu") or ""
-    name, network = cells.text("gpu").lower(), cells.text("interconnect")
+    name = cells.text("gpu").lower()
+    network = cells.text("interconnect")
     gpu = accelerator_called(name)
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
         cells.assume("interconnect")
@@ -245,7 +246,8 @@ def _hosts_of(name: str, accelerator: str) -> System:
 
 def _limited(cells: Cells, system: System) -> System:
     """Return the system at the power limit that a row states; one that says only that there is one, noted."""
-    stated, full = cells.text("power_limit"), system.accelerator.power
+    stated = cells.text("power_limit")
+    full = system.accelerator.power
     if not stated or full is None:
         return system
     if stated == LIMITED:
@@ -431,7 +433,8 @@ def _run(cells: Cells) -> Run:
         assume_degrees(cells, sizes, system)
     arguments = plan(cells, sizes)
     gbs = batch(cells, sizes, arguments)
-    memory, kind = cells.number("memory_gb_published"), memory_kind(cells)
+    memory = cells.number("memory_gb_published")
+    kind = memory_kind(cells)
     for name in RATES:
         cells.measured(name)
     if (measured_memory := cells.measured("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
@@ -501,7 +504,8 @@ def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> in
     Of a row that states a rate alone it is that of all replicas' micro-batches, as many as it states, or
     else one, the default of some programs; a pipeline has more. A time of a step is not of an assumed batch.
     """
-    seconds, rate = cells.number("step_seconds"), cells.number("tokens_per_s_per_gpu")
+    seconds = cells.number("step_seconds")
+    rate = cells.number("tokens_per_s_per_gpu")
     if cells.text("gbs"):
         return cells.positive("gbs")
     if not seconds or not rate:
@@ -539,7 +543,8 @@ def outcome(cells: Cells) -> Outcome:
 
 def memory_kind(cells: Cells) -> Reported:
     """Return how memory was measured, as `memory_kind` says, else as the framework's tools do."""
-    stated, kinds = cells.text("memory_kind"), get_args(Reported)
+    stated = cells.text("memory_kind")
+    kinds = get_args(Reported)
     if stated and stated not in kinds:
         cells.problem(f"memory_kind = {stated!r} is none of {', '.join(kinds)}")
     if cells.text("memory_rank").lower() not in LAST_RANK:
@@ -550,12 +555,14 @@ def memory_kind(cells: Cells) -> Reported:
 
 def step_seconds(cells: Cells, model: Model, system: System, recipe: Precision, gbs: int) -> float | None:
     """Return the measured step time, noted as assumed if derived from FLOP/s; None without [s]."""
-    seconds, token_rate = cells.measured("step_seconds"), cells.measured("tokens_per_s_per_gpu")
+    seconds = cells.measured("step_seconds")
+    token_rate = cells.measured("tokens_per_s_per_gpu")
     tokens_per_gpu = gbs * model.seq / cells.positive("gpus")
     if seconds is None and token_rate:
         seconds = tokens_per_gpu / token_rate
     elif seconds is None:
-        rate, flops_per_token = _flops_rate(cells, system, recipe), _flops_per_token(cells, model)
+        rate = _flops_rate(cells, system, recipe)
+        flops_per_token = _flops_per_token(cells, model)
         if not rate or flops_per_token is None:
             return None
         cells.assume("step_seconds")

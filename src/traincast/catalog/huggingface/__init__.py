@@ -25,12 +25,14 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     if diffusers.is_diffusers(document):
         return diffusers.as_model_file(document, path, seq)
     document, text_part = _spelled(document)
-    text_config, row = document.get("text_config"), whole(document)
+    text_config = document.get("text_config")
+    row = whole(document)
     inner = text_config if isinstance(text_config, dict) else document
     model_type = _model_type(document, inner)
     if (seen := CONTRASTIVE.get(str(document.get("model_type")))) is not None:
         around = {name: document[name] for name in ("projection_dim", "architectures") if name in document}
-        inner, model_type = around | (document.get("vision_config") or {}), seen
+        inner = around | (document.get("vision_config") or {})
+        model_type = seen
     if row is not None:
         inner, model_type = _text_of(document, inner, row)
     elif inner is not document:
@@ -55,7 +57,8 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     problems = list(config.problems or _contradictions(config, content))
     if row is not None and (hidden := _value(content, "hidden")):
         vision, wrong = tower(document, row, hidden, path.name)
-        content, problems = content | vision, [*problems, *wrong]
+        content = content | vision
+        problems = [*problems, *wrong]
     raise_problems(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
     parts_left = [content.get("left_out"), None if row or seen else _left_out(document)]
@@ -70,7 +73,8 @@ def _spelled(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     name = "text_config"
     thinker = document.get("thinker_config")  # Qwen Omni, whose other part speaks
     if isinstance(thinker, dict):
-        document, name = {**document, **thinker}, "thinker_config.text_config"
+        document = {**document, **thinker}
+        name = "thinker_config.text_config"
     spelling = next((part for part in tables()["text_parts"] if isinstance(document.get(part), dict)), None)
     if spelling is None or isinstance(document.get("text_config"), dict):
         return document, name
@@ -169,16 +173,20 @@ def _architecture_problems(document: Mapping[str, Any], config: Config) -> list[
 
 def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
     """Return a line for each contradiction between figures, with the names of the configuration."""
-    hidden, heads = _value(content, "hidden"), _value(content, "heads")
-    kv_heads, head_dim = _value(content, "kv_heads"), _value(content, "head_dim")
-    h, e = config.spelled("num_attention_heads"), config.spelled("hidden_size")
+    hidden = _value(content, "hidden")
+    heads = _value(content, "heads")
+    kv_heads = _value(content, "kv_heads")
+    head_dim = _value(content, "head_dim")
+    h = config.spelled("num_attention_heads")
+    e = config.spelled("hidden_size")
     problems = []
     if head_dim is None and "latent" not in content and heads and hidden % heads:
         problems.append(f"{h} = {heads}: must divide {e} = {hidden}")
     if kv_heads is not None and heads % kv_heads:
         problems.append(f"{config.spelled('num_key_value_heads')} = {kv_heads}: must divide {h} = {heads}")
     experts = content.get("experts") or {}
-    total, topk = _value(experts, "experts"), _value(experts, "topk")
+    total = _value(experts, "experts")
+    topk = _value(experts, "topk")
     if experts and topk > total:
         name = config.spelled("num_experts")
         problems.append(f"num_experts_per_tok = {topk}: must be at most {name} = {total}")

@@ -43,7 +43,9 @@ def _of_config(path: Path) -> Adapters:
         for name, neutral in NEUTRAL.items()
         if (name in document or name == "peft_type") and document.get(name) not in neutral
     ]
-    rank, modules = document.get("r", 8), document.get("target_modules")  # PEFT's default
+    # PEFT's default
+    rank = document.get("r", 8)
+    modules = document.get("target_modules")
     if not is_whole(rank):
         problems.append(f"r = {rank!r}: {WHOLE}")
     names = [modules] if isinstance(modules, str) else modules

@@ -57,7 +57,10 @@ class Config:
         self.names: Mapping[str, tuple[str, ...]] = family.get("names", {})
         self._is_part = is_part
         self.heads: Mapping[str, str | None] = {**tables()["heads"], **family.get("heads", {})}
-        self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
+        self.fields = fields
+        self.model_type = model_type
+        self.place = place
+        self.seq = seq
         self.problems: list[str] = []
         self.content: dict[str, Any] = {}  # keys of the model file read so far
 

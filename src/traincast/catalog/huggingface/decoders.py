@@ -37,21 +37,24 @@ def mllama(c: Config) -> Keys:
 
 def norm_type(c: Config) -> Keys:
     """Read Molmo 2's norms of queries and keys, and a second part of the embedding."""
-    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.size("hidden_size")
+    rows = c.count("additional_vocab_size", least=0) or 0
+    hidden = c.size("hidden_size")
     norm = c.word("qk_norm_type", {"qwen3": "head", "olmo": "full"})
     return {"qk_norm": norm, "small_end_weights": c.sourced(rows * hidden, "additional_vocab_size")}
 
 
 def shifted_norms(c: Config) -> Keys:
     """Count the shifts of Chameleon's norms of queries and keys, which RMS norms have not."""
-    heads, hidden = c.size("num_attention_heads"), c.size("hidden_size")
+    heads = c.size("num_attention_heads")
+    hidden = c.size("hidden_size")
     width = hidden // heads * (heads + (c.count("num_key_value_heads") or heads))
     return {"small_weights": c.sourced(width, "hidden_size", "num_key_value_heads")}
 
 
 def cpmant(c: Config) -> Keys:
     """Read CPM-Ant: prompts and segments are embedded besides tokens; a table of relative positions."""
-    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    hidden = c.size("hidden_size")
+    heads = c.size("num_attention_heads")
     names = ("prompt_types", "prompt_length", "segment_types", "position_bias_num_buckets")
     prompts, length, segments, buckets = (c.count(name) or 0 for name in names)
     weights = (prompts * length + segments) * hidden + (segments**2 + buckets) * heads
@@ -60,7 +63,8 @@ def cpmant(c: Config) -> Keys:
 
 def doge(c: Config) -> Keys:
     """Read Doge's trained mask of values, and the trained scales of its residual stream."""
-    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    hidden = c.size("hidden_size")
+    heads = c.size("num_attention_heads")
     groups = c.count("num_key_value_heads") or heads
     weights = 2 * hidden + groups * (1 + c.flag("attention_bias"))
     keys: Keys = {"beside": [[groups * (hidden // heads), groups]]}  # from the values to what masks them
@@ -69,7 +73,8 @@ def doge(c: Config) -> Keys:
 
 def last_bias(c: Config) -> Keys:
     """Read the inner width of GPT-NeoX-Japanese, and its one bias, that of the last layer."""
-    hidden, multiple = c.size("hidden_size"), c.size("intermediate_multiple_size")
+    hidden = c.size("hidden_size")
+    multiple = c.size("intermediate_multiple_size")
     keys: Keys = {"ffn": c.sourced(multiple * hidden, "hidden_size", "intermediate_multiple_size")}
     return keys | {"small_end_weights": c.figure("hidden_size")}
 
@@ -93,8 +98,10 @@ def per_head_gate(c: Config) -> Keys:
 
 def laguna(c: Config) -> Keys:
     """Read the heads of Laguna, which can be others in layers with local attention."""
-    heads, keys = c.numbers("num_attention_heads_per_layer"), dict[str, Any]()
-    words, content = c.value("layer_types") or [], c.content
+    heads = c.numbers("num_attention_heads_per_layer")
+    keys = dict[str, Any]()
+    words = c.value("layer_types") or []
+    content = c.content
     if "experts" in content:
         width = c.figure("shared_expert_intermediate_size")
         keys["experts"] = content["experts"] | {"shared_ffn": width, "router_bias": True}
@@ -150,14 +157,16 @@ def gemma4(c: Config) -> Keys:
 
     Experts stand beside an MLP, each with norms; these and the router's scales are small weights.
     """
-    wide, groups = c.figure("global_head_dim"), c.figure("num_global_key_value_heads")
+    wide = c.figure("global_head_dim")
+    groups = c.figure("num_global_key_value_heads")
     by_layer = c.fields.get("per_layer_config") or {}  # as transformers saves it
     override: Mapping[str, Any] = next(iter(by_layer.values()), {})
     if "head_dim" in override:
         wide = c.sourced(override["head_dim"], "per_layer_config")
     if "num_key_value_heads" in override:
         groups = c.sourced(override["num_key_value_heads"], "per_layer_config")
-    joined, local = c.flag("attention_k_eq_v"), c.content.get("local")
+    joined = c.flag("attention_k_eq_v")
+    local = c.content.get("local")
     keys: Keys = {}
     if local is not None:
         own = {"kv_heads": c.figure("num_key_value_heads"), "head_dim": c.figure("head_dim")}
@@ -178,8 +187,10 @@ def _per_layer_inputs(c: Config) -> Keys:
 
     The table has a row for every token and layer; the embedding is projected to the same width.
     """
-    width, layers = c.count("hidden_size_per_layer_input", least=0), c.size("num_hidden_layers")
-    e, rows = c.size("hidden_size"), c.size("vocab_size_per_layer_input")
+    width = c.count("hidden_size_per_layer_input", least=0)
+    layers = c.size("num_hidden_layers")
+    e = c.size("hidden_size")
+    rows = c.size("vocab_size_per_layer_input")
     if not width:
         return {}
     if c.flag("enable_moe_block"):
@@ -192,8 +203,10 @@ def _per_layer_inputs(c: Config) -> Keys:
 
 def _reused_keys(c: Config, content: Keys) -> Keys:
     """Read the last layers, which have keys and values of layers before, and can have a wider MLP."""
-    layers, reusing = c.count("num_hidden_layers") or 0, c.count("num_kv_shared_layers", least=0) or 0
-    ffn, local = c.figure("intermediate_size"), content.get("local")
+    layers = c.count("num_hidden_layers") or 0
+    reusing = c.count("num_kv_shared_layers", least=0) or 0
+    ffn = c.figure("intermediate_size")
+    local = content.get("local")
     if not reusing or ffn is None:
         return {}
     if content.get("experts"):
@@ -235,7 +248,8 @@ def gemma3n(c: Config) -> Keys:
 
 def nested(c: Config) -> Keys:
     """Read DBRX, whose settings of attention and experts are nested."""
-    attention, inner = c.fields.get("attn_config") or {}, c.fields.get("ffn_config") or {}
+    attention = c.fields.get("attn_config") or {}
+    inner = c.fields.get("ffn_config") or {}
     names = {"experts": "moe_num_experts", "topk": "moe_top_k", "ffn": "ffn_hidden_size"}
     defaults = {"moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584}
 

@@ -79,8 +79,11 @@ def _text_beside(c: Config) -> Keys:
 def flux(c: Config) -> Keys:
     """Read FLUX.1: layers in which text has weights of its own, then layers with parallel blocks."""
     keys, _ = _trunk(c)
-    joint, single = c.count("num_layers", least=0) or 0, c.count("num_single_layers", least=0) or 0
-    text, pixels = c.size("text_tokens"), 2 * VAE  # patches of 2 x 2 are made beforehand
+    joint = c.count("num_layers", least=0) or 0
+    single = c.count("num_single_layers", least=0) or 0
+    # patches of 2 x 2 are made beforehand
+    text = c.size("text_tokens")
+    pixels = 2 * VAE
     conditions = [FREQUENCIES] * (1 + c.flag("guidance_embeds")) + [c.count("pooled_projection_dim")]
     diffusion = _patches(c, c.size("patch_size"), text=text, text_width=c.count("joint_attention_dim"))
     diffusion |= {"pixels": pixels, "single": True, "conditions": conditions}
@@ -94,7 +97,8 @@ def sd3(c: Config) -> Keys:
     """Read Stable Diffusion 3: text has weights of its own; the last layer reads it alone."""
     keys, e = _trunk(c)
     c.only("caption_projection_dim", e)
-    text, layers = c.size("text_tokens"), c.size("num_layers")
+    text = c.size("text_tokens")
+    layers = c.size("num_layers")
     if c.value("qk_norm") not in ("rms_norm", None):
         c.wrong("qk_norm", "must be rms_norm or null")
     elif c.value("qk_norm"):
@@ -122,7 +126,8 @@ def pixart(c: Config) -> Keys:
     c.only("cross_attention_dim", e)
     keys["mlp"] = c.word("activation_fn", ACTIVATIONS)
     keys["small_weights"] = 6 * e
-    side, small = c.size("sample_size"), 2 * e
+    side = c.size("sample_size")
+    small = 2 * e
     sized = c.value("use_additional_conditions")
     if sized or (sized is None and side == 128):  # size and ratio are conditions of a third of the width
         third = e // 3

@@ -47,7 +47,8 @@ def encoder(c: Config) -> Keys:
         width = c.figure("cross_attention_hidden_size")
         alone = {"seq": encoder_seq(c)} | ({} if width is None else {"width": width})
         return {"encoder": alone, "left_out": "encoder"}
-    encoding, decoding = c.count("encoder_layers"), c.count("num_hidden_layers")
+    encoding = c.count("encoder_layers")
+    decoding = c.count("num_hidden_layers")
     read = c.figures(layers="encoder_layers", heads="encoder_attention_heads", ffn="encoder_ffn_dim")
     layers = c.sourced((encoding or 0) + (decoding or 0), "encoder_layers", "num_hidden_layers")
     return {"layers": layers, "encoder": {"seq": encoder_seq(c)} | read}
@@ -63,7 +64,8 @@ def encoder_seq(c: Config) -> Any:
 
 def t5(c: Config) -> Keys:
     """Read T5: RMS norms, a table of relative positions of each stack, an MLP with a gate or without."""
-    buckets, heads = c.count("relative_attention_num_buckets") or 0, c.count("num_attention_heads") or 0
+    buckets = c.count("relative_attention_num_buckets") or 0
+    heads = c.count("num_attention_heads") or 0
     per_layer = {"small_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
     of_both = {"small_end_weights": c.sourced(2 * buckets * heads, "relative_attention_num_buckets")}
     keys: Keys = {"head_dim": c.figure("head_dim"), "mlp": c.word("feed_forward_proj", T5_MLP)}
@@ -75,9 +77,11 @@ def t5(c: Config) -> Keys:
 
 def sparse_stacks(c: Config) -> Keys:
     """Read experts in some layers of encoder and decoder (Switch, NLLB-MoE), as wide as other MLPs."""
-    kinds, last = list[str](), c.flag("experts_end_stretches")
+    kinds = list[str]()
+    last = c.flag("experts_end_stretches")
     for stack, name in {"encoder": "encoder_layers", "decoder": "num_hidden_layers"}.items():
-        layers, every = c.count(name) or 0, c.value(f"{stack}_sparse_step")
+        layers = c.count(name) or 0
+        every = c.value(f"{stack}_sparse_step")
         if every is None:
             sparse = c.count(f"num_sparse_{stack}_layers", least=0)
             every = layers // sparse if sparse else layers
@@ -109,7 +113,9 @@ def longt5(c: Config) -> Keys:
 
 def led(c: Config) -> Keys:
     """Read the window of LED's encoder, half of it to each side; projections of global tokens count."""
-    keys, window, e = bart(c), _window(c), c.size("hidden_size")
+    keys = bart(c)
+    window = _window(c)
+    e = c.size("hidden_size")
     small = c.sourced(3 * (e * e + e), "hidden_size")
     encoder = keys["encoder"] | {"max_positions": c.figure("max_encoder_position_embeddings")}
     encoder |= {"small_weights": small} | ({"window": window} if window else {})
@@ -119,7 +125,8 @@ def led(c: Config) -> Keys:
 def whisper(c: Config) -> Keys:
     """Read Whisper: an encoder of frames of sound of a fixed number, a decoder of text."""
     keys = bart(c) | {"biases": ["qv", "proj", "mlp"]}
-    frames, bins = c.figure("max_source_positions"), c.figure("num_mel_bins")
+    frames = c.figure("max_source_positions")
+    bins = c.figure("num_mel_bins")
     read = keys["encoder"] | {"seq": frames}
     return keys | {"encoder": read if "left_out" in keys else read | {"max_positions": frames, "frame": bins}}
 
@@ -143,7 +150,9 @@ def big_bird(c: Config) -> Keys:
 
 def roc_bert(c: Config) -> Keys:
     """Read RoCBert: pronunciation and shape of a token are embedded besides, and joined by a projection."""
-    e, width, tables = c.size("hidden_size"), c.size("hidden_size"), 0
+    e = c.size("hidden_size")
+    width = c.size("hidden_size")
+    tables = 0
     for part in ("pronunciation", "shape"):
         dim, rows = (c.size(f"{part}_{name}") for name in ("embed_dim", "vocab_size"))
         width += dim * c.flag(f"enable_{part}")
@@ -156,7 +165,8 @@ def roc_bert(c: Config) -> Keys:
 
 def xmod(c: Config) -> Keys:
     """Read X-MOD's adapters, one for each language, of which a token passes one."""
-    e, factor = c.size("hidden_size"), c.size("adapter_reduction_factor")
+    e = c.size("hidden_size")
+    factor = c.size("adapter_reduction_factor")
     languages = c.value("languages")
     if not isinstance(languages, list) or not languages:
         c.wrong("languages", "must be a list of names")
@@ -170,7 +180,8 @@ def xmod(c: Config) -> Keys:
 
 def xlnet(c: Config) -> Keys:
     """Read XLNet without the scores of relative positions, whose projection and biases count."""
-    e, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    e = c.size("hidden_size")
+    heads = c.size("num_attention_heads")
     width = heads * (c.count("head_dim") or e // heads)
     small = c.sourced(e * width + 5 * width, "hidden_size", "num_attention_heads")
     keys: Keys = {"biases": ["mlp"], "small_weights": small, "small_end_weights": c.figure("hidden_size")}
@@ -179,7 +190,8 @@ def xlnet(c: Config) -> Keys:
 
 def own_width(c: Config) -> Keys:
     """Read the width of the embedding; that of the head, if it has one of its own, is the embedding's."""
-    width, hidden = c.figure("embedding_size"), c.count("hidden_size")
+    width = c.figure("embedding_size")
+    hidden = c.count("hidden_size")
     head = c.figure("output_embedding_size")
     if width is None or (width["value"] == hidden and not c.flag("always_projected")):
         return {}
@@ -213,7 +225,8 @@ def roformer(c: Config) -> Keys:
 
 def relative_bias(c: Config) -> Keys:
     """Read the table of relative positions that all layers share (MPNet)."""
-    buckets, heads = c.count("relative_attention_num_buckets") or 0, c.count("num_attention_heads") or 0
+    buckets = c.count("relative_attention_num_buckets") or 0
+    heads = c.count("num_attention_heads") or 0
     return {"small_end_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
 
 
@@ -224,7 +237,8 @@ def modernbert(c: Config) -> Keys:
     """
     c.only("norm_bias", False)
     keys: Keys = {"transform_bias": c.flag("classifier_bias"), "head_bias": c.flag("decoder_bias")}
-    window, every = c.count("local_attention"), c.size("global_attn_every_n_layers")
+    window = c.count("local_attention")
+    every = c.size("global_attn_every_n_layers")
     words = layer_words(c, {"sliding_attention": "local", "full_attention": ""})
     rule = ["local" if i % every else "" for i in range(c.size("num_hidden_layers"))]
     layers = [i for i, word in enumerate(words or rule, 1) if word]
@@ -241,7 +255,8 @@ def deberta(c: Config) -> Keys:
     """
     keys: Keys = {"causal": False, "biases": ["qkv", "proj", "mlp"], "head_bias": True}
     keys["token_types"] = c.count("type_vocab_size", least=0)
-    hidden, kernel = c.size("hidden_size"), c.fields.get("conv_kernel_size", 0)
+    hidden = c.size("hidden_size")
+    kernel = c.fields.get("conv_kernel_size", 0)
     if not isinstance(kernel, int) or kernel < 0:
         c.wrong("conv_kernel_size", "must be a whole number of at least 0")
     elif kernel > 0:  # beside the first layer: a convolution, its bias and a norm
@@ -267,7 +282,8 @@ def deberta(c: Config) -> Keys:
 
 def deberta_v1(c: Config) -> Keys:
     """Read DeBERTa, whose keys have no bias, and whose layers project relative positions themselves."""
-    keys, e = deberta(c) | {"biases": ["qv", "proj", "mlp"]}, c.size("hidden_size")
+    keys = deberta(c) | {"biases": ["qv", "proj", "mlp"]}
+    e = c.size("hidden_size")
     kinds = str(c.value("pos_att_type"))
     small = e * e * ("c2p" in kinds) + (e * e + e) * ("p2c" in kinds)
     if not (c.flag("relative_attention") and small):
@@ -277,7 +293,8 @@ def deberta_v1(c: Config) -> Keys:
 
 def longformer(c: Config) -> Keys:
     """Read the window of Longformer, half of it to each side; projections of global tokens count."""
-    e, window = c.size("hidden_size"), _window(c)
+    e = c.size("hidden_size")
+    window = _window(c)
     if window is None:
         return {}
     small = c.sourced(3 * (e * e + e), "hidden_size")
@@ -327,7 +344,8 @@ def contrastive(c: Config) -> Keys:
         projected = c.sourced(width * (c.count("hidden_size") or 0), "projection_dim")
         keys |= {"embedding_norm": True, "small_end_weights": projected}
     else:
-        side, patch = c.count("image_size") or 0, c.size("patch_size")
+        side = c.count("image_size") or 0
+        patch = c.size("patch_size")
         tokens = c.sourced((side // patch) ** 2, "image_size", "patch_size")
         keys |= {"seq": c.seq or tokens, "max_positions": tokens}
         others += ["pooling head"] if c.flag("vision_use_head") else []
@@ -336,7 +354,8 @@ def contrastive(c: Config) -> Keys:
 
 def vit(c: Config) -> Keys:
     """Read ViT's class token, and a pooler in place of the classifier if the architecture says so."""
-    hidden, named = c.count("hidden_size") or 0, c.fields.get("architectures")
+    hidden = c.count("hidden_size") or 0
+    named = c.fields.get("architectures")
     if not (isinstance(named, list) and named and str(named[0]).endswith("Model")):
         return {"small_end_weights": c.sourced(hidden, "hidden_size")}
     return {"classes": None, "small_end_weights": c.sourced(hidden * (hidden + 2), "hidden_size")}
@@ -369,7 +388,9 @@ def sound(c: Config) -> Keys:
 
     Sequences are taken to be 30 s of sound, which the usual convolutions make 1,499 frames of.
     """
-    named, hidden, dims = c.fields.get("architectures"), c.size("hidden_size"), c.numbers("conv_dim")
+    named = c.fields.get("architectures")
+    hidden = c.size("hidden_size")
+    dims = c.numbers("conv_dim")
     architecture = str(named[0]) if isinstance(named, list) and named else "Model"
     values = dims[-1] if dims else 512
     labels = c.figure("vocab_size") if architecture.endswith("ForCTC") else None
@@ -387,7 +408,8 @@ def sound(c: Config) -> Keys:
 
 def xlm(c: Config) -> Keys:
     """Read XLM: four times as wide inside, GELU or ReLU, an embedding of languages if there are several."""
-    hidden, languages = c.size("hidden_size"), c.size("n_langs")
+    hidden = c.size("hidden_size")
+    languages = c.size("n_langs")
     keys: Keys = {"ffn": c.sourced(4 * hidden, "hidden_size"), "causal": c.flag("causal")}
     keys["mlp"] = "gelu" if c.flag("gelu_activation") else "relu"
     if languages > 1 and c.flag("use_lang_emb"):
@@ -409,7 +431,8 @@ def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
     """
     named = document.get("architectures")
     pieces = (head_of(c, named[0]) or "").split() if isinstance(named, list) and named else ["lm"]
-    labels, e = document.get("id2label"), content["hidden"]["value"]
+    labels = document.get("id2label")
+    e = content["hidden"]["value"]
     n = len(labels) if isinstance(labels, dict) and labels else 2  # as transformers
     weights = {"pooler": e * e + e, "dense": e * e + e, "classifier": n * (e + 1), "score": n * e}
     weights |= {"span": 2 * (e + 1), "pair": 2 * (e + 1), "one": e + 1}

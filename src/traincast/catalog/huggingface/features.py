@@ -84,7 +84,8 @@ def bert(c: Config) -> Keys:
 
 def falcon(c: Config) -> Keys:
     """Read Falcon's heads of keys and values, and its one or two norms before parallel blocks."""
-    new, is_parallel = c.flag("new_decoder_architecture"), c.flag("parallel_attn")
+    new = c.flag("new_decoder_architecture")
+    is_parallel = c.flag("parallel_attn")
     keys: Keys = {"kv_heads": c.figure("num_key_value_heads")}
     if not new:
         keys["kv_heads"] = {"value": 1, "source": c.place} if c.flag("multi_query") else None
@@ -122,7 +123,8 @@ def sparse_layers(c: Config) -> Keys:
 
     If it is left out, all but the first layers are.
     """
-    layers, first = c.count("num_hidden_layers") or 0, c.count("first_k_dense_replace", least=0) or 0
+    layers = c.count("num_hidden_layers") or 0
+    first = c.count("first_k_dense_replace", least=0) or 0
     given = c.fields.get("mlp_layer_types") is not None
     types = layer_words(c, {"sparse": "sparse", "dense": "dense"}, "mlp_layer_types") if given else []
     is_moe = [layer == "sparse" for layer in types] if given else [i >= first for i in range(layers)]
@@ -133,8 +135,10 @@ def sparse_layers(c: Config) -> Keys:
 
 def ernie_experts(c: Config) -> Keys:
     """Read routed and shared experts from a first to a last layer; the router has a bias."""
-    layers, every = c.count("num_hidden_layers") or 0, c.size("moe_layer_interval")
-    first, last = c.count("moe_layer_start_index", least=0) or 0, layers - 1
+    layers = c.count("num_hidden_layers") or 0
+    every = c.size("moe_layer_interval")
+    first = c.count("moe_layer_start_index", least=0) or 0
+    last = layers - 1
     if c.value("moe_layer_end_index") != -1:
         last = c.count("moe_layer_end_index", least=0) or 0
     is_moe = [(i + 1) % every == 0 and first <= i <= last for i in range(layers)]
@@ -151,7 +155,8 @@ def sliding(rule: Callable[[Config, int], bool]) -> Feature:
     """
 
     def feature(c: Config) -> Keys:
-        window, layers = c.figure("sliding_window"), c.count("num_hidden_layers")
+        window = c.figure("sliding_window")
+        layers = c.count("num_hidden_layers")
         if window is None or layers is None:
             return {}
         return _local(window, _layer_types(c, "sliding_attention") or [rule(c, i) for i in range(layers)])
@@ -191,8 +196,10 @@ def sliding_by_type(c: Config) -> Keys:
 
 def chunked(c: Config) -> Keys:
     """Read chunked attention of Llama 4, in the layers with rotary positions."""
-    chunk, layers = c.figure("attention_chunk_size"), c.count("num_hidden_layers")
-    every, rope_flags = c.count("no_rope_layer_interval"), c.numbers("no_rope_layers")
+    chunk = c.figure("attention_chunk_size")
+    layers = c.count("num_hidden_layers")
+    every = c.count("no_rope_layer_interval")
+    rope_flags = c.numbers("no_rope_layers")
     if chunk is None or layers is None or every is None:
         return {}
     if rope_flags and len(rope_flags) != layers:
@@ -236,7 +243,8 @@ def gpt_oss_experts(c: Config) -> Keys:
 
 def qwen_experts(c: Config) -> Keys:
     """Read the experts of Qwen, in every n-th layer except listed ones."""
-    layers, every = c.count("num_hidden_layers"), c.count("decoder_sparse_step")
+    layers = c.count("num_hidden_layers")
+    every = c.count("decoder_sparse_step")
     dense = c.numbers("mlp_only_layers")
     is_moe = [i not in dense and (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
     keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "mlp_only_layers")
@@ -245,7 +253,8 @@ def qwen_experts(c: Config) -> Keys:
 
 def flint_experts(c: Config) -> Keys:
     """Read the experts of Flint, which have a shared expert without a gate as well."""
-    keys, width = qwen_experts(c), c.figure("shared_expert_intermediate_size")
+    keys = qwen_experts(c)
+    width = c.figure("shared_expert_intermediate_size")
     return {"experts": keys["experts"] | {"shared_ffn": width}} if keys else {}
 
 
@@ -259,7 +268,8 @@ def deepseek_experts(c: Config) -> Keys:
     """Read the routed and shared experts of DeepSeek, after leading dense layers."""
     if c.value("n_routed_experts") is None:
         return {}
-    layers, every = c.count("num_hidden_layers"), c.count("moe_layer_freq")
+    layers = c.count("num_hidden_layers")
+    every = c.count("moe_layer_freq")
     if c.fields.get("mlp_layer_types"):
         return sparse_layers(c)
     first = c.count("first_k_dense_replace", least=0) or 0
@@ -273,7 +283,8 @@ def deepseek_experts(c: Config) -> Keys:
 
 def llama4_experts(c: Config) -> Keys:
     """Read the experts of Llama 4: in every n-th layer, one of them shared; wider MLPs elsewhere."""
-    layers, every = c.count("num_hidden_layers"), c.count("interleave_moe_layer_step")
+    layers = c.count("num_hidden_layers")
+    every = c.count("interleave_moe_layer_step")
     listed = c.numbers("moe_layers")
     is_moe = [i in listed if listed else (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
     keys = routed(c, "intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
@@ -318,7 +329,8 @@ def latent(c: Config) -> Keys:
 
 def values_as_wide(c: Config) -> Keys:
     """Set the width of a value where it is left out: the model's, cut into heads (MiniCPM3)."""
-    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    hidden = c.size("hidden_size")
+    heads = c.size("num_attention_heads")
     if c.value("v_head_dim") is not None:
         return {}
     width = c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
@@ -353,7 +365,8 @@ def four_times_as_wide(c: Config) -> Keys:
 
 def as_wide_as_the_model(c: Config) -> Keys:
     """Refuse heads that together are not as wide as the model."""
-    heads, width = c.count("num_attention_heads"), c.count("hidden_size")
+    heads = c.count("num_attention_heads")
+    width = c.count("hidden_size")
     if heads and width and c.value("head_dim") not in (None, width // heads):
         c.wrong("head_dim", "cannot be represented; only hidden_size / num_attention_heads can")
     return {}
@@ -361,7 +374,9 @@ def as_wide_as_the_model(c: Config) -> Keys:
 
 def gpt_neo(c: Config) -> Keys:
     """Read the layers of GPT-Neo that attend to a window."""
-    window, layers, is_local = c.figure("window_size"), c.size("num_hidden_layers"), list[bool]()
+    window = c.figure("window_size")
+    layers = c.size("num_hidden_layers")
+    is_local = list[bool]()
     try:
         for kinds, times in c.value("attention_types") or []:
             is_local += [kind == "local" for kind in kinds] * min(times, layers + 1)
@@ -374,7 +389,8 @@ def gpt_neo(c: Config) -> Keys:
 
 def mpt(c: Config) -> Keys:
     """Read MPT's width, in multiples of the model's, and what its nested attention settings say."""
-    ratio, width = c.count("expansion_ratio"), c.count("hidden_size")
+    ratio = c.count("expansion_ratio")
+    width = c.count("hidden_size")
     nested = c.fields.get("attn_config") or {}
     if nested.get("attn_type", "multihead_attention") != "multihead_attention" or nested.get("qk_ln"):
         c.wrong("attn_config", "cannot be represented; only multihead_attention without qk_ln can")
@@ -386,7 +402,9 @@ def mpt(c: Config) -> Keys:
 
 def image(c: Config) -> Keys:
     """Read image patches with a class token in place of text; biases and the classifier."""
-    side, patch, channels = c.count("image_size"), c.count("patch_size"), c.count("num_channels")
+    side = c.count("image_size")
+    patch = c.count("patch_size")
+    channels = c.count("num_channels")
     labels = c.fields.get("id2label")
     keys: Keys = {"biases": [*(["qkv"] if c.flag("qkv_bias") else []), "proj", "mlp"], "positions": "learned"}
     if isinstance(labels, dict) and labels:
@@ -405,7 +423,8 @@ def image(c: Config) -> Keys:
 
 def layer_words(c: Config, words: Mapping[str, str], name: str = "layer_types") -> list[str]:
     """Read what each layer is in our words; empty if it is left out, or wrong, which is noted."""
-    types, layers = c.value(name), c.count("num_hidden_layers")
+    types = c.value(name)
+    layers = c.count("num_hidden_layers")
     if types is None:
         return []
     if not isinstance(types, list | str) or not set(map(str, types)) <= set(words):

@@ -38,7 +38,8 @@ def _stretch(kinds: Sequence[str]) -> list[str]:
 def pairs(c: Config, mixers: Sequence[str]) -> Keys:
     """Return the kinds of layers with two blocks, and the experts read before without their layers."""
     experts = dict(c.content.get("experts") or {})
-    first, every = experts.pop("first_dense", 0), experts.pop("every", 1)
+    first = experts.pop("first_dense", 0)
+    every = experts.pop("every", 1)
     has = [bool(experts) and i >= first and (i - first + 1) % every == 0 for i in range(len(mixers))]
     return layer_kinds(mixers, has) | ({"experts": experts} if any(has) else {})
 
@@ -46,7 +47,8 @@ def pairs(c: Config, mixers: Sequence[str]) -> Keys:
 def shaped(kinds: Sequence[str], figures: Sequence[Keys], of_model: Keys) -> Keys:
     """Return the keys of layers with figures of their own: those of the model, and shapes for other ones."""
     names: dict[str, str] = {}
-    shapes, words = list[Keys](), list[str]()
+    shapes = list[Keys]()
+    words = list[str]()
     for kind, of_layer in zip(kinds, figures, strict=True):
         other = {key: value for key, value in of_layer.items() if value != of_model.get(key)}
         if not other:
@@ -71,7 +73,8 @@ def indexed(c: Config) -> Keys:
     words = {"full": "indexed", "shared": "index-shared", "F": "indexed", "S": "index-shared"}
     name = next((name for name in ("indexer_types", "index_topk_pattern") if c.fields.get(name)), "")
     mixers = layer_words(c, words, name) if name else []
-    every, first = c.size("index_topk_freq"), c.count("index_skip_topk_offset", least=0) or 0
+    every = c.size("index_topk_freq")
+    first = c.count("index_skip_topk_offset", least=0) or 0
     default = ["index-shared" if max(i - first + 1, 0) % every else "indexed" for i in range(layers)]
     return pairs(c, mixers or default) | {"indexer": _indexer(c)}
 
@@ -82,7 +85,8 @@ def _indexer(c: Config) -> Keys:
 
 def block_indexed(c: Config) -> Keys:
     """Read MiniMax-M3's indexer of blocks of keys and its layers, and its experts and wider dense layers."""
-    layers, nested = c.count("num_hidden_layers") or 0, c.fields.get("sparse_attention_config")
+    layers = c.count("num_hidden_layers") or 0
+    nested = c.fields.get("sparse_attention_config")
     inside = nested if isinstance(nested, dict) else {}
     spelled = {"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"}
     spelled |= {"index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks"}
@@ -113,8 +117,10 @@ def deepseek_v4(c: Config) -> Keys:
     One latent vector of a token is key and value of all heads. How a first router looks experts up by token
     changes neither weights nor work.
     """
-    layers, rates = c.count("num_hidden_layers") or 0, _rates(c)
-    heads, streams = c.size("num_attention_heads"), c.figure("hc_mult")
+    layers = c.count("num_hidden_layers") or 0
+    rates = _rates(c)
+    heads = c.size("num_attention_heads")
+    streams = c.figure("hc_mult")
     if heads % c.size("o_groups"):
         c.wrong("o_groups", f"must divide num_attention_heads = {heads}")
     words = {"sliding_attention": "local", "heavily_compressed_attention": "compressed"}
@@ -157,7 +163,8 @@ def _rates(c: Config) -> dict[str, int]:
     """Return the tokens of a compressed key by what mixes the tokens of a layer."""
     names = {"compressed": ("heavily_compressed_attention", "compress_rate_hca", 128)}
     names["compressed-indexed"] = ("compressed_sparse_attention", "compress_rate_csa", 4)
-    given, rates = c.value("compress_rates") or {}, dict[str, int]()
+    given = c.value("compress_rates") or {}
+    rates = dict[str, int]()
     for mixer, (word, spelled, default) in names.items():
         rate = c.fields.get(spelled, given.get(word, default) if isinstance(given, dict) else None)
         if not is_whole(rate):
@@ -169,7 +176,8 @@ def _rates(c: Config) -> dict[str, int]:
 
 def mamba2(c: Config) -> Keys:
     """Read the heads, states, convolution and chunks of Mamba-2."""
-    heads, hidden = c.count("mamba_num_heads"), c.count("hidden_size")
+    heads = c.count("mamba_num_heads")
+    hidden = c.count("hidden_size")
     if c.value("mamba_head_dim") == "auto":
         width = c.size("mamba_expand") * (hidden or 1) // (heads or 1)
         head_dim: Any = c.sourced(width, "mamba_expand", "hidden_size", "mamba_num_heads")
@@ -182,7 +190,8 @@ def mamba2(c: Config) -> Keys:
 
 def mamba(c: Config) -> Keys:
     """Read the channels, states and convolution of Mamba-1."""
-    hidden, times = c.size("hidden_size"), c.size("mamba_expand")
+    hidden = c.size("hidden_size")
+    times = c.size("mamba_expand")
     figures: Keys = {"width": c.figure("mamba_width")}
     figures["width"] = figures["width"] or c.sourced(times * hidden, "mamba_expand", "hidden_size")
     figures |= c.figures(state="ssm_state_size", conv="conv_kernel")
@@ -215,7 +224,8 @@ def jamba(c: Config) -> Keys:
 def falcon_h1(c: Config) -> Keys:
     """Read the layers of Falcon-H1, each with attention and Mamba-2 side by side, and the latter's width."""
     keys: Keys = {"layer_kinds": ["attention+mamba2 dense"]}
-    heads, width = c.size("mamba_num_heads"), c.count("mamba_d_ssm")
+    heads = c.size("mamba_num_heads")
+    width = c.count("mamba_d_ssm")
     if c.value("mamba_head_dim") == "auto" and width is not None:
         head_dim = c.sourced(width // heads, "mamba_d_ssm", "mamba_num_heads")
         keys["mamba2"] = c.content["mamba2"] | {"head_dim": head_dim}
@@ -227,7 +237,8 @@ def falcon_h1(c: Config) -> Keys:
 def lightning(c: Config) -> Keys:
     """Read the layers of MiniMax with lightning attention, whose heads are those of attention."""
     words = {"linear_attention": "gated_linear"} | dict.fromkeys(FULL_ATTENTION, "attention")
-    layers, listed = c.count("num_hidden_layers") or 0, _flags(c, "attn_type_list", c.value("attn_type_list"))
+    layers = c.count("num_hidden_layers") or 0
+    listed = _flags(c, "attn_type_list", c.value("attn_type_list"))
     default = ["attention" if (i + 1) % 2 else "gated_linear" for i in range(layers)]
     mixers = layer_words(c, words) or ["attention" if full else "gated_linear" for full in listed] or default
     keys = pairs(c, mixers)
@@ -238,14 +249,16 @@ def lightning(c: Config) -> Keys:
 
 def heads_of(c: Config) -> Keys:
     """Return the heads of lightning attention, those of attention: their number, and one width."""
-    heads, hidden = c.size("num_attention_heads"), c.size("hidden_size")
+    heads = c.size("num_attention_heads")
+    hidden = c.size("hidden_size")
     width = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
     return {"heads": c.figure("num_attention_heads"), "key_dim": width, "value_dim": width}
 
 
 def recurrent_gemma(c: Config) -> Keys:
     """Read the recurrent units of RecurrentGemma, and the layers with attention to a window instead."""
-    words, layers = {"recurrent": "rg_lru", "attention": "local"}, c.count("num_hidden_layers") or 0
+    words = {"recurrent": "rg_lru", "attention": "local"}
+    layers = c.count("num_hidden_layers") or 0
     types = c.value("block_types")
     if not isinstance(types, list) or not types or not set(map(str, types)) <= set(words):
         c.wrong("block_types", f"must be a list of {', '.join(words)}")
@@ -254,7 +267,8 @@ def recurrent_gemma(c: Config) -> Keys:
     width = "hidden_size" if c.value("lru_width") is None else "lru_width"
     keys = pairs(c, mixers)
     if "rg_lru" in mixers:
-        blocks, conv = c.figure("num_attention_heads"), c.figure("conv1d_width")
+        blocks = c.figure("num_attention_heads")
+        conv = c.figure("conv1d_width")
         keys["rg_lru"] = {"width": c.figure(width), "blocks": blocks, "conv": conv}
     if "local" in mixers:
         keys["local"] = {"window": c.figure("attention_window_size")}
@@ -284,7 +298,8 @@ def nemotron_h(c: Config) -> Keys:
 
 def bamba(c: Config) -> Keys:
     """Read which layers of Bamba have attention; the others have Mamba-2."""
-    attention, layers = c.numbers("attn_layer_indices"), c.count("num_hidden_layers") or 0
+    attention = c.numbers("attn_layer_indices")
+    layers = c.count("num_hidden_layers") or 0
     return pairs(c, ["attention" if i in attention else "mamba2" for i in range(layers)])
 
 
@@ -305,7 +320,8 @@ def olmo_hybrid(c: Config) -> Keys:
     keys = gated_delta(c)
     if not any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
         return keys
-    hidden, heads = c.size("hidden_size"), c.figure("num_attention_heads")
+    hidden = c.size("hidden_size")
+    heads = c.figure("num_attention_heads")
     figures = {key: figure for key, figure in keys["gated_delta"].items() if figure is not None}
     figures = {"key_heads": heads, "value_heads": heads} | figures
     if "key_dim" not in figures:
@@ -322,7 +338,8 @@ def kimi_delta(c: Config) -> Keys:
     names = {"num_heads": "linear_num_heads", "head_dim": "linear_head_dim"}
     names["short_conv_kernel_size"] = "linear_conv_kernel_dim"
     heads, dim, conv = (c.figure_in("linear_attn_config", old, name) for old, name in names.items())
-    nested, layers = c.fields.get("linear_attn_config"), c.count("num_hidden_layers") or 0
+    nested = c.fields.get("linear_attn_config")
+    layers = c.count("num_hidden_layers") or 0
     inside = nested if isinstance(nested, dict) else {}
     words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
     full = inside.get("full_attn_layers")
@@ -347,7 +364,8 @@ def ling_delta(c: Config) -> Keys:
 
 def xlstm(c: Config) -> Keys:
     """Read the heads of mLSTM, and the widths that are given as factors of the model's."""
-    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    hidden = c.size("hidden_size")
+    heads = c.size("num_attention_heads")
     for name, same in {"num_blocks": "num_hidden_layers", "embedding_dim": "hidden_size"}.items():
         if c.fields.get(name) is not None:
             c.only(name, c.value(same))
@@ -377,7 +395,8 @@ def rwkv(c: Config) -> Keys:
 
 def longcat(c: Config) -> Keys:
     """Read LongCat's layers, two of ours: one with an MLP beside its experts, one with an MLP alone."""
-    layers, zero = c.size("num_layers"), c.count("zero_expert_num", least=0)
+    layers = c.size("num_layers")
+    zero = c.count("zero_expert_num", least=0)
     experts = routed(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
     experts |= {"zero": c.sourced(zero, "zero_expert_num")} if zero else {}
     twice = c.sourced(2 * layers, "num_layers")
@@ -387,7 +406,8 @@ def longcat(c: Config) -> Keys:
 def gated_delta(c: Config) -> Keys:
     """Read the gated delta net and its layers; the others have attention with a gate."""
     words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
-    layers, every = c.count("num_hidden_layers") or 0, c.size("full_attention_interval")
+    layers = c.count("num_hidden_layers") or 0
+    every = c.size("full_attention_interval")
     default = ["gated_delta" if (i + 1) % every else "attention" for i in range(layers)]
     keys = pairs(c, layer_words(c, words) or default)
     if any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
@@ -399,7 +419,8 @@ def gated_delta(c: Config) -> Keys:
 
 def short_conv(c: Config) -> Keys:
     """Read the short convolutions of LFM2 and which layers have attention instead."""
-    attention, layers = c.numbers("full_attn_idxs"), c.count("num_hidden_layers") or 0
+    attention = c.numbers("full_attn_idxs")
+    layers = c.count("num_hidden_layers") or 0
     words = {"conv": "short_conv", "sliding_attention": "local"} | dict.fromkeys(FULL_ATTENTION, "attention")
     listed = ["attention" if i in attention else "short_conv" for i in range(layers)]
     mixers = layer_words(c, words) or (listed if attention else ["attention"] * layers)
@@ -419,6 +440,7 @@ def lfm2(c: Config) -> Keys:
         return {}
     if c.value("block_ffn_dim_multiplier") is None:
         return {"ffn": c.sourced(2 * width // 3, "intermediate_size")}
-    scale, multiple = c.factor("block_ffn_dim_multiplier"), c.size("block_multiple_of")
+    scale = c.factor("block_ffn_dim_multiplier")
+    multiple = c.size("block_multiple_of")
     adjusted = -(-int(scale * (2 * width // 3)) // multiple) * multiple
     return {"ffn": c.sourced(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}

@@ -33,7 +33,8 @@ def chatglm(c: Config) -> Keys:
 
 def hf_olmo(c: Config) -> Keys:
     """Read the width of OLMo's gated MLP, half of what is written, and its norm, mostly without weights."""
-    width, ratio = c.count("intermediate_size"), c.size("mlp_ratio")
+    width = c.count("intermediate_size")
+    ratio = c.size("mlp_ratio")
     source = "intermediate_size" if width else "mlp_ratio"
     total = width or ratio * c.size("hidden_size")
     norm = "layernorm" if c.flag("layer_norm_with_affine") else "layernorm-plain"
@@ -62,7 +63,8 @@ def ring_linear(c: Config) -> Keys:
 
     Queries and keys are normed there as well; the result's norm has weights for all heads.
     """
-    layers, group = c.count("num_hidden_layers") or 0, c.size("layer_group_size")
+    layers = c.count("num_hidden_layers") or 0
+    group = c.size("layer_group_size")
     in_groups = layers // group * group
     attends = [(i + 1) % group == 0 or i >= in_groups for i in range(layers)]
     keys = pairs(c, ["attention" if each else "gated_linear" for each in attends])
@@ -74,14 +76,16 @@ def step(c: Config) -> Keys:
 
     Layers after `num_hidden_layers` predict further tokens, and are not read.
     """
-    layers, other = c.count("num_hidden_layers") or 0, c.fields.get("attention_other_setting")
+    layers = c.count("num_hidden_layers") or 0
+    other = c.fields.get("attention_other_setting")
     other = other if isinstance(other, dict) else {}
     words = {"sliding_attention": "local"} | dict.fromkeys(FULL_ATTENTION, "attention")
     types = c.fields.get("layer_types")
     if isinstance(types, list):
         c.fields = {**c.fields, "layer_types": types[:layers]}
     mixers = layer_words(c, words) or ["attention"] * layers
-    listed, first = c.fields.get("moe_layers_enum"), c.count("first_k_dense_replace", least=0) or 0
+    listed = c.fields.get("moe_layers_enum")
+    first = c.count("first_k_dense_replace", least=0) or 0
     numbers = str(listed).split(",") if listed else list(map(str, range(first, layers)))
     if not all(number.strip().isdigit() for number in numbers):
         c.wrong("moe_layers_enum", "must be whole numbers with commas between them")
@@ -111,8 +115,10 @@ def blocks(c: Config) -> Keys:
 
     Layers differ in the heads of keys and in the MLP's width, and can lack a block, or both.
     """
-    layers, heads = c.size("num_hidden_layers"), c.size("num_attention_heads")
-    groups, configs = c.numbers("num_key_value_heads_per_layer"), c.fields.get("block_configs")
+    layers = c.size("num_hidden_layers")
+    heads = c.size("num_attention_heads")
+    groups = c.numbers("num_key_value_heads_per_layer")
+    configs = c.fields.get("block_configs")
     source = f"{c.place}: block_configs"
     if groups:
         if len(groups) != layers:
@@ -125,14 +131,16 @@ def blocks(c: Config) -> Keys:
     if not isinstance(configs, list) or not is_list or len(configs) != layers:
         c.wrong("block_configs", f"must hold a mapping for each of the {layers} layers")
         return {}
-    kinds, figures = [], list[Keys]()
+    kinds = []
+    figures = list[Keys]()
     for block in configs:
         inside = (block.get(part) for part in ("attention", "ffn"))
         attention, inner = (part if isinstance(part, dict) else {} for part in inside)
         if attention.get("replace_with_linear") or inner.get("replace_with_linear"):
             c.wrong("block_configs", "cannot be represented; replace_with_linear must be false")
             return {}
-        group, width = attention.get("n_heads_in_group"), inner.get("intermediate_size")
+        group = attention.get("n_heads_in_group")
+        width = inner.get("intermediate_size")
         times = inner.get("ffn_mult")
         if isinstance(times, int | float) and times > 0:
             width = -(-int(2 * times * c.size("hidden_size") / 3) // 256) * 256
@@ -156,8 +164,10 @@ def blocks(c: Config) -> Keys:
 
 def openelm(c: Config) -> Keys:
     """Read OpenELM, whose layers grow in heads and in the width of the MLP (arXiv 2404.14619, section 2)."""
-    layers, divisor = c.size("num_hidden_layers"), c.size("ffn_dim_divisor")
-    heads, groups = c.numbers("num_query_heads"), c.numbers("num_kv_heads")
+    layers = c.size("num_hidden_layers")
+    divisor = c.size("ffn_dim_divisor")
+    heads = c.numbers("num_query_heads")
+    groups = c.numbers("num_kv_heads")
     times = c.value("ffn_multipliers")
     is_list = isinstance(times, list) and all(map(is_factor, times))
     if not is_list or {len(heads), len(groups), len(times)} != {layers}:
@@ -183,7 +193,8 @@ def across_layers(c: Config) -> Keys:
 
     arXiv 2411.02265, section 2.2.2.
     """
-    layers, every = c.count("num_hidden_layers") or 0, c.size("cla_share_factor")
+    layers = c.count("num_hidden_layers") or 0
+    every = c.size("cla_share_factor")
     if not c.flag("use_cla") or every == 1:
         return {}
     figures: list[Keys] = [{"reuses_keys": True} if i % every else {} for i in range(layers)]
@@ -192,7 +203,8 @@ def across_layers(c: Config) -> Keys:
 
 def molmo(c: Config) -> Keys:
     """Read Molmo's language model: biases of queries, keys and values, and a second part of the embedding."""
-    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.size("hidden_size")
+    rows = c.count("additional_vocab_size", least=0) or 0
+    hidden = c.size("hidden_size")
     keys: Keys = {"biases": ["qkv"] if c.flag("qkv_bias") else []}
     keys |= {"qk_norm": "full"} if c.flag("qk_norm") else {}
     c.only("norm_after", False)

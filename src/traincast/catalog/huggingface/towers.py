@@ -92,14 +92,13 @@ def _side(c: Config, name: str) -> int:
 
 def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
     """Return the keys of a tower but for what leads to the language model."""
-    layers, hidden = _layers(c, family), c.size("hidden_size")
+    layers = _layers(c, family)
+    hidden = c.size("hidden_size")
     vectors = family.get("vectors", 0)
     if family.get("internvl") and not c.flag("use_mean_pooling"):
         vectors += 2  # the pooled result is normed
-    patch, frames = (
-        _side(c, "patch_size"),
-        c.defaults.get("temporal_patch_size") and c.count("temporal_patch_size"),
-    )
+    patch = _side(c, "patch_size")
+    frames = c.defaults.get("temporal_patch_size") and c.count("temporal_patch_size")
     fields = ("patch_size", "num_channels", *(["temporal_patch_size"] if frames else []))
     has_size = "image_size" in c.defaults
     size = _side(c, "image_size") if has_size else USUAL_SIZE
@@ -167,7 +166,8 @@ def _tiled(c: Config, table: int) -> Keys:
 
     `table` are the weights of the positions in a tile.
     """
-    tiles, ratios = c.size("max_num_tiles"), c.value("supported_aspect_ratios")
+    tiles = c.size("max_num_tiles")
+    ratios = c.value("supported_aspect_ratios")
     if not isinstance(ratios, list):
         c.wrong("supported_aspect_ratios", "must be a list of pairs")
         ratios = []
@@ -178,7 +178,8 @@ def _tiled(c: Config, table: int) -> Keys:
 
 def _windows(c: Config, patch: int) -> Keys:
     """Return the attention to windows of the layers that are not listed as full."""
-    full, layers = c.numbers("fullatt_block_indexes"), c.count("num_hidden_layers") or 0
+    full = c.numbers("fullatt_block_indexes")
+    layers = c.count("num_hidden_layers") or 0
     side = (c.count("window_size") or patch) // patch
     local = [i + 1 for i in range(layers) if i not in full]
     window = c.sourced(side**2, "window_size", "patch_size")
@@ -193,7 +194,8 @@ def _merged(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str
         if tokens**2 != number or keys["side"] % tokens:
             around.wrong(row["tokens"], f"must be a square whose side divides {keys['side']} patches")
             return {}
-        merge, source = keys["side"] // tokens, around.sourced(1, row["tokens"])["source"]
+        merge = keys["side"] // tokens
+        source = around.sourced(1, row["tokens"])["source"]
     elif "merge" in row:
         value = _number(around.value(row["merge"]))
         if not is_factor(value):

@@ -87,7 +87,8 @@ class Entry(Part):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         """Refuse a value outside of its interval."""
-        low, high = self.low, self.high
+        low = self.low
+        high = self.high
         if (low is not None and low > self.value) or (high is not None and high < self.value):
             raise ValueError(f"value {self.value!r}: not between low and high")
         return self

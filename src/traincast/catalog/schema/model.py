@@ -100,7 +100,8 @@ def _part(kind: type) -> type[ModelPart]:
 
 def _keys(kind: type, without: Container[str] = ()) -> dict[str, Any]:
     """Return the fields of a dataclass as fields for `create_model`; those with a default are optional."""
-    hints, keys = get_type_hints(kind), {}
+    hints = get_type_hints(kind)
+    keys = {}
     for item in fields(kind):
         if item.name in without:
             continue

@@ -13,10 +13,12 @@ from traincast.launch.settings.table import Values
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 
 DEGREES: Final = "parallelism_config.parallelism_config_"
-REPLICATE, SHARD = f"{DEGREES}dp_replicate_size", f"{DEGREES}dp_shard_size"
+REPLICATE = f"{DEGREES}dp_replicate_size"
+SHARD = f"{DEGREES}dp_shard_size"
 MESH: Final = ("tp", "cp")
 AXES: Final = (*MESH, "dp_replicate", "dp_shard", "sp")
-OFFLOAD, RECOMPUTE = "fsdp_config.fsdp_offload_params", "fsdp_config.fsdp_activation_checkpointing"
+OFFLOAD = "fsdp_config.fsdp_offload_params"
+RECOMPUTE = "fsdp_config.fsdp_activation_checkpointing"
 OFFLOAD_SAVED: Final = f"{RECOMPUTE}_offload"  # of what is recomputed: the inputs of layers
 VERSION: Final = "fsdp_config.fsdp_version"
 RESHARD: Final = "fsdp_config.fsdp_reshard_after_forward"
@@ -57,20 +59,26 @@ LOCAL: Final[Values] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 
 # Neither FSDP nor meshes: DDP, which the launcher of several GPUs starts.
 ON_CPUS: Final[Values] = {**LOCAL, "use_cpu": True, "distributed_type": "MULTI_GPU"}
 # Software stacks: eager, compiled by `dynamo_config`, and of DeepSpeed.
-EAGER_STACK, COMPILED_STACK, DEEPSPEED_STACK = "huggingface-eager", "torchtitan-2025", "deepspeed-2025"
+EAGER_STACK = "huggingface-eager"
+COMPILED_STACK = "torchtitan-2025"
+DEEPSPEED_STACK = "deepspeed-2025"
 DYNAMO: Final = ("dynamo_config.dynamo_backend", "dynamo_config.backend", "dynamo_backend")
 COMPILES: Final = "inductor"  # the backend that fuses kernels; eager and aot_eager run them one by one
-TRUE, FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")  # str_to_bool
+# str_to_bool
+TRUE = ("y", "yes", "t", "true", "on", "1")
+FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 def writer(write: Callable[[Writing], str]) -> Callable[[Writing], str]:
     """Return a writer that leaves FSDP out on CPUs, where Accelerate refuses it, and with DeepSpeed."""
 
     def on_device(writing: Writing) -> str:
-        settings, further = dict(writing.all_settings), LOCAL
+        settings = dict(writing.all_settings)
+        further = LOCAL
         if writing.facts.get("device") == "cpu":
             names = {"num_machines", "num_processes", "mixed_precision"}
-            settings, further = {name: settings[name] for name in settings if name in names}, ON_CPUS
+            settings = {name: settings[name] for name in settings if name in names}
+            further = ON_CPUS
         elif settings.get("distributed_type") != "DEEPSPEED":
             return write(writing)
         return TEXT_FORMATS[".yaml"].write({**settings, **further}, writing.head)
@@ -173,7 +181,8 @@ def read_precision(settings: Settings) -> Facts:
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return the defaults of what a file leaves out, and the precision where nothing is mixed."""
-    kind, notes = distributed_type(settings), []
+    kind = distributed_type(settings)
+    notes = []
     used = []
     if kind == "FSDP" and not has_mesh(settings):
         used = [(VERSION, "1")] if VERSION not in settings else []
@@ -206,7 +215,8 @@ def read_data(settings: Settings) -> Facts:
         is_one = SHARD in settings and settings.count("num_processes") == 1
         return {"dp": 1, "zero": 0} if is_one else _read_without_degrees(settings)
     fsdp_zero = 3 if is_true(settings, RESHARD, default=True) else 2  # parallelism_config is of FSDP2
-    replicas, shards = settings.number(REPLICATE), settings.number(SHARD)
+    replicas = settings.number(REPLICATE)
+    shards = settings.number(SHARD)
     sharded = shards * settings.number(f"{DEGREES}cp_size") > 1
     facts: Facts = {"dp": replicas * shards, "zero": fsdp_zero if sharded else 0}
     return facts | ({"replicas": replicas} if replicas > 1 and sharded else {})

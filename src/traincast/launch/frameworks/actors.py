@@ -72,7 +72,8 @@ def read_openrlhf(text: str, given: Given = NOTHING) -> Settings:
     )
     ranks = _number(own, "actor_num_nodes", 1) * _number(own, "actor_num_gpus_per_node", 8)
     ranks //= max(_number(own, "ring_attn_size", 1) * _number(own, "ds_tensor_parallel_size", 1), 1)
-    rows, batch = _number(own, "micro_train_batch_size", 4), _number(own, "train_batch_size", 128)
+    rows = _number(own, "micro_train_batch_size", 4)
+    batch = _number(own, "train_batch_size", 128)
     return Settings({**own, "max_length": length, **_steps(batch, rows, ranks)})
 
 
@@ -80,7 +81,8 @@ def read_slime(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of slime, which trains with Megatron-LM."""
     own = read_settings(text, given)
     length = sum(_number(own, f"rollout_max_{part}_len") for part in ("prompt", "response"))
-    prompts, samples = _number(own, "rollout_batch_size"), _number(own, "n_samples_per_prompt", 1)
+    prompts = _number(own, "rollout_batch_size")
+    samples = _number(own, "n_samples_per_prompt", 1)
     batch = prompts * samples // _number(own, "num_steps_per_rollout", 1)
     usual = {"seq_length": length, "global_batch_size": batch}
     settings = Settings({**{name: value for name, value in usual.items() if value}, **own})
@@ -119,7 +121,8 @@ def _dynamic_rows(own: Settings, group: str, tokens: int, length: int, batch: in
     Context ranks share them (verl's megatron_actor.py, b178a3c; slime's dp_schedule.py, 624b824).
     """
     tp, pp, cp = (_number(own, f"{group}{axis}_parallel_size", 1) for axis in AXES)
-    most, each = tokens * cp // max(length, 1), batch // max(ranks // max(tp * pp * cp, 1), 1)
+    most = tokens * cp // max(length, 1)
+    each = batch // max(ranks // max(tp * pp * cp, 1), 1)
     return next((rows for rows in range(min(most, each), 0, -1) if each % rows == 0), 1)
 
 

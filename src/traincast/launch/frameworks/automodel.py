@@ -42,7 +42,8 @@ def named_model(settings: Settings) -> str:
 
 def read_machines(settings: Settings) -> Facts:
     """Read the accelerators of a Slurm job."""
-    nodes, tasks = settings.count("slurm.nodes"), settings.count("slurm.ntasks_per_node")
+    nodes = settings.count("slurm.nodes")
+    tasks = settings.count("slurm.ntasks_per_node")
     return {"gpus": nodes * tasks} if nodes and tasks else {}
 
 
@@ -159,14 +160,16 @@ def read_data(settings: Settings) -> Facts:
     usual = settings.number("distributed.pp_size") == 1
     name = RESHARD
     if settings.number("distributed.ep_size") > 1:
-        usual, name = False, RESHARD_EXPERTS
+        usual = False
+        name = RESHARD_EXPERTS
     reshards = usual if settings.get(name) is None else settings.is_on(name)
     return facts | {"zero": 3 if reshards else 2} | ({"replicas": replicas} if replicas > 1 else {})
 
 
 def write_data(facts: Facts) -> Values:
     """Write data parallelism, and what is sharded."""
-    zero, replicas = facts.get("zero", 3), facts.get("replicas", 1)
+    zero = facts.get("zero", 3)
+    replicas = facts.get("replicas", 1)
     values: dict[str, Any] = {"distributed.dp_size": facts["dp"]}
     if zero == 0:
         return {"distributed.strategy": "ddp", **values}
@@ -191,7 +194,8 @@ def read_pipeline(settings: Settings) -> Facts:
 
 def _chunks(settings: Settings, per_stage: int) -> int:
     """Return the chunks of a rank for so many layers of a stage (pipelining/functional.py)."""
-    pp, named = settings.number("distributed.pp_size"), ErrorCollector("").catch(named_model, settings)
+    pp = settings.number("distributed.pp_size")
+    named = ErrorCollector("").catch(named_model, settings)
     if not named:
         problem = (
             f"{PER_STAGE} = {per_stage}: the chunks of a rank follow from the layers of the model; give `vp`"

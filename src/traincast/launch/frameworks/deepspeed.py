@@ -89,7 +89,8 @@ def write_sequence(facts: Facts) -> Values:
 
 def read_sequence(settings: Settings) -> Facts:
     """Read sequence parallelism (Ulysses)."""
-    cp, dp = settings.size("sequence_parallel_size"), settings.size("data_parallel_size")
+    cp = settings.size("sequence_parallel_size")
+    dp = settings.size("data_parallel_size")
     facts: Facts = {"cp": cp, "cp_kind": "ulysses"} if cp > 1 else {}
     return facts | ({"dp": dp} if dp else {})
 

@@ -97,7 +97,9 @@ def _adjusted_neox(settings: Settings) -> Settings:
     Attention is fused only where `attention_config` says flash or Transformer Engine's stands in its place
     (megatron/model/transformer.py, ea7aefd): the kind "global" is unfused.
     """
-    hidden, llama = settings.count("hidden_size"), settings.pop("llama_mlp", False)  # releases until 2024
+    # releases until 2024
+    hidden = settings.count("hidden_size")
+    llama = settings.pop("llama_mlp", False)
     if width := settings.size("intermediate_size") or (int(8 * hidden / 3) if llama else 4 * hidden):
         gated = settings.any_on("swiglu", "quick_geglu") and not llama
         inner = int(width * 2 / 3) // 2 if gated else width

@@ -29,7 +29,8 @@ from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import unread_rules
 from traincast.model.adapters import DEFAULT, MODULES, Adapters
 
-BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+BATCH = "per_device_train_batch_size"
+ACCUMULATION = "gradient_accumulation_steps"
 SEQ: Final = ("max_length", "max_seq_length")
 # Arguments of programs on the Trainer alone: of Alpaca, FastChat and LLaVA, of run_clm.py, and of others.
 LENGTHS: Final = ("model_max_length", "block_size", *SEQ, "cutoff_len", "seq_length", "max_source_length")
@@ -431,7 +432,9 @@ class Program:
 
     def write_parallelism(self, facts: Facts) -> Values:
         """Write degrees and what is sharded: with DeepSpeed for ZeRO-1 and its stacks, else with FSDP2."""
-        zero, tp, replicas = facts.get("zero", 0), facts["tp"], facts.get("replicas", 1)
+        zero = facts.get("zero", 0)
+        tp = facts["tp"]
+        replicas = facts.get("replicas", 1)
         if zero == 1 or facts.get("stack") in ON_DEEPSPEED.values():
             if tp > 1 or facts["cp"] > 1:
                 return {}
@@ -557,7 +560,8 @@ class Program:
 
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
-        mixed, loaded = self._mixed(settings), self._loaded(settings)
+        mixed = self._mixed(settings)
+        loaded = self._loaded(settings)
         written = accelerate.native_deepspeed(settings).get("optimizer.type")
         optim = str(settings.get("optim") or _usual_optim(settings))
         kind = KNOWN_OPTIMIZERS.get(optim, "adam")
@@ -576,7 +580,8 @@ class Program:
 
     def write_numbers(self, facts: Facts) -> Values:
         """Write precision and optimizer."""
-        precision, kind = facts["precision"], facts["optimizer_kind"]
+        precision = facts["precision"]
+        kind = facts["optimizer_kind"]
         optim = "adam" if precision == "bf16-pure" and kind == "adam-bf16" else kind
         values: dict[str, Any] = {"optim": OPTIMIZERS[optim].split()[0]} if optim in OPTIMIZERS else {}
         own = self.values.get("optimizer_kind", {}).get(kind, values)

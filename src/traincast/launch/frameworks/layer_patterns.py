@@ -65,7 +65,8 @@ def layout_chunks(text: str) -> tuple[int, ...]:
     """
     plain = re.sub(r"[\s,]", "", text)
     while group := re.search(r"([EtmL|])\*(\d{1,4})|\(([EtmL|]*)\)(?:\*(\d{1,4}))?", plain):
-        unit, times = group[1] or group[3], int(group[2] or group[4] or 1)
+        unit = group[1] or group[3]
+        times = int(group[2] or group[4] or 1)
         if not 0 < len(unit) * times <= MAX_LAYERS or len(plain) > MAX_LAYERS:
             break
         plain = plain[: group.start()] + unit * times + plain[group.end() :]

@@ -25,7 +25,8 @@ def read_mpt(settings: Settings) -> Facts:
     """Read what MPT's defaults decide: heads, width and kind of the MLP, positions, biases."""
     if settings.get("model.name") != MPT:
         return {}
-    hidden, heads = settings.count("model.d_model"), settings.count("model.n_heads")
+    hidden = settings.count("model.d_model")
+    heads = settings.count("model.n_heads")
     few = {"multiquery_attention": 1}.get(str(settings.get("model.attn_config.attn_type")), heads)
     activation = str(settings.get("model.ffn_config.ffn_act_fn.name", "gelu"))
     gated = settings.get("model.ffn_config.ffn_type") in GATED

@@ -207,7 +207,9 @@ def read_mesh(settings: Settings) -> Facts:
     if facts["cp"] > 1:
         kind = settings.choice("context_parallel_strategy", CP_KINDS, "all_gather")
         facts["cp_kind"] = CP_KINDS[kind]
-    data, shards, on_gpus = degrees["data"], degrees["fsdp"], _on_gpus(settings)
+    data = degrees["data"]
+    shards = degrees["fsdp"]
+    on_gpus = _on_gpus(settings)
     of_experts = degrees["ep"]  # that share the batch
     if settings.get(EXPERTS_IN_ATTENTION) == "context":
         of_experts = 1
@@ -236,7 +238,8 @@ def _on_gpus(settings: Settings) -> bool:
 
 def write_mesh(facts: Facts) -> Values:
     """Write degrees, inside a slice; a placement is the user's."""
-    zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
+    zero = facts.get("zero", 0)
+    replicas = facts.get("replicas", 1)
     if facts["dp"] % replicas or zero == 2:
         return {}
     shards = facts["dp"] // replicas // facts.get("ep", 1) if zero == 3 else 1
@@ -258,7 +261,8 @@ def read_batch(settings: Settings) -> Facts:
     """
     text = str(settings.get(BATCH, 12))
     degrees = _degrees(settings)
-    ranks, stages = prod(max(degrees[knob], 1) for knob in ("tp", "cp", "pp")), max(degrees["pp"], 1)
+    ranks = prod(max(degrees[knob], 1) for knob in ("tp", "cp", "pp"))
+    stages = max(degrees["pp"], 1)
     passes = settings.number("num_pipeline_microbatches", default=stages) if stages > 1 else 1
     try:
         mbs = float(text) * ranks / passes
@@ -419,7 +423,8 @@ def read_numbers(settings: Settings) -> Facts:
 
 def write_numbers(facts: Facts) -> Values:
     """Write precision and optimizer."""
-    precision, kind = facts["precision"], facts["optimizer_kind"]
+    precision = facts["precision"]
+    kind = facts["optimizer_kind"]
     names = {value: name for name, value in reversed(PRECISIONS.items())}
     values: dict[str, Any] = {"opt_type": {"adam": "adamw", "adam-bf16": "adamw"}.get(kind, kind)}
     if precision in names:

@@ -108,7 +108,8 @@ def write_heads(facts: Facts) -> Values:
 
 def read_heads(settings: Settings) -> Facts:
     """Read key and value heads, and the width of a head."""
-    heads, width = settings.count("num_attention_heads"), settings.count("kv_channels")
+    heads = settings.count("num_attention_heads")
+    width = settings.count("kv_channels")
     if not heads or settings.is_on("multi_latent_attention"):
         return {}
     if settings.is_on("group_query_attention"):
@@ -175,7 +176,8 @@ def read_hybrid(settings: Settings) -> Facts:
     Defaults are those of arguments.py and mamba_mixer.py.
     """
     pattern = _hybrid_pattern(settings)
-    program, spec = str(settings.get("program")), str(settings.get("spec"))
+    program = str(settings.get("program"))
+    spec = str(settings.get("spec"))
     if not pattern and (program.startswith(HYBRID_PROGRAMS) or spec.endswith(HYBRID_STACKS)):
         pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
     if not pattern:
@@ -248,7 +250,8 @@ def read_linear(settings: Settings) -> Facts:
     variants = {
         str(settings.get(name)) for name in ("experimental_attention_variant", "linear_attention_type")
     }
-    layers, frequency = settings.count(*LAYERS), str(settings.get("linear_attention_freq", ""))
+    layers = settings.count(*LAYERS)
+    frequency = str(settings.get("linear_attention_freq", ""))
     if SPARSE in variants and layers:
         with_experts = read_moe_layers(settings).get("moe_layers", ())
         blocks = ("moe" if layer in with_experts else "dense" for layer in range(1, layers + 1))
@@ -303,7 +306,8 @@ def read_adapters(settings: Settings) -> Facts:
         return {}
     modules = settings.get("peft.target_modules") or tuple(BRIDGE_NAMES.values())
     targets = targets_of("peft.target_modules", modules)
-    rank, dropout = settings.number("peft.dim", default=BRIDGE_RANK), probability(settings, "peft.dropout")
+    rank = settings.number("peft.dim", default=BRIDGE_RANK)
+    dropout = probability(settings, "peft.dropout")
     return {"adapters": Adapters(rank=rank, targets=targets, dropout=dropout, experts="each")}
 
 
@@ -332,7 +336,8 @@ def write_local(facts: Facts) -> Values:
 
 def read_local(settings: Settings) -> Facts:
     """Read a sliding window: with a frequency n every n-th layer has full attention."""
-    window, layers = settings.get("window_size"), settings.count(*LAYERS)
+    window = settings.get("window_size")
+    layers = settings.count(*LAYERS)
     if not settings.is_on("window_size") or not layers:
         return {}
     left = re.match(r"[(\[]?\s*(\d{1,9})[\s,]", value_text(window))
@@ -437,7 +442,8 @@ def _is_dense(settings: Settings) -> bool:
 
 def write_chunks(facts: Facts) -> Values:
     """Write model chunks: their number where all have the same number of layers, else a layout."""
-    chunks, vp = facts.get("chunks", ()), facts["vp"]
+    chunks = facts.get("chunks", ())
+    vp = facts["vp"]
     if chunks and (len(set(chunks)) > 1 or chunks[0] * len(chunks) != facts["layers"]):
         return {"pipeline_model_parallel_layout": layout_text(chunks, facts.get("mtp", 0))}
     return {"num_virtual_stages_per_pipeline_rank": vp} if vp > 1 else {}
@@ -445,7 +451,8 @@ def write_chunks(facts: Facts) -> Values:
 
 def read_chunks(settings: Settings) -> Facts:
     """Read the model chunks of a rank, and their layers from a layout or the split settings."""
-    pp, layers = settings.count("pipeline_model_parallel_size") or 1, layers_of(settings)
+    pp = settings.count("pipeline_model_parallel_size") or 1
+    layers = layers_of(settings)
     layout = settings.get("pipeline_model_parallel_layout")
     if layout is not None:
         return _layout_facts("pipeline_model_parallel_layout", str(layout), layout_chunks(str(layout)), pp)
@@ -560,7 +567,8 @@ def write_zero(facts: Facts) -> Values:
     Both are for Adam (distrib_optimizer.py), which needs the first on one rank too where it is aware of
     precision; with Muon the first flag shards its state by whole layers (0.19.2, arguments.py).
     """
-    zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
+    zero = facts.get("zero", 0)
+    replicas = facts.get("replicas", 1)
     if facts["optimizer_kind"] == "muon":
         return {"use_distributed_optimizer": True} if zero == 1 else {}
     if facts["optimizer_kind"] == "sgd":
@@ -606,7 +614,8 @@ def write_batch_schedule(facts: Facts) -> Values:
 
 def read_batch_schedule(settings: Settings) -> Facts:
     """Read the global batch of a schedule: the last step's (core/num_microbatches_calculator.py)."""
-    steps, batch = batches_of_schedule(settings), settings.count("global_batch_size")
+    steps = batches_of_schedule(settings)
+    batch = settings.count("global_batch_size")
     if steps and batch not in (0, steps[-1]):
         schedule = f"--{SCHEDULE.replace('_', '-')}"
         problem = f"the last step of {schedule} has {steps[-1]}; Megatron-LM takes one of them"
@@ -637,7 +646,8 @@ def write_optimizer(facts: Facts) -> Values:
 
 def write_moments(facts: Facts) -> Values:
     """Write the precision of Adam's moments; Adam on the host runs by the same flag (arguments.py)."""
-    moments, aware = MOMENTS.get(facts["optimizer_kind"]), {"use_precision_aware_optimizer": True}
+    moments = MOMENTS.get(facts["optimizer_kind"])
+    aware = {"use_precision_aware_optimizer": True}
     if moments:
         return aware | {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments}
     return aware if "optimizer" in words(facts["offload"]) else {}
@@ -678,7 +688,8 @@ def write_recompute(facts: Facts) -> Values:
 
 def _recomputed_layers(facts: Facts) -> Values:
     """Write how many layers of a chunk are recomputed."""
-    every, (layers, *others) = facts.get("recompute_every", 1), set(facts.get("chunks", (facts["layers"],)))
+    every = facts.get("recompute_every", 1)
+    (layers, *others) = set(facts.get("chunks", (facts["layers"],)))
     if every > 1 and not others and layers % every == 0:
         return {"recompute_method": "block", "recompute_num_layers": layers // every}
     return {"recompute_method": "uniform", "recompute_num_layers": 1}
@@ -705,7 +716,8 @@ def read_recompute(settings: Settings) -> Facts:
 def _read_recomputed_layers(settings: Settings) -> Facts:
     """Read which layers are recomputed: all, or with the method `block` a number of each chunk."""
     names = ("recompute_num_layers", "activations_checkpoint_num_layers")
-    recomputed, layers = settings.count(*names), layers_of(settings)
+    recomputed = settings.count(*names)
+    layers = layers_of(settings)
     method = settings.get("recompute_method", settings.get("activations_checkpoint_method"))
     if method == "block" and not recomputed and settings.any_on(*names):
         return {"recompute": "none"}

@@ -179,7 +179,9 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 def overrides_of(text: str, given: Given = NOTHING) -> tuple[Settings, dict[str, str]]:
     """Return the settings of the launcher, and the overrides of a recipe, what is set last behind others."""
-    common, values, launch = dict[str, str](), dict[str, str](), directives(text)
+    common = dict[str, str]()
+    values = dict[str, str]()
+    launch = directives(text)
     for words in commands(text, given):
         options = arguments(_in_full(words))
         runs_recipe = "recipe" in options or any(map(RUNNERS.fullmatch, words))

@@ -142,7 +142,8 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
 
 def _notes_on_release(settings: Settings) -> list[str]:
     """Return what is assumed of the release, where a script has arguments of an old one."""
-    gone, old = ", ".join(map(_flag, _gone(settings))), settings.get("release", "")
+    gone = ", ".join(map(_flag, _gone(settings)))
+    old = settings.get("release", "")
     if not gone:
         return []
     if not old:

@@ -9,7 +9,8 @@ from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.settings import Settings, dotted
 from traincast.launch.settings.table import Values
 
-DP, EP = "parallelism.dp", "parallelism.expert_parallel_size"
+DP = "parallelism.dp"
+EP = "parallelism.expert_parallel_size"
 CONFIG: Final = "model.model_config."
 EXPERTS: Final = f"{CONFIG}moe_config."
 RECOMPUTED: Final = {  # recompute -> setting
@@ -105,10 +106,8 @@ def write_local(facts: Facts) -> Values:
 
 def read_local(settings: Settings) -> Facts:
     """Read a sliding window of all layers."""
-    window, layers = (
-        settings.count(f"{CONFIG}sliding_window_size"),
-        settings.count(f"{CONFIG}num_hidden_layers"),
-    )
+    window = settings.count(f"{CONFIG}sliding_window_size")
+    layers = settings.count(f"{CONFIG}num_hidden_layers")
     return {"local.window": window, "local_layers": tuple(range(1, layers + 1))} if window and layers else {}
 
 
@@ -119,7 +118,8 @@ def read_mamba(settings: Settings) -> Facts:
         return {}
     if not hidden:
         raise InputError("d_model", [f"{CONFIG}d_model: missing, although is_mamba_config is on"])
-    width, rank = settings.number(f"{SSM}expand", default=2) * hidden, settings.get(f"{SSM}dt_rank", "auto")
+    width = settings.number(f"{SSM}expand", default=2) * hidden
+    rank = settings.get(f"{SSM}dt_rank", "auto")
     padding = settings.number(f"{CONFIG}pad_vocab_size_multiple", default=8)
     return {
         "hidden": hidden,

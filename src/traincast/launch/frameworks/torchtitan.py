@@ -87,7 +87,8 @@ OLD_MODULES: Final = f"{PARALLELISM}pipeline_parallel_module_fqns_per_model_part
 OLD_FLOAT8: Final = ("float8.enable_float8_linear", "training.enable_float8_linear")
 SEQUENCE_PARALLEL: Final = f"{PARALLELISM}enable_sequence_parallel"
 HEADS: Final = {"torchtitan-toml": "output", "torchtitan": "lm_head"}  # the output projection, by format
-AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+AC_MODE = "activation_checkpoint.mode"
+AC_OPTION = "activation_checkpoint.selective_ac_option"
 # Models of CosSinRoPE (torchtitan 0.3.0, models/*/__init__.py).
 ROTATE_HALVES: Final = ("qwen3", "gpt_oss", "gpt-oss")
 EAGER: Final = "torchtitan-eager"
@@ -114,7 +115,8 @@ def write_model(facts: Facts) -> Values:
 
 def read_model(settings: Settings) -> Facts:
     """Read the facts of a model by name and flavour; by flavour only where one model has it."""
-    name, flavour = str(settings.get("model.name", "")), str(settings.get("model.flavor", ""))
+    name = str(settings.get("model.name", ""))
+    flavour = str(settings.get("model.flavor", ""))
     known_models = MODELS | MODELS_OF_SPECS
     models = {model for known, model in known_models.items() if known == (name or known[0], flavour)}
     is_one = len(models) == 1 and (bool(name) or flavour not in OF_OTHERS)
@@ -123,7 +125,8 @@ def read_model(settings: Settings) -> Facts:
 
 def named_model(settings: Settings) -> str:
     """Return no model, as the flavour gives its sizes; refuse a flavour of unknown sizes by name."""
-    name, flavour = str(settings.get("model.name", "")), str(settings.get("model.flavor", ""))
+    name = str(settings.get("model.name", ""))
+    flavour = str(settings.get("model.flavor", ""))
     if flavour and not read_model(settings):
         raise unknown_model("model.flavor", f"{name} {flavour}".strip())
     return ""
@@ -247,7 +250,8 @@ def default_split(layers: int, chunks: int) -> tuple[int, ...]:
 
 def _module_names(chunks: tuple[int, ...], head: str) -> list[list[str]]:
     """Return the module names of every chunk, `head` that of the output projection."""
-    names, first = [], 0
+    names = []
+    first = 0
     for layers in chunks:
         names.append([f"layers.{i}" for i in range(first, first + layers)])
         first += layers
@@ -263,7 +267,8 @@ def _default_chunks(name: str) -> int:
 
 def write_pipeline(facts: Facts) -> Values:
     """Write the schedule, and the modules of every chunk where torchtitan would split layers differently."""
-    schedule, chunks = facts.get("schedule"), facts.get("chunks", ())
+    schedule = facts.get("schedule")
+    chunks = facts.get("chunks", ())
     names = [name for name, known in SCHEDULE_NAMES.items() if known == schedule]
     if not names or not chunks:
         return {}
@@ -363,7 +368,8 @@ def _assumptions(settings: Settings, recomputation: Values) -> tuple[str, ...]:
 
 def write_recompute(facts: Facts) -> Values:
     """Write what is recomputed: nothing, all or every n-th layer, or per-op activation checkpointing."""
-    mode, every = facts["recompute"], facts.get("recompute_every", 1)
+    mode = facts["recompute"]
+    every = facts.get("recompute_every", 1)
     if mode == "full" and every > 1:
         return {AC_MODE: "selective", AC_OPTION: str(every)}
     if mode == "per-op":

@@ -15,7 +15,8 @@ from traincast.model.adapters import Adapters
 
 COMPILED: Final = "torchtune-2025"  # software stack of compiled models with the loss in chunks
 MODEL: Final = "model._component_"
-OPTIMIZER, LOSS = "optimizer._component_", "loss._component_"
+OPTIMIZER = "optimizer._component_"
+LOSS = "loss._component_"
 SEQ: Final = "tokenizer.max_seq_len"
 BUILDER: Final = re.compile(r"(?:(q?lora)_)?(\w+)")
 NAME: Final = re.compile(r"(llama|gemma|qwen|mistral)(\d?)(?:_(\d))?_(.+)")
@@ -50,7 +51,8 @@ OPTIMIZERS: Final = {  # component -> its kind, and whether moments have the pre
     "bitsandbytes.optim.AdamW8bit": ("adam-8bit", False),
 }
 RESHARD: Final = "fsdp_reshard_after_forward"
-SHARD, REPLICATE = "data_parallel_shard_dim", "data_parallel_replicate_dim"
+SHARD = "data_parallel_shard_dim"
+REPLICATE = "data_parallel_replicate_dim"
 CHUNKED: Final = ("LinearCrossEntropyLoss", "CEWithChunkedOutputLoss", "DPOLoss")
 
 
@@ -97,7 +99,8 @@ def write_training(facts: Facts) -> Values:
     values: dict[str, Any] = {LOSS: loss or "torchtune.modules.loss.LinearCrossEntropyLoss"}
     if adapters is None:
         return values
-    mlp, head = set(MLP) <= set(adapters.targets), "head" in adapters.targets
+    mlp = set(MLP) <= set(adapters.targets)
+    head = "head" in adapters.targets
     attention = [target for target in adapters.targets if target in ATTENTION]
     attention = attention if attention or mlp or head else ["q"]
     dropout = 0.05 if adapters.dropout else 0.0
@@ -138,7 +141,8 @@ def read_numbers(settings: Settings) -> Facts:
 
 def write_numbers(facts: Facts) -> Values:
     """Write precision and optimizer: AdamW in bf16 in place of what there is not."""
-    pure, kind = facts["precision"] != "fp32", facts["optimizer_kind"]
+    pure = facts["precision"] != "fp32"
+    kind = facts["optimizer_kind"]
     follows = kind == ("adam-bf16" if pure else "adam")
     wanted = ("adam", True) if follows else (kind, False)
     names = (name for name, known in OPTIMIZERS.items() if known == wanted)
@@ -147,7 +151,8 @@ def write_numbers(facts: Facts) -> Values:
 
 def read_parallelism(settings: Settings) -> Facts:
     """Read degrees, and what FSDP2 shards."""
-    tp, cp = settings.number("tensor_parallel_dim"), settings.number("context_parallel_dim")
+    tp = settings.number("tensor_parallel_dim")
+    cp = settings.number("context_parallel_dim")
     zero = 2 if RESHARD in settings and not settings.is_on(RESHARD) else 3
     facts: Facts = {"tp": tp, "cp": cp, "zero": zero}
     facts |= {"cp_kind": "all-gather"} if cp > 1 else {}
@@ -161,7 +166,8 @@ def read_parallelism(settings: Settings) -> Facts:
 
 def write_parallelism(facts: Facts) -> Values:
     """Write degrees, and what FSDP2 shards."""
-    zero, replicas = facts.get("zero", 3), facts.get("replicas", 1)
+    zero = facts.get("zero", 3)
+    replicas = facts.get("replicas", 1)
     if facts["dp"] % replicas:
         return {}
     values: dict[str, Any] = {REPLICATE: replicas, SHARD: facts["dp"] // replicas}
@@ -175,7 +181,8 @@ def write_parallelism(facts: Facts) -> Values:
 
 def read_offload(settings: Settings) -> Facts:
     """Read what is offloaded to the host."""
-    host, activations = settings.is_on("fsdp_cpu_offload"), settings.is_on("enable_activation_offloading")
+    host = settings.is_on("fsdp_cpu_offload")
+    activations = settings.is_on("enable_activation_offloading")
     words = ["optimizer"] * host + ["activations"] * activations + ["weights"] * host
     return {"offload": "+".join(words) or "none"}
 

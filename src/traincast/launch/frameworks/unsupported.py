@@ -51,7 +51,8 @@ def program_of(text: str, path: str, actor: bool = False, given: Given = NOTHING
     InputError
         If it is of an unsupported program.
     """
-    names, lines = keys_of(text), command_lines(text, path, given)
+    names = keys_of(text)
+    lines = command_lines(text, path, given)
     for title, spec in TABLE["programs"].items():
         parts: Mapping[str, Any] = {"keys": spec} if isinstance(spec, str) else spec
         found = sum(any(fnmatchcase(name, key) for name in names) for key in parts.get("keys", "").split())
@@ -98,11 +99,9 @@ def _signs(
     kind: Mapping[str, Any], words: Sequence[str], settings: Mapping[str, Any], spelled: Callable[[str], str]
 ) -> Iterator[str]:
     """Yield the programs, settings and values that identify a kind of training."""
-    programs, patterns, values = (
-        "|".join(kind["programs"]) or "(?!)",
-        kind["settings"].split(),
-        kind.get("values", {}),
-    )
+    programs = "|".join(kind["programs"]) or "(?!)"
+    patterns = kind["settings"].split()
+    values = kind.get("values", {})
     trains = any(TRAINING.search(word) for word in words)
     patterns_of_programs = [programs] + ([kind["alone"]] if "alone" in kind and not trains else [])
     for word in words:

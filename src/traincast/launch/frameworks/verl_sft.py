@@ -19,8 +19,10 @@ from traincast.launch.settings.settings import Settings, is_off
 
 SETTING: Final = re.compile(r"\+*([a-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 PROGRAM: Final = re.compile(r"(?:.*[./])?(?:fsdp_)?sft_trainer(?:_ray)?(?:\.py)?")
-BATCH, ROWS = "data.train_batch_size", "data.micro_batch_size_per_gpu"
-LENGTH, TOKENS = "data.max_length", "data.max_token_len_per_gpu"
+BATCH = "data.train_batch_size"
+ROWS = "data.micro_batch_size_per_gpu"
+LENGTH = "data.max_length"
+TOKENS = "data.max_token_len_per_gpu"
 DYNAMIC: Final = "data.use_dynamic_bsz"
 USUAL: Final = {BATCH: 256, ROWS: 4, LENGTH: 1024, "model.enable_gradient_checkpointing": True}
 OF_ENGINE: Final = {DYNAMIC: True, TOKENS: 8192, "engine.model_dtype": "fp32", "engine.strategy": "fsdp"}
@@ -83,7 +85,8 @@ def _own(text: str, given: Given) -> tuple[Settings, Settings]:
         document = parsed(text, "yaml", repeated=True)
         if document and not any(" " in str(name) for name in document):
             return Settings({**filled_in(text), **given.variables}), Settings()
-    own, launcher = Settings(), directives(text)
+    own = Settings()
+    launcher = directives(text)
     for words in commands(text, given):
         place = next((i for i, word in enumerate(words) if PROGRAM.fullmatch(word)), None)
         if place is None:

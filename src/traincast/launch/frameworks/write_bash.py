@@ -75,7 +75,8 @@ def slurm(writing: Writing) -> str:
 def _megatron_script(template: str, writing: Writing) -> str:
     """Write a script with an array of arguments for each section of the settings."""
     written = writing.all_settings
-    fsdp, overlapped = written.is_on("use_megatron_fsdp"), written.is_on("overlap_grad_reduce")
+    fsdp = written.is_on("use_megatron_fsdp")
+    overlapped = written.is_on("overlap_grad_reduce")
     gathers = overlapped and not fsdp and written.is_on("use_distributed_optimizer")
     # No facts: the prediction assumes them.
     software = {**({"overlap_param_gather": True} if gathers else {}), **_dispatcher(writing)}

@@ -33,7 +33,8 @@ def main() -> None:
         model.gradient_checkpointing_enable()
     model.train()
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=str(CONFIG))
-    micro_batch, micro_steps = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
+    micro_batch = engine.train_micro_batch_size_per_gpu()
+    micro_steps = engine.gradient_accumulation_steps()
     rank = deepspeed.comm.get_rank()
     if rank == 0:
         run = {

@@ -17,7 +17,9 @@ class RandomTokens(Dataset):
     """Sequences of random tokens, each the same whenever it is asked for."""
 
     def __init__(self, sequences: int, seq: int, vocab: int) -> None:
-        self.sequences, self.seq, self.vocab = sequences, seq, vocab
+        self.sequences = sequences
+        self.seq = seq
+        self.vocab = vocab
 
     def __len__(self) -> int:
         return self.sequences
@@ -74,7 +76,8 @@ def main() -> None:
     config = AutoConfig.from_pretrained(HERE)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=options.attention)
-    ranks, micro_steps = arguments.world_size, options.accumulation
+    ranks = arguments.world_size
+    micro_steps = options.accumulation
     gbs = options.mbs * ranks * micro_steps
     tokens = RandomTokens(options.steps * gbs, options.seq, config.vocab_size)
     trainer = TimedTrainer(model=model, args=arguments, train_dataset=tokens)

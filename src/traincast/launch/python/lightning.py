@@ -111,7 +111,8 @@ def read_precision(settings: Settings) -> Facts:
     name = str(settings.get("precision") or "32-true")
     if name not in PRECISIONS:
         raise not_allowed("precision", name, PRECISIONS)
-    precision, kind = PRECISIONS[name], OPTIMIZERS.get(str(settings.get("optimizer", "AdamW")), "adam")
+    precision = PRECISIONS[name]
+    kind = OPTIMIZERS.get(str(settings.get("optimizer", "AdamW")), "adam")
     if precision != "bf16-pure":
         return {"precision": precision, "optimizer_kind": kind}
     kind = "adam-bf16" if kind == "adam" else kind

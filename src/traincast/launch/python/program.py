@@ -46,8 +46,10 @@ class Program(ABC):
     follows_calls = False  # whether calls whose values are dropped are followed
 
     def __init__(self, tree: ast.Module, variables: Mapping[str, Any], folder: Path | None = None):
-        self.functions, self.names = functions_of(tree), {**constants_of(tree), **variables}
-        self.imports, self.folder = imports_of(tree), folder
+        self.functions = functions_of(tree)
+        self.names = {**constants_of(tree), **variables}
+        self.imports = imports_of(tree)
+        self.folder = folder
         self.others: dict[Path, Self] = {}  # files that this one and those of it import from
         self.open: dict[str, set[str]] = {}  # what is not followed -> settings that it may set
         self.steps = [0]  # statements and expressions that were followed, in all files
@@ -71,11 +73,14 @@ class Program(ABC):
         all_of = [(module, first) for star, (module, _) in self.imports.items() if star[0] == "*"]
         for module, name in [self.imports[first]] if first in self.imports else all_of:
             for part in rest:
-                module, name = f"{module}.{name}" if module.strip(".") else module + name, part
+                module = f"{module}.{name}" if module.strip(".") else module + name
+                name = part
             file = module_file(module, self.folder)
             if file is not None and file not in self.others:
                 other = self.others[file] = type(self)(tree_of_file(file), {}, file.parent)
-                other.others, other.open, other.steps = self.others, self.open, self.steps
+                other.others = self.others
+                other.open = self.open
+                other.steps = self.steps
             if file is not None and (found := self.others[file].home(ast.Name(name), depth + 1)):
                 return found
         return None
@@ -88,7 +93,8 @@ class Program(ABC):
         self, name: str, words: Iterable[Any] = (), given: Mapping[str, Any] = NONE, depth: int = 0
     ) -> Any:
         """Return what a function of the program returns, with arguments or its defaults."""
-        function, names = self.functions[name], dict(self.names)
+        function = self.functions[name]
+        names = dict(self.names)
         if depth > MAX_CALLS:
             return Unread(name)
         for argument, default in defaults_of(function.args).items():
@@ -242,7 +248,8 @@ class Program(ABC):
                         table |= value if isinstance(value, dict) else {REST: value}
                 return table
             case ast.Subscript(value=owner, slice=key):
-                rows, of = self.value(owner, names, depth), str(self.value(key, names, depth))
+                rows = self.value(owner, names, depth)
+                of = str(self.value(key, names, depth))
                 return rows.get(of, Unread(of)) if isinstance(rows, dict) else constant(node, names)
             case ast.BinOp(left=left, op=ast.Add() | ast.Mult() as sign, right=right):
                 first, second = (self.value(side, names, depth) for side in (left, right))
@@ -325,11 +332,14 @@ class Program(ABC):
 
 def _holds(value: Any, owner: Mapping[str, Any]) -> bool:
     """Return whether a value is a configuration, or holds it; refuse one that is too deep or too large."""
-    parts, number, depth = [value], 0, 0
+    parts = [value]
+    number = 0
+    depth = 0
     while parts and not any(part is owner for part in parts):
         held = [part for part in parts if isinstance(part, dict | list)]
         parts = [inner for part in held for inner in (part.values() if isinstance(part, dict) else part)]
-        number, depth = number + len(parts), depth + 1
+        number = number + len(parts)
+        depth = depth + 1
         if number > MAX_PARTS or depth > MAX_NESTED:
             raise InputError("Python", [f"a value has over {MAX_PARTS:,} parts or {MAX_NESTED} levels"])
     return bool(parts)

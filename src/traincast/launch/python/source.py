@@ -56,7 +56,8 @@ def module_file(module: str, folder: Path) -> Path | None:
 
     It is looked for in the folder, in each one above, and in `src` in each.
     """
-    name, above = module.lstrip("."), [folder.resolve(), *folder.resolve().parents]
+    name = module.lstrip(".")
+    above = [folder.resolve(), *folder.resolve().parents]
     level = len(module) - len(name)
     bases = above[level - 1 : level] if level else [base for up in above for base in (up, up / "src")]
     places = (base.joinpath(*name.split(".")) for base in bases)
@@ -99,7 +100,8 @@ def constant(node: ast.expr, names: Mapping[str, Any] | None = None) -> Any:
     if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch."):
         return node.attr
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.FloorDiv):
-        left, right = constant(node.left, names), constant(node.right, names)
+        left = constant(node.left, names)
+        right = constant(node.right, names)
         if isinstance(left, int) and isinstance(right, int) and right and abs(left) < MAX_FACTOR > abs(right):
             return left * right if isinstance(node.op, ast.Mult) else left // right
     try:

@@ -70,7 +70,8 @@ def write(writing: Writing) -> str:
         section, _, name = setting.partition(".")
         if section in CLASSES and name:
             sections.setdefault(section, {})[name] = value
-    recompute, converter = settings.get("activation_checkpoint"), settings.get("model.converters")
+    recompute = settings.get("activation_checkpoint")
+    converter = settings.get("model.converters")
     imports = [f"from torchtitan.components.quantization import {converter}"] if converter else []
     imports += [
         f"from torchtitan.config import {', '.join(sorted(CLASSES[section] for section in sections))}"

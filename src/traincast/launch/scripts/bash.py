@@ -192,10 +192,12 @@ def undecided(text: str, given: Given) -> dict[str, set[str]]:
 def arguments(words: Sequence[str]) -> Settings:
     """Return the arguments of a command line; a script's name ends the values of the argument before it."""
     settings = Settings()
-    name, taking = "", False
+    name = ""
+    taking = False
     for word in (re.sub(r"^'([^']*)'$", r"\1", word) for word in words):  # quotes for a shell behind it
         if match := re.match(r"--([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.DOTALL):
-            name, taking = match[1].replace("-", "_"), match[2] is None
+            name = match[1].replace("-", "_")
+            taking = match[2] is None
             settings[name] = True if match[2] is None else match[2]
         elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")) or STARTER.fullmatch(word):
             taking = False
@@ -225,9 +227,11 @@ def directives(text: str) -> Settings:
     lines = (line for line in text.splitlines() if line.startswith("#SBATCH"))
     options = (match for line in lines for match in DIRECTIVE.finditer(line.partition(" #")[0]))
     for match in options:
-        name, value = (match[1] or "nodes").replace("-", "_"), match[3]
+        name = (match[1] or "nodes").replace("-", "_")
+        value = match[3]
         if gpus := re.fullmatch(r"gpu:(?:\w+:)?(\d+)", value):
-            name, value = "gpus_per_node", gpus[1]
+            name = "gpus_per_node"
+            value = gpus[1]
         if name in SLURM_VARIABLES and value.isdecimal():
             settings[name] = value
     return settings

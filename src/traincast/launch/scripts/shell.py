@@ -230,7 +230,8 @@ class Script:
         text = text.replace("&&", " and ").replace("||", " or ").replace("/", "//").replace("////", "//")
         condition, asks, choices = text.partition("?")
         if asks:
-            holds, (yes, _, no) = self.number(condition), choices.partition(":")
+            holds = self.number(condition)
+            (yes, _, no) = choices.partition(":")
             return None if holds is None else self.number(yes if holds else no)
         value = evaluated(re.sub(r"!(?!=)", " not ", text), self.values)
         if value is None and "$(" not in text:
@@ -251,7 +252,9 @@ def interpret(text: str, script: Script, depth: int = 0) -> None:
 
 def _interpret(statements: Sequence[tuple[str, str]], script: Script, depth: int) -> None:
     """Collect the variables and commands of statements in a script."""
-    position, status, outer = 0, None, len(script.frames)
+    position = 0
+    status = None
+    outer = len(script.frames)
     while position < len(statements) and script.steps < MAX_STATEMENTS:
         operator, statement = statements[position]
         position += 1
@@ -265,7 +268,8 @@ def _interpret(statements: Sequence[tuple[str, str]], script: Script, depth: int
             position = end + 1
             continue
         if operator.startswith(";;") and frame is not None and frame.kind == "case":
-            frame.header, frame.active = True, False
+            frame.header = True
+            frame.active = False
         jump, status = _step(operator, statement.strip(), position, script, outer, status, depth)
         position = position if jump is None else jump
     del script.frames[outer:]
@@ -325,7 +329,8 @@ def _step(
         elif word in ("if", "while", "until", "elif"):
             if word == "elif" and frame is not None:
                 frame.taken = _either(frame.taken, frame.active)
-                frame.header, frame.active = True, True
+                frame.header = True
+                frame.active = True
             else:
                 frame = _Frame("if" if word == "if" else "while", True)
                 script.frames.append(frame)
@@ -342,7 +347,8 @@ def _step(
             if frame.word is None and script.active:
                 script.hang(frame, text)
             script.frames.append(frame)
-            frame.active, text = False, case[2]
+            frame.active = False
+            text = case[2]
         elif word in ("fi", "esac", "done"):
             if frame is None:
                 return None, None
@@ -368,7 +374,8 @@ def _step(
                 for loop in reversed(script.frames[outer:]):
                     loop.active = False if loop.active else loop.active
                     if loop.kind in ("for", "while"):
-                        loop.items, loop.condition = [], ""
+                        loop.items = []
+                        loop.condition = ""
                         break
                 return None, None
             if word in ("[", "[[", "test", "((") or text.startswith("(("):
@@ -394,7 +401,8 @@ def _either(left: bool | None, right: bool | None) -> bool | None:
 
 def _enter_branch(frame: _Frame, patterns: Sequence[str], script: Script) -> None:
     """Enter the branch of a case where one of its patterns matches."""
-    frame.patterns, frame.header = [], False
+    frame.patterns = []
+    frame.header = False
     if frame.word is None:
         frame.active = None
         return
@@ -416,7 +424,8 @@ def _open(keyword: str, frame: _Frame, position: int) -> None:
         frame.active = None if before is None else not before
         frame.taken = True
     elif keyword == "do":
-        frame.header, frame.start = False, position - 1
+        frame.header = False
+        frame.start = position - 1
 
 
 def _enter_loop(text: str, script: Script) -> None:
@@ -562,10 +571,12 @@ def _run(text: str, script: Script, depth: int) -> None:
         script.set(array[1], [part for item in items for part in expand_word(item, script)], bool(array[2]))
         return
     if member := MEMBER.fullmatch(text.strip()):
-        key, value = _unquoted(member[2], script), _unquoted(member[4], script)
+        key = _unquoted(member[2], script)
+        value = _unquoted(member[4], script)
         script.set_member(member[1], key, value, bool(member[3]))
         return
-    words, variables = list(_without_redirections(_words(text))), {}
+    words = list(_without_redirections(_words(text)))
+    variables = {}
     declares = False
     while words and (words[0] in DECLARATIONS or ASSIGNMENT.fullmatch(words[0]) or declares):
         word = words.pop(0)
@@ -712,7 +723,9 @@ def _without_backquotes(text: str) -> str:
 
 def _statements(text: str) -> Iterator[tuple[str, str]]:
     """Yield statements, each with the sign before it; quotes and brackets keep them together."""
-    piece, depth, before = "", 0, "\n"
+    piece = ""
+    depth = 0
+    before = "\n"
     for part in PARTS.findall(text):
         if not depth and part in ENDS:
             if piece.strip() or before.startswith(";;"):
@@ -729,7 +742,8 @@ def _statements(text: str) -> Iterator[tuple[str, str]]:
 
 def _words(statement: str) -> Iterator[str]:
     """Yield the words of a statement with their quotes; quotes, braces and brackets keep blanks together."""
-    piece, depth = "", 0
+    piece = ""
+    depth = 0
     for part in PARTS.findall(statement):
         if not depth and part.isspace():
             if piece:
@@ -750,7 +764,8 @@ def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
         return []
     if split and variable and not joined and len(script.values.get(variable[1] or variable[2], ())) > 1:
         return script.values[variable[1] or variable[2]]
-    expansion, has_blanks = "", False
+    expansion = ""
+    has_blanks = False
     for piece in QUOTED_PIECES.findall(word):
         if piece[0] == "'":
             expansion += piece[1:-1] if len(piece) > 1 else ""
@@ -777,7 +792,8 @@ def substitute(text: str, script: Script, depth: int = 0) -> str:
         name = match["name"] or match["plain"]
         if name == "#":
             return str(sum(known.isdecimal() for known in script.values))
-        words, how = script.values.get(name), match["how"] or ""
+        words = script.values.get(name)
+        how = match["how"] or ""
         index = (match["index"] or "[@]")[1:-1]
         if match["indirect"]:  # the keys of an array, or the variable that this one names
             if match["index"] in ("[@]", "[*]"):
@@ -824,7 +840,8 @@ def _changed(value: str, how: str, other: str, script: Script, depth: int) -> st
     if how[0] == "/":
         old, _, new = substitute(other, script, depth + 1).partition("/")
         return value.replace(old, new) if how == "//" else value.replace(old, new, 1) if old else value
-    pattern, lengths = substitute(other, script, depth + 1), range(len(value) + 1)
+    pattern = substitute(other, script, depth + 1)
+    lengths = range(len(value) + 1)
     longest = len(how) == 2
     for length in reversed(lengths) if longest else lengths:
         part = value[:length] if how[0] == "#" else value[len(value) - length :]

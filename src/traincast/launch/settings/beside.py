@@ -37,7 +37,8 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
     InputError
         If a file that is named is not there, or `beside` is no configuration of Accelerate or DeepSpeed.
     """
-    problems, merged = [], Settings(settings)
+    problems = []
+    merged = Settings(settings)
     if settings.is_on(MODEL) and (config := found(f"{settings[MODEL]}/config.json", path.parent)):
         merged[MODEL] = str(config.parent)
     for name, prefix in REFERENCES.items():
@@ -46,7 +47,8 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
             continue
         file = found_by_suffix(value, path.parent)
         if file is None and beside is not None and prefix == _prefix(beside):
-            file, beside = beside, None
+            file = beside
+            beside = None
         if file is None:
             problems.append(f"{name} = {value}: there is no such file beside this one; {HOW}")
             continue

@@ -196,7 +196,8 @@ class Format:
 
         Those of facts that are `known` from elsewhere, or of all facts of a model where "model" is, are not.
         """
-        values, facts = self.with_defaults(Settings(settings)), Facts()
+        values = self.with_defaults(Settings(settings))
+        facts = Facts()
         for section, rows in self.rows.items():
             for row in rows:
                 needless = (section in MODEL_SECTIONS and "model" in known) or bool(

@@ -73,7 +73,8 @@ def is_off(value: Any) -> bool:
 
 def same_value(value: Any, wanted: Any) -> bool:
     """Return whether a value is the wanted one, however it is spelled."""
-    left, right = str(value).strip().lower(), str(wanted).lower()
+    left = str(value).strip().lower()
+    right = str(wanted).lower()
     try:
         return left == right or float(left.replace("_", "")) == float(right)
     except ValueError:
@@ -118,7 +119,8 @@ def _evaluated(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
         case ast.Compare(left=first, ops=[sign], comparators=[second]) if type(sign) in COMPARISONS:
             return int(COMPARISONS[type(sign)](_evaluated(first, names), _evaluated(second, names)))
         case ast.BinOp() if type(node.op) in ARITHMETIC:
-            left, right = _evaluated(node.left, names), _evaluated(node.right, names)
+            left = _evaluated(node.left, names)
+            right = _evaluated(node.right, names)
             for part, times in ((left, right), (right, left)):
                 if isinstance(part, list) and isinstance(times, int) and len(part) * times > MAX_LIST:
                     raise ValueError("too long")

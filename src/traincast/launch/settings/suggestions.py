@@ -58,7 +58,8 @@ class ChangeTester(KnobTester[EstimatedChange]):
 
         What those stood for is written in full: without --recompute-activations nothing is recomputed.
         """
-        old, new = self.settings, self.form.settings(self._facts(plan))
+        old = self.settings
+        new = self.form.settings(self._facts(plan))
         names = dict.fromkeys((*old, *new))
         changed = {name: old.get(name) for name in names if old.get(name) != new.get(name)}
         replaced: list[Difference] = []

@@ -96,7 +96,8 @@ class ChoiceRow(_Row):
         """Return the first value whose settings match, most settings first; refuse unknown values."""
         for name in self.settings if self.others is not None else ():
             known = (values.get(name) for _, values in (*self.written, *self.understood) if name in values)
-            allowed, value = dict.fromkeys((*known, *(self.others or ()))), settings.get(name)
+            allowed = dict.fromkeys((*known, *(self.others or ())))
+            value = settings.get(name)
             absent = is_off(value) and value != "auto"
             if not absent and not any(matches(value, wanted) for wanted in allowed):
                 raise not_allowed(name, value, allowed)
@@ -162,8 +163,10 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: object) -> Row:
     """Return a row of its specification."""
     if fact == "always":
         return ComputedRow(facts=tuple(spec), settings=(), read=lambda _: dict(spec), note="always")
-    facts, names = tuple(fact.split()), tuple(spec.get("settings", "").split())
-    further, by = {key: spec[key] for key in ("needs", "source") if key in spec}, spec.get("by")
+    facts = tuple(fact.split())
+    names = tuple(spec.get("settings", "").split())
+    further = {key: spec[key] for key in ("needs", "source") if key in spec}
+    by = spec.get("by")
     functions = {
         verb: getattr(conversions, f"{verb}_{by}")
         for verb in ("write", "read")
@@ -175,7 +178,8 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: object) -> Row:
         choice = _choice_row(facts, spec, further)
         if not by:
             return choice
-        names, functions = names or choice.settings, {"write": choice.write, "read": choice.read} | functions
+        names = names or choice.settings
+        functions = {"write": choice.write, "read": choice.read} | functions
     elif not names:
         names = (spec["setting"], *spec.get("older", "").split())
         values = {key: spec[key] for key in ("default", "always", "least") if key in spec}

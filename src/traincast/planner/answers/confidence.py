@@ -160,7 +160,8 @@ def probability_near_best(
         of_batch = near[batch[near] == index]
         outcome = outcomes[times.outcome[of_batch[0]]]
         columns = times.columns(of_batch)
-        assumed, space = outcome.evaluation.assumptions, outcome.space
+        assumed = outcome.evaluation.assumptions
+        space = outcome.space
         est = estimate_columns(space.model, outcome.system, columns, space.gbs, assumed)
         rows = np.shape(est.step_seconds) or (1,)
         estimates[int(index)] = est, columns, rows

@@ -150,7 +150,8 @@ class Explanation(Result):
     @cached_property
     def _misses_by_name(self) -> dict[str, Answer | None]:
         """What memory excludes: see `Layouts.excluded`."""
-        search, limit = self.search, min((float(est.step_seconds) for _, est in self.plans), default=0.0)
+        search = self.search
+        limit = min((float(est.step_seconds) for _, est in self.plans), default=0.0)
         excluded = search.layouts.excluded(self._leading, limit)
         return {name: next(map(search.answer, of.plans(rows)), None) for name, (of, rows) in excluded.items()}
 
@@ -251,7 +252,8 @@ class Explanation(Result):
 
     def _replica_limit(self, plan: Plan) -> Iterator[str]:
         """Yield a line where a near batch, or fewer GPUs, would allow more replicas."""
-        gpus, gbs = self.search.gpus, self.search.gbs
+        gpus = self.search.gpus
+        gbs = self.search.gbs
         replicas = math.gcd(gpus, gbs)
         ranks = gpus // replicas
         if plan.dp != replicas:
@@ -277,7 +279,8 @@ class Explanation(Result):
             return []
         (plan, est), (first, best) = self.alternative, self.plans[0]
         line, causes = compare(self.alternative, self.plans[0])
-        change, odds = float(est.memory_bytes - best.memory_bytes), est.fits_probability
+        change = float(est.memory_bytes - best.memory_bytes)
+        odds = est.fits_probability
         memory = f"{gib(abs(change))} {'more' if change > 0 else 'less'}" if change else "as much memory"
         fits = "" if odds is None else f", fits with {probability_text(odds)}"
         lines = [f"Best alternative: {line}", f"    {causes}; {memory}{fits}"]
@@ -292,8 +295,10 @@ class Explanation(Result):
     def _degrees(self, kind: str, rows: list[BestOfDegree]) -> list[str]:
         if not rows:
             return []
-        best, capacity = self.plans[0], float(self.search.system.accelerator.visible_bytes)
-        lines, slow = [f"Fastest plan of each {kind}:"], []
+        best = self.plans[0]
+        capacity = float(self.search.system.accelerator.visible_bytes)
+        lines = [f"Fastest plan of each {kind}:"]
+        slow = []
         for row in rows:
             head = f"  {row.degree:>4}: "
             if row.best is None:
@@ -387,20 +392,24 @@ class Explanation(Result):
     def broken_locks(self) -> list[str]:
         """Return why no plan has the locked knobs, as far as arithmetic shows it."""
         locks = self._common_locks()
-        gpus, gbs = self.search.gpus, self.search.gbs
+        gpus = self.search.gpus
+        gbs = self.search.gbs
         degrees = {axis: locks[axis] for axis in AXES if axis in locks}
-        product, experts = math.prod(degrees.values()), self.search.model.experts
+        product = math.prod(degrees.values())
+        experts = self.search.model.experts
         job = count_of(gpus, "GPU")
         lines = [f"{axis} = {value} does not divide {job}" for axis, value in degrees.items() if gpus % value]
         if not lines and gpus % product:
             lines.append(f"{' × '.join(degrees)} = {product} does not divide {job}")
-        tp, seq = locks.get("tp", 1), self.search.model.seq
+        tp = locks.get("tp", 1)
+        seq = self.search.model.seq
         unequal = any(self.search.rejected.get(rule.broken) for rule in (EQUAL_SHARDS, EQUAL_PIECES))
         if seq % tp and unequal and self._could_be_without_sp():
             lines.append(f"tp = {tp} does not divide {seq:,} tokens of a sequence: that needs sp = False")
         if gpus % locks.get("replicas", 1):
             lines.append(f"replicas = {locks['replicas']} does not divide {job}")
-        etp, ulysses = locks.get("etp", 1), locks.get("ulysses", 1)
+        etp = locks.get("etp", 1)
+        ulysses = locks.get("ulysses", 1)
         if etp not in (1, locks.get("tp", etp)):
             lines.append(f"etp = {etp} is neither 1 nor tp = {tp}")
         if locks.get("cp", ulysses) % ulysses:
@@ -445,7 +454,8 @@ FIGURES: Final = (_strategy, _tensor_degree, _context_degree)  # of which an exp
 
 def sensitivity(est: Estimate) -> dict[str, float]:
     """Return the relative change of a plan's step time when each hardware figure is 10 % better."""
-    system, rate = est.system, est.columns.recipe.rate
+    system = est.system
+    rate = est.columns.recipe.rate
     figures = system.figures()
     paths = {"matrix FLOP/s": "accelerator.matrix_flops"}  # at 16 bits, as attention and head multiply
     if rate != "16-bit":
@@ -477,7 +487,8 @@ def _degrees(
 
 def _excluded(search: Search) -> dict[str, list[int]]:
     """Return the degrees of tp that break a rule under every strategy, by the first rule broken."""
-    model, gbs = search.model, search.gbs
+    model = search.model
+    gbs = search.gbs
     kinds = dict.fromkeys((batch.strategy, batch.uneven) for batch in search.work.batches)
     reasons: dict[str, list[int]] = {}
     for tp in map(int, divisors(search.gpus)):
@@ -497,7 +508,8 @@ def _leading(search: Search, times: LeastTimes, best: Mapping[int, int]) -> list
     `best` has the row of the fastest plan by the number of the strategy.
     """
     number = {batch: index for index, batch in enumerate(search.work.batches)}
-    least, leading = search.layouts.leanest(), []
+    least = search.layouts.leanest()
+    leading = []
     for name in search.strategies:
         members = [index for batch, index in number.items() if batch.strategy == name]
         row = best.get(list(STRATEGIES).index(name))
@@ -512,7 +524,8 @@ def _leading(search: Search, times: LeastTimes, best: Mapping[int, int]) -> list
 
 def _fits_from(search: Search, leading: Sequence[int]) -> tuple[int, float] | None:
     """Return the fewest GPUs, doubling, on which some plan fits, and the least memory there [byte]."""
-    batches, gpus = [search.work.batches[index] for index in leading], search.gpus * 2
+    batches = [search.work.batches[index] for index in leading]
+    gpus = search.gpus * 2
     while gpus <= _largest_job(search.system):
         spaces = tuple(space_of(search, search.system, batch, gpus) for batch in batches)
         used = layouts_memory(spaces, with_fitted_values(search.system, search.assumptions))
@@ -530,11 +543,13 @@ def _largest_job(system: System) -> int:
 
 def _possible(search: Search) -> list[int]:
     """Return the nearest numbers of GPUs, below and above the search's, that have candidates."""
-    domain, gpus = search.system.fast_domain, search.gpus
+    domain = search.system.fast_domain
+    gpus = search.gpus
     stride = domain if gpus > domain else 1
     nearest = gpus - gpus % stride
     last = min(nearest + JOB_SIZES_TRIED * stride, _largest_job(search.system))
-    below, above = range(nearest, 0, -stride)[:JOB_SIZES_TRIED], range(nearest + stride, last + 1, stride)
+    below = range(nearest, 0, -stride)[:JOB_SIZES_TRIED]
+    above = range(nearest + stride, last + 1, stride)
 
     def possible(number: int) -> bool:
         spaces = (space_of(search, search.system, batch, number) for batch in search.work.batches)

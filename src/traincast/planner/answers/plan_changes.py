@@ -22,7 +22,8 @@ NO_PLACEMENT_GIVEN: dict[str, Any] = {f"fast_{axis}": None for axis in AXES}  # 
 def estimate_with(est: Estimate, gbs: int | None = None, **knobs: Any) -> Estimate | None:
     """Return the estimate of a plan with other knobs or batch; None where it cannot run like that."""
     try:
-        plan, batch = replace(est.plan, **knobs), est.gbs if gbs is None else gbs
+        plan = replace(est.plan, **knobs)
+        batch = est.gbs if gbs is None else gbs
         return estimate(est.model, est.system, plan, gbs=batch, assumptions=est.assumptions)
     except InputError:
         return None
@@ -114,7 +115,8 @@ class HeldKnob(Result):
         )
 
     def __str__(self) -> str:
-        nbytes, memory = self.memory_bytes_change, ""
+        nbytes = self.memory_bytes_change
+        memory = ""
         if abs(nbytes) >= 0.05 * GIB:
             memory = f", {abs(nbytes) / GIB:,.1f} GiB {'more' if nbytes > 0 else 'less'}"
         misfit = "" if self.fits else ", does not fit"
@@ -138,7 +140,8 @@ def held_choices(framework: Framework, locks: Mapping[str, Any], answer: Answer)
     That one is tried because it may gain most; `held_knobs` tries all. Choices of which some values are
     searched are left out.
     """
-    plan, words = answer[0], list[str]()
+    plan = answer[0]
+    words = list[str]()
     for name, values in _held(framework, locks, answer).items():
         if name in CHOICES and name not in framework.varied and getattr(plan, name) != "":
             other = _best_other(framework, name, values, answer) if name == "precision" else None
@@ -155,7 +158,8 @@ def _held(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> dic
 def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer: Answer) -> HeldKnob | None:
     """Return the best other value of a knob; None where there is none, or it has no effect on this plan."""
     plan, est = answer
-    current, placement = getattr(plan, name), NO_PLACEMENT_GIVEN if name == "order" else {}
+    current = getattr(plan, name)
+    placement = NO_PLACEMENT_GIVEN if name == "order" else {}
     others = list[HeldKnob]()
     generated = {"replicas": _replicas, "layout": _layouts}.get(name)
     tried: Iterable[Any] = values if generated is None else generated(est)
@@ -180,7 +184,8 @@ def _replicas(est: Estimate) -> list[int]:
 
 def _layouts(est: Estimate) -> Iterator[str]:
     """Yield layouts that count the head, or embedding and head, as a layer of the last and first chunk."""
-    chunks, layers = est.plan.pp * est.plan.vp, est.model.layers
+    chunks = est.plan.pp * est.plan.vp
+    layers = est.model.layers
     for first in (1, 0) if chunks > 2 else ():
         most, left = divmod(layers + 1 + first, chunks)
         if not left:

@@ -209,7 +209,8 @@ def whole_memory(est: Estimate) -> tuple[float, str]:
 
     It is what the accelerator has, or what the plan needs where that is more.
     """
-    capacity, needed = float(est.system.accelerator.visible_bytes), float(est.memory_bytes)
+    capacity = float(est.system.accelerator.visible_bytes)
+    needed = float(est.memory_bytes)
     if est.fits:
         return capacity, f"shares of the {gib(capacity)} there are"
     return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"

@@ -391,7 +391,8 @@ def families(
         pool = [candidate for candidate in members if candidate.memory <= memory_limit] or members or [first]
         chosen = choose([one for one in pool if one.seconds <= pool[0].seconds * (1 + within)]).candidate
         chosen = chosen if rows else first
-        low, high = chosen.seconds / (1 + WITHIN), chosen.seconds * (1 + WITHIN)
+        low = chosen.seconds / (1 + WITHIN)
+        high = chosen.seconds * (1 + WITHIN)
         alike = tuple(one for one in members if low <= one.seconds <= high)
         rows.append((chosen, Family(chosen.plan, alike)))
     return [rows[0][1], *(family for _, family in sorted(rows[1:], key=lambda row: row[0][1:]))]

@@ -66,7 +66,8 @@ def design(file: str | Path, executor: Executor | None = None) -> Designs:
 
 def load_question(path: str | Path) -> Question:
     """Load a question from a file; `InputError` has every mistake of the file."""
-    document, errors = read(Path(path)), ErrorCollector(str(path))
+    document = read(Path(path))
+    errors = ErrorCollector(str(path))
     problems = _unknown_keys("", document, "")
     searched = _searched(document, errors)
     named = searched["framework"]
@@ -143,7 +144,8 @@ def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[A
 
 def _searched(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, Any]:
     """Return framework, strategies and choices of the plans that are searched."""
-    choices, framework = document.get("choices") or {}, document.get("framework")
+    choices = document.get("choices") or {}
+    framework = document.get("framework")
     strategies = errors.catch(check_strategies, document.get("strategies"))
     if not isinstance(choices, Mapping):
         errors.add([f"choices = {choices!r}: must be a mapping of choices to values"])
@@ -191,7 +193,8 @@ def _work(
 
 def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems: list[str]) -> Family | None:
     """Return machines that vary."""
-    memory, vary = raw.get("memory", "hbm"), raw.get("vary")
+    memory = raw.get("memory", "hbm")
+    vary = raw.get("vary")
     if memory not in MEMORIES:
         problems.append(f"{place}.memory = {memory!r}: must be one of {', '.join(MEMORIES)}")
     if not isinstance(vary, Mapping) or not vary:
@@ -226,7 +229,8 @@ def _checked(place: str, base: System, axes: Mapping[str, list[float]]) -> dict[
 
 def as_used(system: System, gpus: Sequence[int]) -> System:
     """Return a system of which jobs use as much of a fast domain as divides them: 64 of 72 of an NVL72."""
-    size, used = system.fast_domain, min(system.domain(n) for n in gpus)
+    size = system.fast_domain
+    used = min(system.domain(n) for n in gpus)
     if used == size or max(gpus) < size or system.fast.used is not None:
         return system
     inner = [tier.size for tier in system.tiers if tier.size is not None]

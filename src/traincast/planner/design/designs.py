@@ -170,8 +170,10 @@ class Designs:
         runs: Runs | None = None,
         refinement: Refinement | None = None,
     ):
-        self.question, self.parts = question, parts
-        self.runs, self.refinement = runs or Runs(), refinement
+        self.question = question
+        self.parts = parts
+        self.runs = runs or Runs()
+        self.refinement = refinement
         lengths = [part.run_hours.shape[1] for part in self.parts]
         self.part = np.repeat(np.arange(len(lengths)), lengths)
         self.within = np.concatenate([np.arange(length) for length in lengths])
@@ -292,7 +294,8 @@ class Designs:
 
     def name(self, row: int) -> str:
         """Return family, figures and GPUs of a row."""
-        part, gpus = self.parts[self.part[row]], count_of(int(self.gpus[row]), "GPU")
+        part = self.parts[self.part[row]]
+        gpus = count_of(int(self.gpus[row]), "GPU")
         if not part.points:
             return f"{part.family.name} ({gpus})"
         machine = self.within[row] // part.sizes
@@ -329,7 +332,8 @@ class Designs:
                 path: float(of[machine]) if is_column(path) else int(of[machine])
                 for path, of in part.grown.items()
             }
-            system, run_hours = varied(part.family.base, figures), self.run_hours[:, row] * self.counts
+            system = varied(part.family.base, figures)
+            run_hours = self.run_hours[:, row] * self.counts
             for work, plan, hours in zip(self.question.workload, plans, run_hours, strict=True):
                 ratio = np.ones(2)
                 if plan is not None:
@@ -347,11 +351,13 @@ class Designs:
         Limits are those at the values given. It is known of the machines on the front, of today's, and of the
         cheapest `ROBUST_ROWS`; not a number of others, infinite where a limit is broken.
         """
-        prices, works = self.prices, self.question.workload
+        prices = self.prices
+        works = self.question.workload
         low, high = (np.array([getattr(price, end) for price in prices]) for end in ("low", "high"))
         fewest, most = (np.array([getattr(work, end) for work in works]) for end in ("low", "high"))
         rows = np.flatnonzero(self.feasible)
-        rates, hours = self.rates[:, rows], self.run_hours[:, rows]
+        rates = self.rates[:, rows]
+        hours = self.run_hours[:, rows]
         asked = self.front[rows] | ~self.designed[rows]
         asked[np.argsort(self.cost[rows], kind="stable")[:ROBUST_ROWS]] = True
         regret = np.where(self.feasible, np.nan, np.inf)
@@ -407,7 +413,8 @@ class Designs:
         """Worth of more of each figure at the cheapest machine, its plans optimised again."""
         prices = self.question.prices
         paths, more = self.more[self.cheapest]
-        hours, values = self._hours_of(more), np.array([part.value for part in prices.parts])
+        hours = self._hours_of(more)
+        values = np.array([part.value for part in prices.parts])
         running = prices.electricity.value * more.rates[-1] / more.gpus  # [$/h per GPU]
         capital = values @ more.quantities * prices.per_hour
         # what may be paid for a faster machine, at the same cost of the workload
@@ -438,7 +445,8 @@ class Designs:
         if self.map_axes is None:
             return None
         x, y = self.map_axes
-        part, base = self.parts[self.part[self.cheapest]], self._base(self.cheapest)
+        part = self.parts[self.part[self.cheapest]]
+        base = self._base(self.cheapest)
         xs, ys = (_spread(np.unique((part.family.vary or {})[path])) for path in (x, y))
         cells = {path: np.full(len(xs) * len(ys), value) for path, value in base.items()}
         cells[x], cells[y] = (values.ravel() for values in np.meshgrid(xs, ys))
@@ -470,7 +478,8 @@ class Designs:
                 change = np.where(slope != 0, -gap / slope, np.nan)
             down = np.where(slope > 0, price.value + change, -np.inf)
             up = np.where(slope < 0, price.value + change, np.inf)
-            low, high = float(down.max(initial=-np.inf)), float(up.min(initial=np.inf))
+            low = float(down.max(initial=-np.inf))
+            high = float(up.min(initial=np.inf))
             below = int(others[down.argmax()]) if low > price.value / PRICE_REACH else None
             above = int(others[up.argmin()]) if high < price.value * PRICE_REACH else None
             ends = (0.0 if below is None else low, np.inf if above is None else high)
@@ -500,7 +509,9 @@ class Designs:
 
     def headline(self) -> list[str]:
         """Say which machine is cheapest, which is safest, what binds it and what is worth its price."""
-        row, safe, least = self.cheapest, self.safest, int(np.argmin(self._cost_within))
+        row = self.cheapest
+        safe = self.safest
+        least = int(np.argmin(self._cost_within))
         built = "machine to build" if self.designed[row] else "machine"
         energy = rate(self.energy[row] * 1e3, "Wh")
         said = [f"Cheapest {built}: {self.name(row)}: {self.figures(row)}, {energy}."]
@@ -519,7 +530,9 @@ class Designs:
 
     def sentences(self) -> list[str]:
         """Say the headline, prices at which the cheapest stays so, and how machines of today compare."""
-        said, ranges, kept = self.headline(), list[str](), list[str]()
+        said = self.headline()
+        ranges = list[str]()
+        kept = list[str]()
         for of in self.break_even:
             ends = [f"above {of.price.text(of.low)}"] if of.below is not None else []
             ends += [f"below {of.price.text(of.high)}"] if of.above is not None else []
@@ -547,7 +560,8 @@ class Designs:
 
     def difference(self, row: int) -> str:
         """Say in which figures a machine differs from the cheapest; its name, if it is of another family."""
-        part, base = self.parts[self.part[row]], self.parts[self.part[self.cheapest]]
+        part = self.parts[self.part[row]]
+        base = self.parts[self.part[self.cheapest]]
         if part is not base or not part.points:
             return self.name(row)
         machine, other = (int(self.within[of]) // part.sizes for of in (row, self.cheapest))
@@ -647,7 +661,8 @@ class Designs:
             texts = np.full(len(self.hours), None)
             texts[rows] = [None if plan is None else str(plan) for plan in plans]
             columns[f"plan.{work.model.name}"] = pl.Series(texts.tolist(), dtype=pl.String)
-        frame, numbers = pl.DataFrame(columns), pl.selectors.float()
+        frame = pl.DataFrame(columns)
+        numbers = pl.selectors.float()
         return frame.with_columns(pl.when(numbers.is_finite()).then(numbers).otherwise(None).name.keep())
 
 

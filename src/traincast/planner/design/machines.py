@@ -128,12 +128,16 @@ class Searches:
 
     def run(self) -> Table:
         """Return the least time of a step of every machine and job size, infinite where nothing fits."""
-        chunk, count = self.chunk, len(self.chunk.points)
+        chunk = self.chunk
+        count = len(self.chunk.points)
         shape = count, len(chunk.gpus)
-        seconds, least, candidates = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape, int)
+        seconds = np.full(shape, np.inf)
+        least = np.full(shape, np.inf)
+        candidates = np.zeros(shape, int)
         capacity = np.broadcast_to(chunk.system.accelerator.visible_bytes, count)
         for evaluation in chunk.evaluations():
-            space, fitting = evaluation.space, evaluation.fitting
+            space = evaluation.space
+            fitting = evaluation.fitting
             sizes = map(chunk.gpus.index, space.gpus)
             for size, low, high in zip(sizes, space.starts[:-1], space.starts[1:], strict=True):
                 candidates[:, size] += int(space.counts[low:high].sum())
@@ -168,14 +172,18 @@ class Runs:
         parts: Parts | None = None,
         progress: Progress | None = None,
     ):
-        self.executor, self.workers, self.parts, self.progress = executor, workers, parts, progress
+        self.executor = executor
+        self.workers = workers
+        self.parts = parts
+        self.progress = progress
         self.begun = self.done = 0
 
     def __call__(self, searches: Sequence[Searches]) -> list[pl.DataFrame]:
         """Return the results of searches, read where an interrupted run left them."""
         numbered = dict(enumerate(searches, self.begun))
         self.begun += len(numbered)
-        frames, parts = dict[int, pl.DataFrame](), self.parts
+        frames = dict[int, pl.DataFrame]()
+        parts = self.parts
         if parts is not None:
             frames = {number: pl.read_parquet(parts.path(number)) for number in numbered if parts.has(number)}
         self.done += len(frames)
@@ -212,7 +220,8 @@ def search_machines(
         for work in question.workload
         for chunk in _study(work, family.base, points, question).chunks()
     ]
-    frames, machines = iter(runs(searches)), []
+    frames = iter(runs(searches))
+    machines = []
     for family, points in asked:
         count = len(next(iter(points.values()))) if points else 1
         shape = len(question.workload), count, len(question.gpus)
@@ -239,7 +248,8 @@ def best_plans(work: Work, base: System, points: Mapping[str, Floats], question:
             outcomes = [one for machine in range(len(best)) for one in evaluation.outcomes(machine)]
             ranking = rank(outcomes, 1)
             sizes = np.array([chunk.gpus.index(outcome.gpus) for outcome in outcomes])
-            machine, size = ranking.outcome // len(evaluation.space.gpus), sizes[ranking.outcome]
+            machine = ranking.outcome // len(evaluation.space.gpus)
+            size = sizes[ranking.outcome]
             for i in np.flatnonzero(ranking.seconds < best[machine, size]).tolist():
                 best[machine[i], size[i]] = ranking.seconds[i]
                 plans[chunk.points[machine[i]], question.gpus.index(chunk.gpus[size[i]])] = ranking.plans.row(
@@ -271,7 +281,8 @@ def _grown(base: System, points: Mapping[str, Floats]) -> dict[str, Floats]:
 
     A port is the same in all tiers beyond the fast domain.
     """
-    figures, grown = base.figures(), dict(points)
+    figures = base.figures()
+    grown = dict(points)
     outer = [f"network.{i}" for i in range(1, len(base.tiers))]
     for path, values in points.items():
         part, name = path.rsplit(".", 1)
@@ -288,7 +299,9 @@ class Machines:
     """Machines of one family at every size of the job, as columns: rows are machines, then sizes."""
 
     def __init__(self, family: Family, points: dict[str, Floats], question: Question, found: Found):
-        self.family, self.points, self.found = family, points, found
+        self.family = family
+        self.points = points
+        self.found = found
         self.grown = _grown(family.base, points)
         self.count, self.sizes = found.seconds.shape[1:]
         self.gpus = np.tile(np.asarray(question.gpus, float), self.count)
@@ -318,7 +331,8 @@ class Machines:
         }
         self.quantities = np.array([count[part.name] for part in prices.parts])
         watts = np.array([part.power for part in prices.parts]) @ self.quantities
-        base, given = self.family.base, not self.points
+        base = self.family.base
+        given = not self.points
         known = base.node_power if given else None
         pue = base.pue if given and "pue" in base.sources else prices.pue
         self.kilowatts = self._rows((watts if known is None else np.full(self.count, known)) * pue / 1000)

@@ -136,7 +136,8 @@ def read_range(place: str, raw: Any, per: str, problems: list[str]) -> tuple[flo
 def load_prices(path: str | Path | None = None) -> Prices:
     """Load a file of prices, that of the catalogue without a path; `InputError` has every mistake."""
     file = files("traincast.catalog") / "prices.yaml" if path is None else Path(path)
-    document, problems = read(file), list[str]()
+    document = read(file)
+    problems = list[str]()
     sections = {"title", "parts", "running"}
     problems += [f"{key}: unknown key; {close_to(key, sections)}" for key in document.keys() - sections]
     given = {name: document.get(name) or {} for name in ("parts", "running")}

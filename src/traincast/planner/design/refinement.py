@@ -30,10 +30,12 @@ class _Grid:
     """Grids of machines of all families, and the rows of them that were searched."""
 
     def __init__(self, question: Question, runs: Runs):
-        self.question, self.runs = question, runs
+        self.question = question
+        self.runs = runs
         self.shapes = [family.shape for family in question.families]
         first = [tuple(map(_first_stride, shape)) for shape in self.shapes]
-        self.strides, self.largest = first, max((max(of, default=1) for of in first), default=1)
+        self.strides = first
+        self.largest = max((max(of, default=1) for of in first), default=1)
         coarse = [
             [np.unique([*range(0, n, stride), n - 1]) for n, stride in zip(shape, strides, strict=True)]
             for shape, strides in zip(self.shapes, first, strict=True)
@@ -148,7 +150,8 @@ def _near(designs: Designs) -> Ints:
     """Return the rows near the front; the nearest to the limits where none is within."""
     if not designs.feasible.any():
         return np.array([designs.nearest])
-    values, rows = criteria(designs), np.flatnonzero(designs.feasible)
+    values = criteria(designs)
+    rows = np.flatnonzero(designs.feasible)
     front = values[:, designs.front] * (1 + NEAR)
     beaten = [bool((front <= values[:, [row]]).all(axis=0).any()) for row in rows]
     return np.asarray(rows[~np.array(beaten)])

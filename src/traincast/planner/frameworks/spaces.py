@@ -290,7 +290,8 @@ class Framework:
         needed = tuple(rule for name, rule in SEVERAL_RANKS.items() if _is_meant(name, fixed))
         restricted = replace(self, strategies=tuple(strategies), rules=self.rules + needed)
         stack = {"stack": assumptions.name}
-        batches, reasons = list[CandidateBatch](), list[str]()
+        batches = list[CandidateBatch]()
+        reasons = list[str]()
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
             if refused(self.name, chosen | stack):
@@ -381,7 +382,8 @@ class Framework:
         They have more than one rank on the axes that `above` names. The reason is empty where it is not the
         whole one: with other choices the same locks may leave some.
         """
-        schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
+        schedule = chosen.get("schedule", UNPIPELINED)
+        zero = chosen.get("zero", 1)
         experts = self.experts and model.experts is not None
         hybrid = self.hybrid_zero is not None and zero >= self.hybrid_zero
         hybrid &= self.searches_replicas(model) or "replicas" in knobs
@@ -415,7 +417,8 @@ class Framework:
                     return f"pp = {knobs.get('pp', 2)}: {self.name} runs no pipeline{self._beyond}"
                 more = self._beyond if zero > most else " unless zero and pp are both given"
                 return f"zero = {zero}: {self.name} runs ZeRO-{highest} at most in a pipeline{more}"
-            knobs, vp = knobs | {"pp": 1}, 1
+            knobs = knobs | {"pp": 1}
+            vp = 1
         of_strategy = STRATEGIES[strategy].choices
         return CandidateBatch(
             strategy,
@@ -543,7 +546,8 @@ def _equal_shards(whole: str, pieces: str) -> Rule:
     """Return the rule that ranks have as many tokens of a sequence, in two pieces unless cp is `whole`."""
 
     def equal(model: Model, plan: Plans, gbs: int) -> Any:
-        shards, one_piece = plan.cp * (plan.tp if plan.sp else 1), (plan.cp == 1) | (plan.cp_kind == whole)
+        shards = plan.cp * (plan.tp if plan.sp else 1)
+        one_piece = (plan.cp == 1) | (plan.cp_kind == whole)
         lengths = _lengths(model)
         return reduce(and_, ((n % shards == 0) & (one_piece | (n % (2 * plan.cp) == 0)) for n in lengths))
 
@@ -997,7 +1001,8 @@ def default_framework(model: Model, system: System | None, strategies: Sequence[
     A model of the paper's kind has no vocabulary. TPUs run JAX. Models are fine-tuned with transformers, TRL
     and PEFT, which alone hold weights that bitsandbytes packs (QLoRA).
     """
-    requested, megatron = set(strategies), FRAMEWORKS["megatron"]
+    requested = set(strategies)
+    megatron = FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
         return FRAMEWORKS["paper"]
     if system is not None and system.is_tpu:

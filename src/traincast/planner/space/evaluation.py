@@ -151,7 +151,8 @@ def _wrapping(space: Space, ordered: bool) -> tuple[Any, ...]:
 def _pieces(sizes: Sequence[Ints]) -> Iterator[list[tuple[int, slice]]]:
     """Yield rows of lists in order, as pairs of list and slice, of `CANDIDATES_PER_BLOCK` candidates each."""
     first = np.cumsum([0, *map(len, sizes)])
-    ends, low = np.cumsum(np.concatenate(sizes)), 0
+    ends = np.cumsum(np.concatenate(sizes))
+    low = 0
     while low < len(ends):
         begin = ends[low - 1] if low else 0
         high = max(low + 1, int(np.searchsorted(ends, begin + CANDIDATES_PER_BLOCK, side="right")))
@@ -277,7 +278,8 @@ class TimedCandidates:
 
     def blocks(self, size: int) -> Iterator[CandidateBlock]:
         """Yield blocks of about `size` candidates, of at least one layout each."""
-        ends, low = np.cumsum(self.space.counts[self.fitting]), 0
+        ends = np.cumsum(self.space.counts[self.fitting])
+        low = 0
         while low < len(ends):
             begin = ends[low - 1] if low else 0
             high = max(low + 1, int(np.searchsorted(ends, begin + size, side="right")))
@@ -295,7 +297,8 @@ class TimedCandidates:
         position, fill = space.candidates(self.fitting[rows])
         layout = self.fitting[rows][position]
         shard = self.shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
-        starts, plans = np.flatnonzero(np.diff(position, prepend=-1)), space.plans(layout, fill)
+        starts = np.flatnonzero(np.diff(position, prepend=-1))
+        plans = space.plans(layout, fill)
         return CandidateBlock(rows, shard, plans, stages(space.model, plans), starts)
 
 
@@ -378,7 +381,9 @@ class Evaluation:
     @cached_property
     def least_seconds(self) -> Floats:
         """Least time over the fills of each layout that fits, shape (timings, fitting) [s]."""
-        across, gbs = self.machines.take((slice(None), None)), self.space.gbs  # machines down
+        # machines down
+        across = self.machines.take((slice(None), None))
+        gbs = self.space.gbs
         number = self.machines.machines()
         least = np.empty((number, len(self.fitting)))
         for block in self.timed.blocks(max(CANDIDATES_PER_BLOCK // number, 1)):
@@ -401,11 +406,13 @@ class Evaluation:
         seconds = np.empty(len(pair))
         for low in range(0, len(pair), CANDIDATES_PER_BLOCK):
             rows = slice(low, low + CANDIDATES_PER_BLOCK)
-            layouts, machines = layout[pair[rows]], machine[pair[rows]]
+            layouts = layout[pair[rows]]
+            machines = machine[pair[rows]]
             shard = self.shards.row[space.layer_row[layouts], space.fills.layer_placement[fill[rows]]]
             costs = take_costs(self.costs, (self.timing[machines], shard))
             plans = space.plans(layouts, fill[rows])
-            devices, system = stages(space.model, plans), self.system.take(machines)
+            devices = stages(space.model, plans)
+            system = self.system.take(machines)
             time = step(costs, plans, devices, space.gbs, system, self.assumptions)
             seconds[rows] = time.seconds
         return pair, fill, seconds
@@ -537,7 +544,8 @@ def least_times(
         Set to the number of the fastest candidate of each layout, the first of ties.
     """
     first = evaluations[0]
-    system, assumed = first.system.take(machine), first.assumptions
+    system = first.system.take(machine)
+    assumed = first.assumptions
     near = near_members(system, first.space.gpus[0]) if bound else []
     near = near if len(near) <= MOST_NEAR else []
     timed = tuple(evaluation.timed for evaluation in evaluations)
@@ -570,8 +578,10 @@ def _placed(timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bo
         spaces = [replace(space, fills=space.fills.one_per_layer_placement) for space in spaces]
 
     def portion(index: int, rows: Ints) -> tuple[Ints, Plans, Ints]:
-        space, count = spaces[index], spaces[index].counts[rows]
-        layout, fill = np.repeat(rows, count), space.fills.of(space.degree[rows])
+        space = spaces[index]
+        count = spaces[index].counts[rows]
+        layout = np.repeat(rows, count)
+        fill = space.fills.of(space.degree[rows])
         shard = timed[index].shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
         return shard, space.plans(layout, fill), np.cumsum(count) - count
 
@@ -626,7 +636,8 @@ class StrategyResult:
     @cached_property
     def _fitting(self) -> Ints:
         """Rows of `evaluation.fitting` that fit on this machine."""
-        evaluation, rows = self.evaluation, self.layouts
+        evaluation = self.evaluation
+        rows = self.layouts
         low, high = map(int, np.searchsorted(evaluation.fitting, (rows.start, rows.stop)))
         memory = evaluation.memory[evaluation.fitting[low:high]]
         return low + np.flatnonzero(memory <= self.system.accelerator.visible_bytes)
@@ -700,7 +711,8 @@ def rank_layouts(
     order = np.lexsort((fill, layout[pair], *keys, outcome_index[pair]))
     sorted_index = outcome_index[pair[order]]
     order = order[np.arange(len(order)) - np.searchsorted(sorted_index, sorted_index) < top]
-    space, pairs = evaluation.space, pair[order]
+    space = evaluation.space
+    pairs = pair[order]
     plans = space.without_assumptions(space.plans(layout[pairs], fill[order]))
     return RankedCandidates(outcome_index[pairs], layout[pairs], plans, seconds[order], memory[order])
 

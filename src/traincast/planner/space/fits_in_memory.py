@@ -89,7 +89,8 @@ class Searched:
         return {shape: self._split(outline) for shape, outline in self.outlines.items()}
 
     def _split(self, outline: Outline) -> Outline:
-        space, rows = outline.space, np.arange(outline.rows)
+        space = outline.space
+        rows = np.arange(outline.rows)
         offloads = any(offloaded_activations(batch.given.get("offload", "none")) for batch in self.batches)
         if offloads or space.model.adapters is not None:
             return outline.split(rows)
@@ -169,8 +170,11 @@ class Census:
     """Counts of what fits of a search."""
 
     def __init__(self, searched: Searched, progress: Progress | None = None):
-        outlines, batches, self._assumed = searched.ladders, searched.batches, searched.assumed
-        self._outlines, self._batches = outlines, batches
+        outlines = searched.ladders
+        batches = searched.batches
+        self._assumed = searched.assumed
+        self._outlines = outlines
+        self._batches = batches
         self.capacity = searched.capacity
         gbs = next(iter(outlines.values())).space.gbs
         # number of micro-batches up to each number of sequences
@@ -275,7 +279,8 @@ class Census:
     def nearest(self, index: int) -> Rungs:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""
         fitting = self.fittings[index]
-        outline, size = fitting.outline, fitting.outline.size
+        outline = fitting.outline
+        size = fitting.outline.size
         # the leanest of a ladder that does not fit, and those that may not but for rounding
         ends = np.minimum(fitting.most + 1, size)
         rows = ragged(outline.first[:-1] + fitting.least, ends - fitting.least, np.arange(len(size)))
@@ -310,8 +315,10 @@ class Census:
 
     def _numbers(self, shape: CandidateBatch) -> Ints:
         """Return a number for each ladder of a shape, different ones for different ladders."""
-        space, layer = self._outlines[shape].space, self._layer[shape]
-        degrees, layouts = divisors(space.gpus[0]), space.layouts
+        space = self._outlines[shape].space
+        layer = self._layer[shape]
+        degrees = divisors(space.gpus[0])
+        layouts = space.layouts
         pipeline = layer * len(degrees) + np.searchsorted(degrees, layouts.pp)
         return np.asarray(pipeline * (most_chunks(space.model) + 1) + layouts.vp, np.int64)
 
@@ -378,10 +385,12 @@ class Census:
 
         With replicas, `ladder` is that of each number of them.
         """
-        space, every = self._outlines[hull].space, np.arange(ladders.start, ladders.stop)
+        space = self._outlines[hull].space
+        every = np.arange(ladders.start, ladders.stop)
         devices = held_by = stages(space.model, space.layouts.take(ladders))
         if ladder is not None:
-            held_by, every = devices.take(ladder), every[ladder]
+            held_by = devices.take(ladder)
+            every = every[ladder]
         mbs = space.layouts.take(every).mbs
         taken: dict[Any, Held] = {}
         stored: dict[Any, list[Stored]] = {}
@@ -426,7 +435,8 @@ class Census:
             some: Any = slice(None)
             if isinstance(phase.may_decide, np.ndarray):
                 some = np.flatnonzero(phase.may_decide[of_ladders])
-            growing, of_rows = phase.growing.take(of_ladders[some]), take_rows(free, rows[some])
+            growing = phase.growing.take(of_ladders[some])
+            of_rows = take_rows(free, rows[some])
             surely = largest_microbatch(of_rows - self.rounding, growing)
             bound = no_larger_microbatch if growing.may_shrink else largest_microbatch
             ratios[0, some] = np.minimum(ratios[0, some], surely)
@@ -447,7 +457,8 @@ class Census:
 
         `stored` keeps what batches share.
         """
-        footprints, key = self._parts(plans, shape, ladders), _key(plans, AROUND_FOOTPRINT)
+        footprints = self._parts(plans, shape, ladders)
+        key = _key(plans, AROUND_FOOTPRINT)
         if key not in stored:
             stored[key] = [Stored.on(parts, footprints) for parts in devices.stored_parts]
         of_devices = (held(footprints, plans, one, self._assumed) for one in stored[key])
@@ -462,9 +473,11 @@ class Census:
         beside: dict[Any, list[BesideActivations]],
     ) -> list[list[Left]]:
         """Return `left_for_states` of ladders on each device; `beside` keeps what batches share."""
-        gbs, assumed = self._outlines[shape].space.gbs, self._assumed
+        gbs = self._outlines[shape].space.gbs
+        assumed = self._assumed
         plans = batch.plans.take(ladders)
-        footprints, nm = self._parts(plans, shape, ladders), plans.microbatches(gbs)
+        footprints = self._parts(plans, shape, ladders)
+        nm = plans.microbatches(gbs)
         if batch.by_beside not in beside:
             beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
@@ -490,7 +503,9 @@ class _FootprintRows:
     """Rows of a footprint of layers `experts_apart`, each figure's taken when it is read."""
 
     def __init__(self, footprint: Footprint, place: Ints, layer: Ints):
-        self._footprint, self._place, self._layer = footprint, place, layer
+        self._footprint = footprint
+        self._place = place
+        self._layer = layer
 
     def __getattr__(self, figure: str) -> Column:
         rows: Column = getattr(self._footprint, figure)
@@ -536,7 +551,8 @@ class _Block(NamedTuple):
         taken = slice(None) if every else np.flatnonzero(np.isin(ladder, local))
         of_layouts = np.searchsorted(local, ladder[taken])
         layouts = np.searchsorted(of_layouts, np.arange(len(local)))
-        counts, kind = outline.space.counts[mine], outline.kind[mine][of_layouts]
+        counts = outline.space.counts[mine]
+        kind = outline.kind[mine][of_layouts]
         return cls(taken, mine, counts, layouts, of_layouts, kind, outline.up_to)
 
     def number(self, microbatches: Ints, layouts: Any = slice(None)) -> Ints:

@@ -76,7 +76,8 @@ class AllLayouts(Layouts):
     """Layouts that are all evaluated, and timed if `exhaustive`."""
 
     def __init__(self, outcomes: Sequence[StrategyResult], exhaustive: bool):
-        self._outcomes, self._times = outcomes, LeastTimes.of(outcomes, exhaustive)
+        self._outcomes = outcomes
+        self._times = LeastTimes.of(outcomes, exhaustive)
 
     @property
     def feasible(self) -> int:
@@ -108,7 +109,8 @@ class AllLayouts(Layouts):
         """Return the least memory of the layouts with each value of a figure [byte]."""
         least: dict[int, float] = {}
         for outcome in self._outcomes:
-            space, rows = outcome.space, outcome.layouts
+            space = outcome.space
+            rows = outcome.layouts
             values = np.broadcast_to(figure(space), len(space.layer_row))[rows]
             memory = outcome.evaluation.memory[rows]
             for value in np.unique(values).tolist():
@@ -209,13 +211,17 @@ class FewLayouts(Layouts):
 
         It has rows at even distances in the order of enumeration, whatever was evaluated before.
         """
-        kept, outlines = self.census().may_fit, self._searched.ladders
+        kept = self.census().may_fit
+        outlines = self._searched.ladders
         number = {index: rungs.high - rungs.low for index, rungs in kept.items()}
         every = sum(int(of_batch.sum()) for of_batch in number.values())
-        step, before, rows = max(every // most, 1), 0, dict[int, Ints]()
+        step = max(every // most, 1)
+        before = 0
+        rows = dict[int, Ints]()
         for index, rungs in kept.items():
             outline = outlines[self._searched.batches[index].shape]
-            first, ladders = outline.first[:-1] + rungs.low, np.arange(len(outline.size))
+            first = outline.first[:-1] + rungs.low
+            ladders = np.arange(len(outline.size))
             rows[index] = ragged(first, number[index], ladders)[-before % step :: step]
             before += int(number[index].sum())
         sampled = Evaluated(self.evaluated().bounds)

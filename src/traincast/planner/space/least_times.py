@@ -62,11 +62,13 @@ class LeastTimes:
         layout = np.concatenate([np.zeros(0, np.int64), *layouts])
         memory = np.concatenate([np.zeros(0), *(outcome.memory for outcome in outcomes)])
         if exhaustive or any(len(outcome.space.gpus) > 1 for outcome in outcomes):
-            least, timed = [outcome.least_seconds for outcome in outcomes], True
+            least = [outcome.least_seconds for outcome in outcomes]
+            timed = True
         else:
             least = least_times(_evaluations(outcomes), layouts, bound=True) if len(layout) else []
             timed = False
-        seconds, known = np.concatenate([np.zeros(0), *least]), np.full(len(layout), timed)
+        seconds = np.concatenate([np.zeros(0), *least])
+        known = np.full(len(layout), timed)
         place = np.arange(len(layout)) if places is None else np.concatenate([layout[:0], *places])
         return cls(outcomes, index, layout, memory, seconds, known, place, exhaustive)
 
@@ -118,7 +120,8 @@ class LeastTimes:
             known = self.up_to(lambda known: np.where(self.memory <= least, np.inf, -np.inf))
             self.reached = np.inf
             pool = np.flatnonzero(self.memory <= least)
-            first, second = self.memory[pool], known[pool]
+            first = self.memory[pool]
+            second = known[pool]
         else:
 
             def limit(known: Floats) -> float:
@@ -126,7 +129,8 @@ class LeastTimes:
 
             known = self.up_to(limit)
             pool = np.flatnonzero((known <= limit(known)) & self.timed)
-            first, second = known[pool], self.memory[pool]
+            first = known[pool]
+            second = self.memory[pool]
         return np.asarray(pool[np.lexsort((second, first))[:top]])
 
     def near(self, share: float, most_memory: float = np.inf) -> Ints:

@@ -82,7 +82,8 @@ class Fills:
         key = row * (self.layer_placement.max(initial=0) + 1) + self.layer_placement
         _, kept = np.unique(key, return_index=True)
         count = np.bincount(row[kept], minlength=len(self.count))
-        first, placement = np.cumsum(count) - count, self.layer_placement[kept]
+        first = np.cumsum(count) - count
+        placement = self.layer_placement[kept]
         return Fills(first, count, self.panels[kept], self.fast[:, kept], placement)
 
 
@@ -308,7 +309,8 @@ class Outline:
     def at(self, rows: Ints) -> Space:
         """Return some rows, ascending, as a space that has the layers of all."""
         ladder, rung = self.ladders(rows)
-        choice, space = self.choice[self.kind[ladder], rung], self.space
+        choice = self.choice[self.kind[ladder], rung]
+        space = self.space
         return replace(
             space,
             layouts=space.layouts.take(ladder).given(mbs=self.batches[choice]),
@@ -336,8 +338,10 @@ class Outline:
     def layers_of(self, rungs: Rungs) -> Ints:
         """Return the rows of the space's layers that rows in some ranges may have, ascending."""
         some = np.flatnonzero(rungs.low < rungs.high)
-        kind, of_ladder = self.kind[some], self.layer_kind[some]
-        lowest, highest = np.full(len(self.layer_at), len(self.batches)), np.full(len(self.layer_at), -1)
+        kind = self.kind[some]
+        of_ladder = self.layer_kind[some]
+        lowest = np.full(len(self.layer_at), len(self.batches))
+        highest = np.full(len(self.layer_at), -1)
         np.minimum.at(lowest, of_ladder, self.choice[kind, rungs.low[some]])
         np.maximum.at(highest, of_ladder, self.choice[kind, rungs.high[some] - 1])
         choice = np.arange(len(self.batches))
@@ -452,7 +456,8 @@ def report_round(done: int, total: int) -> None:
 def of_batch(space: Space, batch: CandidateBatch) -> Space:
     """Return a space of the batch's shape with all of the batch's choices."""
     given = dict(batch.choices)
-    layouts, layers = space.layouts.given(**given), space.layers.given(**given)
+    layouts = space.layouts.given(**given)
+    layers = space.layers.given(**given)
     return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 
@@ -465,7 +470,8 @@ def enumerate_outlines(
     progress: Progress | None = None,
 ) -> dict[CandidateBatch, Outline]:
     """Enumerate several batches, and return the outline of each shape."""
-    outlines, shapes = {}, dict.fromkeys(batch.shape for batch in batches)
+    outlines = {}
+    shapes = dict.fromkeys(batch.shape for batch in batches)
     for shape in shapes:
         outlines[shape] = _enumerate(model, gpus, domain, gbs, shape)
         if progress is not None:
@@ -520,7 +526,9 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         candidates = number * each * left.count[left.kind]
         valid &= candidates > 0
     kept = np.flatnonzero(valid)
-    plan, degree, valid = with_load(plan.take(kept), model), degree[kept], valid[kept]
+    plan = with_load(plan.take(kept), model)
+    degree = degree[kept]
+    valid = valid[kept]
     each = candidates[kept] // number[kept]
     candidates = candidates[kept]
     # ladders whose micro-batches meet the same rules
@@ -546,7 +554,8 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     placed = np.any(placeable, axis=1)[degree]
     reject(NO_PLACEMENT, valid & ~placed, candidates)
     last = np.flatnonzero(valid & placed)
-    kind, (used, degree) = kind[last], numbered(degree[last])
+    kind = kind[last]
+    (used, degree) = numbered(degree[last])
     smallest = sizes.argmax(axis=1)[kind]
     plan = plan.take(last).given(mbs=batches[smallest].astype(float))
     layers, layer_kind, layer_at = _layers(plan, batch, batches, kind, sizes)
@@ -587,7 +596,8 @@ def _placed_degrees(
         searched &= degrees[:, axes.index(axis)] > lower
     for axis, value in batch.locks:
         searched &= degrees[:, axes.index(axis)] == value if axis in axes else True
-    degrees, job = degrees[searched], job[searched]
+    degrees = degrees[searched]
+    job = job[searched]
     return degrees, job, _fill_options(hidden, domain, batch, degrees)
 
 
@@ -644,7 +654,8 @@ def _with_partial(
         placement, known = np.nonzero((more[:, None] == places).all(axis=2))
         placeable[:, known] |= suits[:, placement]
         new = np.setdiff1d(np.arange(len(more)), placement)
-        places, placeable = np.vstack((places, more[new])), np.column_stack((placeable, suits[:, new]))
+        places = np.vstack((places, more[new]))
+        placeable = np.column_stack((placeable, suits[:, new]))
     return places, placeable
 
 
@@ -655,7 +666,8 @@ def _fills(
     row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
     # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
     fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
-    layer_placement, members = panel, distinct_values(fast)
+    layer_placement = panel
+    members = distinct_values(fast)
     for i in range(len(_layer_axes(batch))):
         layer_placement = layer_placement * len(members) + np.searchsorted(members, fast[i])
     if batch.experts:
@@ -683,7 +695,8 @@ def _layer_axes(batch: CandidateBatch) -> tuple[str, ...]:
 
 def _without_batches(model: Model, batch: CandidateBatch, degrees: Ints) -> tuple[Plans, Ints]:
     """Return every layout of rows of degrees but for micro-batches, valid or not, and the row of each."""
-    axes, locks = STRATEGIES[batch.strategy].axes, dict(batch.locks)
+    axes = STRATEGIES[batch.strategy].axes
+    locks = dict(batch.locks)
     row = np.arange(len(degrees))
     columns: dict[str, Ints] = {axis: degrees[:, i] for i, axis in enumerate(axes)}
 

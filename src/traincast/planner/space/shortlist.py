@@ -96,12 +96,15 @@ class Bounds:
     """
 
     def __init__(self, searched: Searched, kept: Mapping[int, Rungs], progress: Progress | None = None):
-        self.searched, self.assumed, self._kept = searched, searched.assumed, kept
+        self.searched = searched
+        self.assumed = searched.assumed
+        self._kept = kept
         host = replace(self.assumed.host, microbatch_seconds=0.0)  # which larger micro-batches pay less often
         self._without_waits = replace(self.assumed, host=host)
         self._domain = searched.system.fast_domain
         space = next(iter(searched.outlines.values())).space
-        self._model, self._near = space.model, near_members(searched.system, space.gpus[0])
+        self._model = space.model
+        self._near = near_members(searched.system, space.gpus[0])
         self._has_ring = any(batch.strategy == "ring" for batch in searched.batches)
         self.alike = list(self._bounded(progress))
 
@@ -174,7 +177,8 @@ class Bounds:
             block = ..., slice(low, low + size)
             of_block = layers.take(block).given(ep_overlap=True)  # exchanges with experts count in full
             timer = LeastTimer(of_block, self.searched.system, self.assumed, self._near)
-            counted, once = Counted(), dict[str, tuple[list[Passes], PassSeconds]]()
+            counted = Counted()
+            once = dict[str, tuple[list[Passes], PassSeconds]]()
             for row, recompute in enumerate(recomputes):
                 timer = timer.of(of_block.given(recompute=recompute))
                 for part, operations in parts(self._model, timer.plan, self.assumed, counted).items():
@@ -230,11 +234,13 @@ class Bounds:
         bubble is at least as long as with the smallest.
         """
         outline = alike.outline
-        space, (used, kind) = outline.space, numbered(outline.layer_kind[ladders])
+        space = outline.space
+        (used, kind) = numbered(outline.layer_kind[ladders])
         plans = space.layouts.given(**alike.given).take(ladders)
         largest = outline.choice[outline.kind[ladders], rungs.high[ladders] - 1]
         up_to = slice(largest.max(initial=-1) + 1)
-        places, batches = alike.places[used, up_to], outline.batches[up_to]
+        places = alike.places[used, up_to]
+        batches = outline.batches[up_to]
 
         def least(column: Column) -> Column:
             if not isinstance(column, np.ndarray):
@@ -266,7 +272,8 @@ class Bounds:
     def of_batches(self, alike: AlikeBatches, rows: Ints) -> Iterator[tuple[Ints, Sequence[int], Floats]]:
         """Yield some of the rows of an outline, batches, and the bounds of these rows of each of them [s]."""
         recomputes = tuple(dict.fromkeys(chain(*alike.batches.values())))
-        gbs, replicas = alike.outline.space.gbs, alike.outline.replicas
+        gbs = alike.outline.space.gbs
+        replicas = alike.outline.replicas
         for block in _blocks(rows):
             bounds, plans, devices, places = self._recomputing(alike, block, recomputes)
             traffic = None
@@ -284,15 +291,18 @@ class Bounds:
     ) -> tuple[Floats, Plans, Stages, Ints]:
         """Return bounds of rows with recomputations, shape (these, rows) [s], with plans, stages, layers."""
         space = alike.outline.at(rows)
-        plans, places = space.layouts.given(**alike.given), alike.place[space.layer_row]
+        plans = space.layouts.given(**alike.given)
+        places = alike.place[space.layer_row]
         of_recomputes = np.array([[alike.recomputes.index(name)] for name in recomputes])
-        costs, devices = take_costs(alike.costs, (of_recomputes, places)), stages(space.model, plans)
+        costs = take_costs(alike.costs, (of_recomputes, places))
+        devices = stages(space.model, plans)
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self.assumed)
         return np.broadcast_to(bounds, (len(recomputes), len(rows))), plans, devices, places
 
     def _traffic(self, alike: AlikeBatches, plans: Plans, devices: Stages, places: Ints) -> LeastTraffic:
         """Return the least traffic of plans with the weights of some layers."""
-        weights, placement = take_costs(alike.weights, places), AnyPlacement(plans, self._near)
+        weights = take_costs(alike.weights, places)
+        placement = AnyPlacement(plans, self._near)
         return LeastTraffic.of(weights, devices, placement, self.searched.system, self.assumed)
 
 
@@ -342,7 +352,8 @@ class Evaluated:
     """
 
     def __init__(self, bounds: Bounds, capacity: float | None = None, above: float = 0.0):
-        self.bounds, self._above = bounds, above
+        self.bounds = bounds
+        self._above = above
         system = bounds.searched.system
         self._system = system if capacity is None else system.with_visible(capacity)
         self._rows: dict[int, Ints] = {}  # of each batch's outline that were evaluated, ascending
@@ -351,10 +362,13 @@ class Evaluated:
     def add(self, rows: Mapping[int, Ints]) -> None:
         """Evaluate rows, ascending, of the outlines of batches."""
         searched = self.bounds.searched
-        opened, places, shared = list[Space](), list[Ints](), dict[Any, Space]()
+        opened = list[Space]()
+        places = list[Ints]()
+        shared = dict[Any, Space]()
         rows_known = dict[int, Ints]()
         for index in sorted(rows):
-            batch, known = searched.batches[index], self._rows.get(index, np.zeros(0, np.int64))
+            batch = searched.batches[index]
+            known = self._rows.get(index, np.zeros(0, np.int64))
             new = np.setdiff1d(rows[index], known, assume_unique=True)
             if not len(new):
                 continue
@@ -399,7 +413,9 @@ class Shortlist:
         kept: Mapping[int, Rungs],
         foresight: float = 0.0,
     ):
-        self._evaluated, self._kept, self._foresight = evaluated, kept, foresight
+        self._evaluated = evaluated
+        self._kept = kept
+        self._foresight = foresight
         bounds = evaluated.bounds
         rungs = [Rungs.around([kept[index] for index in alike.indices]) for alike in bounds.alike]
         ladders = [np.flatnonzero(of.low < of.high) for of in rungs]
@@ -425,10 +441,12 @@ class Shortlist:
 
     def _evaluate(self, needed: float) -> None:
         """Evaluate all layouts that may take at most so long, or the nearest [s]."""
-        times, opened = self._evaluated.times, dict[int, Ints]()
+        times = self._evaluated.times
+        opened = dict[int, Ints]()
         if self._foresight and times.timed.any():
             needed = max(needed, (1 + self._foresight) * float(times.seconds[times.timed].min()))
-        horizon, few = self.horizon, FEW * min(self._first, FIRST_ROWS[0])
+        horizon = self.horizon
+        few = FEW * min(self._first, FIRST_ROWS[0])
         # counted without recomputation, of which few rows may fit
         while horizon < needed and sum(map(len, opened.values())) <= few:
             horizon = max(self.horizon, self._nearest(self._first, needed))
@@ -461,7 +479,8 @@ class Shortlist:
 
     def _opened(self, wanted: _Wanted, horizon: float) -> dict[int, Ints]:
         """Return the rows of an outline up to the horizon, by the number of the batch."""
-        alike, opened = wanted.alike, dict[int, list[Ints]]()
+        alike = wanted.alike
+        opened = dict[int, list[Ints]]()
         within = wanted.of_rows <= horizon
         for rows, indices, bounds in self._evaluated.bounds.of_batches(alike, wanted.rows[within]):
             ladder, rung = alike.outline.ladders(rows)

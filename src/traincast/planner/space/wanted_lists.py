@@ -84,7 +84,8 @@ class BestOf(WantedList):
         """Find the best of each value."""
         of_figures = [np.unique(times.figures(figure), return_inverse=True) for figure in self.figures]
         best = times.best_of(*(group for _, group in of_figures))
-        self.best, self._seconds = [], []
+        self.best = []
+        self._seconds = []
         self._thresholds.clear()
         for (values, _), rows in zip(of_figures, best, strict=True):
             self.best.append(dict(zip(map(int, values), rows.tolist(), strict=True)))
@@ -188,7 +189,8 @@ class OnePass:
     """
 
     def __init__(self, evaluated: Evaluated, census: Census):
-        self._evaluated, self._census = evaluated, census
+        self._evaluated = evaluated
+        self._census = census
         self._bounds: Bounds = evaluated.bounds
         self._kept = census.may_fit
         self._opened = [np.zeros(alike.outline.rows, np.bool_) for alike in self._bounds.alike]
@@ -241,7 +243,8 @@ class OnePass:
 
     def _open_alike(self, number: int, lists: Sequence[WantedList], of_group: int) -> list[_Rows]:
         """Bound rows of batches that are alike, which have a number among all of these."""
-        alike, opened = self._bounds.alike[number], self._opened[number]
+        alike = self._bounds.alike[number]
+        opened = self._opened[number]
         wanted, of_ladders = self._of_ladders[number]
         outline = alike.outline
         memory = np.min([self._census.leanest_of_ladders(index) for index in alike.indices], axis=0)
@@ -303,7 +306,8 @@ class OnePass:
         starts = np.flatnonzero(np.diff(rows.batch[order], prepend=-1))
         for mine in np.split(order, starts)[1:]:
             index = int(rows.batch[mine[0]])
-            outline, ladders = self._census.fittings[index].outline, self._ladders(index)
+            outline = self._census.fittings[index].outline
+            ladders = self._ladders(index)
             ladder = rows.ladder[mine]
             for number, one in enumerate(lists):
                 wanted[number, mine] = rows.bound[mine] <= one.threshold(ladders)[ladder]

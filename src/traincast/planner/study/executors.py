@@ -101,7 +101,8 @@ class Parts:
         study (or another version) unless `force` is set.
         """
         parts = cls(output.with_name(f"{output.name}.parts"))
-        mark, content = parts.folder / "study.json", json.dumps({"fingerprint": mark_of})
+        mark = parts.folder / "study.json"
+        content = json.dumps({"fingerprint": mark_of})
         if not mark.exists() and parts.foreign_files():
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != content:
@@ -393,7 +394,8 @@ def _finished(
 
 def _submitted(chunks: Mapping[int, Runnable], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
     """Run all chunks on an executor, a limited number at a time, so that results do not pile up."""
-    waiting, running = iter(chunks.items()), dict[Future[pl.DataFrame], int]()
+    waiting = iter(chunks.items())
+    running = dict[Future[pl.DataFrame], int]()
     while True:
         running |= {
             executor.submit(run_chunk, chunk): number
@@ -487,7 +489,8 @@ def _handling_interrupts(
 @contextmanager
 def _interrupts_remembered() -> Iterator[Event]:
     """Note Ctrl-C in an event: Python drops the exception where it falls into a ``__del__``, as Dask's."""
-    interrupted, before = Event(), signal.getsignal(signal.SIGINT)
+    interrupted = Event()
+    before = signal.getsignal(signal.SIGINT)
     if not callable(before):
         yield interrupted
         return

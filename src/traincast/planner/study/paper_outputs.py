@@ -64,16 +64,19 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(
             str(path), ["the name must be exec_<strategy>_<model>_<system>.npy, as the code writes it"]
         )
-    strategy, model = STRATEGY[match["strategy"]], match["model"].lower().replace("_", "-")
+    strategy = STRATEGY[match["strategy"]]
+    model = match["model"].lower().replace("_", "-")
     described = {
         "model": model, "system": match["system"].lower(), "strategy": strategy, "point": 0,
         "assumptions": PRESETS["paper-published"].name,
     }  # fmt: skip
     try:
         known = load_model(model)
-        seq, sequences = known.seq, known.training_sequences
+        seq = known.seq
+        sequences = known.training_sequences
     except InputError:  # a model of the user, of which the file says neither
-        seq, sequences = None, None
+        seq = None
+        sequences = None
     for _, _, _, sizes, plans_by_size in _content(path, strategy):
         for gpus, plans in zip(sizes, plans_by_size, strict=True):
             for rank, plan in enumerate(plans or [None], 1):

@@ -136,7 +136,8 @@ def axis_values(place: str, raw: Any, problems: list[str], field: str = "") -> l
         forms = ", ".join(f"{name}: {arguments}" for name, arguments in SERIES.items())
         problems.append(f"{place} = {dict(raw)!r}: must be a list, or one of {forms}")
         return [1.0]
-    place, arguments = f"{place}.{kind}", listed(written)
+    place = f"{place}.{kind}"
+    arguments = listed(written)
     units = (unit, unit, unit if kind == "range" else "")
     numbers = [_number(place, value, problems, of) for value, of in zip(arguments, units, strict=False)]
     if wrong := _series_problem(kind, numbers, len(arguments)):

@@ -117,7 +117,8 @@ class Study:
             points = points[np.lexsort([values[points] for values in timing])] if timing else points
             shape_fields = {path: float(values[first_point]) for path, values in shaping.items()}
             vp = {"vp": int(shape_fields["plan.vp"])} if "plan.vp" in shape_fields else {}
-            shaped, machine = with_fields(model, shape_fields), with_shape(system, shape_fields)
+            shaped = with_fields(model, shape_fields)
+            machine = with_shape(system, shape_fields)
             tiers = len(machine.tiers)
             batches = self.space(model, system).batches(shaped, {**self.locks, **vp}, self.assumptions, tiers)
             for low, size in product(
@@ -224,7 +225,8 @@ class Chunk:
 
     def _plan_columns(self, ranking: RankedCandidates, row: Ints, machine: Ints) -> Table:
         """Return the columns of some plans of a ranking, and of their estimates on machines."""
-        system, plans = self.system.take(machine), ranking.plans.take(row)
+        system = self.system.take(machine)
+        plans = ranking.plans.take(row)
         est = estimate(self.model, system, plans, gbs=self.gbs, assumptions=self.assumptions)
         columns = plans.numbers() | {
             "step_seconds": est.step_seconds,
@@ -309,7 +311,8 @@ def define(
     errors = ErrorCollector("search")
     loaded = [model for item in listed(models) if (model := errors.catch(as_model, item)) is not None]
     machines = [system for item in listed(systems) if (system := errors.catch(as_system, item)) is not None]
-    sizes, names = errors.catch(check_sizes, gpus), errors.catch(check_strategies, strategies)
+    sizes = errors.catch(check_sizes, gpus)
+    names = errors.catch(check_strategies, strategies)
     errors.catch(check_ranking, top)
     cases = list(product(loaded, machines))
     spaces = [errors.catch(choose_framework, *case, names, framework) for case in cases]
@@ -382,7 +385,9 @@ def _assumed(
 
 def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:
     """Return the axes with their quantities in SI."""
-    given, axes, problems = listed(vary), [], list[str]()
+    given = listed(vary)
+    axes = []
+    problems = list[str]()
     known = {path for system in systems for path in fields_of(system)}
     for number, axis in enumerate(given):
         if not isinstance(axis, Mapping) or not axis:

@@ -64,7 +64,8 @@ def stage_transfer(
 
     `message`: activation of one micro-batch on a rank [byte]; 0 for one stage.
     """
-    plan, stages = placement.plan, placement.group("pp")
+    plan = placement.plan
+    stages = placement.group("pp")
     direct = of(message, stages, system, assumed)
     if not assumed.collectives.transfers_scattered or plan.sp or STRATEGIES[plan.strategy].second:
         return direct

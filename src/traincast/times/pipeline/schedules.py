@@ -235,7 +235,8 @@ def _zero_bubble_order(depth: int, device: int, pp: int, nm: int) -> Order:
 
     A device runs depth · (pp - 1 - device) F ahead of B, and W depth · device micro-batches behind B.
     """
-    ahead, behind = min(depth * (pp - 1 - device), nm), depth * device
+    ahead = min(depth * (pp - 1 - device), nm)
+    behind = depth * device
     order: Order = [(Action("F", device, k),) for k in range(ahead)]
     for k in range(nm + behind):
         if ahead + k < nm:
@@ -374,8 +375,10 @@ class ZeroBubbleV(VShape):
         the first chunk.
         """
         builder = _OrderBuilder(nm)
-        down, up = device, 2 * pp - 1 - device
-        fill, ahead = max(nm, 2 * pp - 1), 2 * pp - 1 - device
+        down = device
+        up = 2 * pp - 1 - device
+        fill = max(nm, 2 * pp - 1)
+        ahead = 2 * pp - 1 - device
         builder.add("F" * (2 * (pp - device) - 1), down)
         for _ in range(device):
             builder.add("F", up).add("F", down)
@@ -421,7 +424,9 @@ class _DualPipeBuilder:
         self.order: Order = []
         self.deferred: deque[tuple[int, int]] = deque()  # chunk and micro-batch of every deferred W
         self.done: Counter[tuple[str, bool]] = Counter()
-        self.device, self.pp, self.half = device, pp, nm // 2
+        self.device = device
+        self.pp = pp
+        self.half = nm // 2
 
     def add(self, *kinds: Kind, far: bool = False) -> None:
         """Append a block: F, BW, B (deferring its W), F with the other pipeline's BW, or the oldest W."""

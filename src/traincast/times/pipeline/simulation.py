@@ -80,7 +80,8 @@ class Timeline:
     @cached_property
     def peak_in_flight(self) -> Floats:
         """Each device's peak of micro-batches in flight, from the start of F to the end of W."""
-        in_flight, peak = np.zeros(self.pp), np.zeros(self.pp)
+        in_flight = np.zeros(self.pp)
+        peak = np.zeros(self.pp)
         for device, _, _, kind, _, _ in self.passes:  # F before BW if they overlap
             if kind == "F":
                 in_flight[device] += 1
@@ -185,7 +186,8 @@ def run(
     ends: dict[Key, float] = {}
     waiting: dict[Key, int] = {}  # device that waits for an output: each has one reader
     passes: list[list[SimulatedPass]] = [[] for _ in orders]
-    position, free = [0] * len(orders), [0.0] * len(orders)
+    position = [0] * len(orders)
+    free = [0.0] * len(orders)
     ready = list(range(len(orders)))
     while ready:
         device = ready.pop()

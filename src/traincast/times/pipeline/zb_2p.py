@@ -24,7 +24,10 @@ class _Devices:
     def __init__(
         self, durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float
     ) -> None:
-        self.durations, self.pp, self.microbatches, self.transfer = durations, pp, microbatches, transfer
+        self.durations = durations
+        self.pp = pp
+        self.microbatches = microbatches
+        self.transfer = transfer
         self.ends: dict[Kind, list[list[float]]] = {kind: [[] for _ in range(pp)] for kind in ("F", "B", "W")}
         self.free = [0.0] * pp
 

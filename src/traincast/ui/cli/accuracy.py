@@ -94,7 +94,8 @@ def measure(
     if output is None:
         wrong.insert(0, "--output: give the file that the machine is written to, such as this-machine.yaml")
     errors.add(wrong)
-    path, seconds = errors.require(output), limit or DEFAULT_BUDGET_SECONDS
+    path = errors.require(output)
+    seconds = limit or DEFAULT_BUDGET_SECONDS
     with progress("measuring") as report_progress:
         measured = measure_machine(
             path, budget=seconds, ranks=ranks, threads=threads, force=force, progress=report_progress

@@ -348,14 +348,16 @@ class _Reader:
 
     def __init__(self, command: str, words: list[str]):
         self.known = _known(command)
-        self.command, self.words = command, words
+        self.command = command
+        self.words = words
         self.result = Spelled([])
         self.trained: list[Typed] = []
         self.nodes: dict[str, Typed] = {}
 
     def read(self) -> Spelled:
         """Return the words in the options of the command."""
-        out, place = self.result.words, 0
+        out = self.result.words
+        place = 0
         while place < len(self.words):
             word = self.words[place]
             typed = self._typed(place) if word.startswith("--") else None
@@ -385,7 +387,8 @@ class _Reader:
 
     def _take(self, typed: Typed) -> int:
         """Write the option that was meant; return how many words it was, 0 if it is no alias here."""
-        name, value = typed.name, typed.value
+        name = typed.name
+        value = typed.value
         if name in TRAINED and "--train" in self.known:
             self.trained.append(typed)
             return typed.words if value is not None and _is_setting(name, value) else 1
@@ -490,7 +493,8 @@ class _Reader:
         """Write the GPUs of all nodes."""
         if not self.nodes:
             return
-        nodes, each = self.nodes.get("nodes"), self.nodes.get("each")
+        nodes = self.nodes.get("nodes")
+        each = self.nodes.get("each")
         words = " and ".join(typed.word for typed in (nodes, each) if typed is not None)
         problems = [
             f"{typed.word} = {typed.value!r}: must be a whole number of at least 1"

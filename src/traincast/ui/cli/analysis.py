@@ -179,7 +179,8 @@ def _flops_text(result: "FlopsByPart") -> "Parts":
     yield heading("Forward pass of a token [GFLOP]")
     cells = []
     for part in result.parts:
-        weights, active = rate(part.parameters, ""), rate(part.active_parameters, "")
+        weights = rate(part.parameters, "")
+        active = rate(part.active_parameters, "")
         cells.append((part.part, weights, active, *(f"{part.forward_flops[n] / 1e9:,.3f}" for n in names)))
     yield table(("part", "weights", "active", *names), cells, gap=1)
     yield heading("Both passes of the whole model [GFLOP]")
@@ -252,7 +253,8 @@ def limits(
     widths = errors.catch(_layer_widths, layer) or (1, 1)
     tokens = errors.catch(parse_count, batch, "--batch", 1024) or 1
     counts = CLUSTERS if gpus is None else errors.catch(_counts, "--gpus", gpus) or (1,)
-    run_days, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
+    run_days = DAYS if days is None else days
+    growth = BATCH_GROWTH if batch_growth is None else batch_growth
     a, b, c = (1.0 if degree is None else degree for degree in (tp_in, tp_out, dp))
     sharding = None if (tp_in, tp_out, dp) == (None, None, None) else (a, b, c)
     read_share = errors.catch(parse_share, sustained, "--sustained")
@@ -360,7 +362,8 @@ def scaling(
         from traincast.ui.figures.scaling import MODELS
         from traincast.ui.figures.scaling import figures as figures_of
 
-        fewest, chosen = [min(request.gpus)], [stage.zero for stage in stages]
+        fewest = [min(request.gpus)]
+        chosen = [stage.zero for stage in stages]
         others = [analysed(name, system, fewest, chosen, mbs, assumptions, **shares) for name in MODELS]
         drawn = save_figures(figures_of(request, stages, others), figures, form)
     if json:

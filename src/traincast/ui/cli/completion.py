@@ -72,9 +72,12 @@ def _completer(
     return complete
 
 
-names_of_models, names_of_systems = _completer("models", files=True), _completer("systems", files=True)
-names_of_accelerators, names_of_frameworks = _completer("accelerators"), _completer("frameworks")
-names_of_formats, names_of_outputs = _completer("formats"), _completer("outputs")
+names_of_models = _completer("models", files=True)
+names_of_systems = _completer("systems", files=True)
+names_of_accelerators = _completer("accelerators")
+names_of_frameworks = _completer("frameworks")
+names_of_formats = _completer("formats")
+names_of_outputs = _completer("outputs")
 names_of_assumptions = _completer("stacks", also=("calibrated", "paper", "paper-published"))
 names_of_facts = _completer("facts")
 names_of_pages = _completer("pages")

@@ -59,7 +59,8 @@ def arrange(app: App, modules: Sequence[ModuleType]) -> None:
     for place, (title, names) in enumerate(SECTIONS.items()):
         group = Group(title, sort_key=place)
         for name in names:
-            app[name].group, app[name].sort_key = group, list(PAGES).index(name)
+            app[name].group = group
+            app[name].sort_key = list(PAGES).index(name)
     for name in app:
         if not name.startswith("-"):
             command = app[name]
@@ -189,7 +190,8 @@ def _label(entry: "HelpEntry") -> str:
 
 def _entry_text(entry: "HelpEntry") -> str:
     """Return the description of an entry, with choices and default where the description lacks them."""
-    about, choices = with_names(_plain_text(entry.description)), entry.choices or ()
+    about = with_names(_plain_text(entry.description))
+    choices = entry.choices or ()
     inline = len("|".join(choices)) <= MAX_INLINE_CHOICE_CHARACTERS
     named = set(re.findall(r"[\w-]+", about)) >= set(choices)
     rest = [] if inline or named else [", ".join(choices)]

@@ -207,7 +207,8 @@ class RunOptions:
         """Return the system with the given rates of input pipeline and storage."""
         from traincast.catalog.training import read_input_rate
 
-        errors, rates = ErrorCollector("rates"), dict[str, Any]()
+        errors = ErrorCollector("rates")
+        rates = dict[str, Any]()
         if self.input_rate is not None and model is not None:
             rates["input_rate"] = errors.catch(read_input_rate, self.input_rate, model)
         if (text := self.storage_bandwidth) is not None:
@@ -269,7 +270,8 @@ def _knob_options(name: str, locks: bool) -> Any:
     return make_dataclass(name, rows, frozen=True, kw_only=True, namespace=namespace)
 
 
-PlanKnobs, Locks = _knob_options("PlanKnobs", locks=False), _knob_options("Locks", locks=True)
+PlanKnobs = _knob_options("PlanKnobs", locks=False)
+Locks = _knob_options("Locks", locks=True)
 _SWITCHED_ON = " and ".join(
     f"--{knob.name.replace('_', '-')}" for knob in fields(Knobs) if knob.default is True
 )
@@ -279,7 +281,9 @@ PLAN_GROUP: Final = Group(
     sort_key=KNOB_GROUP.sort_key,
     default_parameter=Parameter(completer=names_of_choices, show_default=False),
 )
-NO_RUN_OPTIONS, NO_KNOBS, NO_LOCKS = RunOptions(), PlanKnobs(), Locks()
+NO_RUN_OPTIONS = RunOptions()
+NO_KNOBS = PlanKnobs()
+NO_LOCKS = Locks()
 RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
 

@@ -36,7 +36,9 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
 
     Raises KeyboardInterrupt with a sentence that says how far it was.
     """
-    begin, decided, far = time.perf_counter(), 0, ""
+    begin = time.perf_counter()
+    decided = 0
+    far = ""
     bar = _ProgressBar(name) if sys.stderr.isatty() else None
 
     def update(done: float, total: float, candidates: int = 0) -> None:
@@ -96,7 +98,8 @@ def begin_reply(arguments: Sequence[str], debug: bool = False) -> None:
     """Note the command line, and whether JSON is requested, even if the rest of it cannot be parsed."""
     _Reply.typed = tuple(arguments)
     _Reply.wanted = any(word.partition("=")[0] == "--json" for word in arguments)
-    _Reply.printed, _Reply.debug = False, debug
+    _Reply.printed = False
+    _Reply.debug = debug
 
 
 def command_with(option: str) -> list[str]:
@@ -154,9 +157,11 @@ def print_failure(message: str, code: int, error: BaseException | None = None) -
     if _Reply.debug and error is not None:
         traceback.print_exception(error)
     if _Reply.wanted and not _Reply.printed:
-        subject, problems = None, [with_options(message)]
+        subject = None
+        problems = [with_options(message)]
         if isinstance(error, InputError):
-            subject, problems = error.subject, list(map(with_options, error.problems))
+            subject = error.subject
+            problems = list(map(with_options, error.problems))
         failure = outputs.reference.Failure(code, with_options(message), subject, problems)
         print_json(outputs.reference.ErrorOutput(failure))
     warn(message)

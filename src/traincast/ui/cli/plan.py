@@ -162,7 +162,8 @@ def plan(
         print_json(outputs.plans.PlanOutput(record, file_name(html)))
     else:
         if best is not None:
-            measures, usual = options.metrics(best[1]), options.usual(result.model, result.system)
+            measures = options.metrics(best[1])
+            usual = options.usual(result.model, result.system)
             faster = [
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
@@ -218,7 +219,8 @@ def estimate(
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
     est = question.estimate(model, errors=errors)
-    measures, usual = question.run.metrics(est), question.run.usual(est.model, est.system)
+    measures = question.run.metrics(est)
+    usual = question.run.usual(est.model, est.system)
     if html is not None:
         from traincast.ui.html import plan_report
 
@@ -229,7 +231,8 @@ def estimate(
         figures = (measures, est.group_rows(), rows, seen)
         print_json(outputs.plans.EstimateOutput(est.job, est, *figures, file_name(html)))
     else:
-        show, plans = text.tables.show, text.plans
+        show = text.tables.show
+        plans = text.plans
         asked = list(dict.fromkeys([*question.run.asked(), *(["cost"] if cost else [])]))
         run = plans.utilisation(measures, est, asked)
         price = question.run.gpu_hour_price(est.system)

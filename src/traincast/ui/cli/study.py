@@ -77,13 +77,15 @@ def study(
         errors.raise_any()
         _write_results(file, output, force, json)
         return
-    definition_read, shard_read = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
+    definition_read = errors.catch(load_study, file)
+    shard_read = errors.catch(executors.Shard.read, shard)
     problems = _worker_problems(workers, dask, mpi)
     if html is not None and shard_read is not None and shard_read.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
     errors.add(problems)
     errors.catch(check_html, html, force)
-    definition, part = errors.require(definition_read), errors.require(shard_read)
+    definition = errors.require(definition_read)
+    part = errors.require(shard_read)
     started = time.perf_counter()
     with _working(definition.name, workers, dask, mpi) as (executor, report_progress):
         written = executors.run_to(definition, output, force, part, executor, workers, report_progress)
@@ -192,9 +194,11 @@ def _write_results(file: Path, output: Path, force: bool, as_json: bool) -> None
     """Write results of the code of arXiv 2410.00273 as the table of a study, and print its size."""
     from traincast.planner.study.results import read
 
-    started, results = time.perf_counter(), read(file)
+    started = time.perf_counter()
+    results = read(file)
     results.write(output, force)
-    rows, elapsed = len(results.frame), time.perf_counter() - started
+    rows = len(results.frame)
+    elapsed = time.perf_counter() - started
     if as_json:
         print_json(outputs.reference.StudyOutput(file.stem, str(output), rows, None, elapsed))
     else:
@@ -223,7 +227,8 @@ def merge(
     definition_read = errors.catch(load_study, file)
     errors.catch(check_output, output, force, FORMATS)
     errors.catch(check_html, html, force)
-    definition, started = errors.require(definition_read), time.perf_counter()
+    definition = errors.require(definition_read)
+    started = time.perf_counter()
     executors.merge(definition, output, force)
     _report_outcome(definition, output, True, time.perf_counter() - started, html, json)
 

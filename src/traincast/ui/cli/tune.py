@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from traincast.tuner.tuner import Trial
 
 OWN = "measure"  # launches of the training loop of `measure --step`
-JOURNAL, REPORT, SYSTEM = "journal.jsonl", "report.html", "system.yaml"
+JOURNAL = "journal.jsonl"
+REPORT = "report.html"
+SYSTEM = "system.yaml"
 _MODEL = "Model of the catalogue, or a file."
 _SYSTEM = "System to calibrate to the trials: a name or a file."
 _FRAMEWORK = "Search its plans; else those of the format."
@@ -165,14 +167,16 @@ def _runner(
     from traincast.tuner.tuner import Tuner
 
     model, system, gpus, gbs = job
-    steps, own = count.pop("steps", STEPS), to == OWN
+    steps = count.pop("steps", STEPS)
+    own = to == OWN
     more: dict[str, Any] = {"to": to, **settings}
     if own:
         if settings["locks"] or settings["framework"]:
             raise InputError("tune", ["--framework and knobs: the training loop has its own plans"])
         training = OwnTraining(model, int(gbs or 1), steps)
         if command is None:
-            command, log = own_command(training.command), str(folder / "{trial}.csv")
+            command = own_command(training.command)
+            log = str(folder / "{trial}.csv")
             if find_spec("torch") is None:
                 raise InputError("tune", [f"the training loop {TORCH_MISSING}"])
         more = {"to": training, "plans": training.plans(gpus)}
@@ -264,7 +268,8 @@ def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
     """Write the report and the calibrated system, and print what was found."""
     tuner = runner.tuner
     timed = any(trial.outcome == "time" for trial in tuner.trials)
-    report, calibration = tuner.report(), tuner.calibration() if timed and find_spec("scipy") else None
+    report = tuner.report()
+    calibration = tuner.calibration() if timed and find_spec("scipy") else None
     system = None
     if calibration is not None:
         calibration.write(system := folder / SYSTEM, force=True)

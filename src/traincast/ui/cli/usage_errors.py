@@ -53,7 +53,8 @@ def _problems(error: CycloptsError, words: Sequence[str], typed: Mapping[str, st
     wrong: set[str] = set()  # arguments that were given, so are not missing
     rest = [word for word in words if word not in unknown]
     while following := _error_in(rest):
-        argument, before = following.argument, list(rest)
+        argument = following.argument
+        before = list(rest)
         if isinstance(following, UnusedCliTokensError):
             unused = (word for word in following.unused_tokens or () if word not in perhaps_values)
             beside = f" beside {typed[MODEL]}" if MODEL in typed else ""

@@ -85,7 +85,8 @@ def application(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.pool, app.state.files = pool_of(), _read_files(static)
+        app.state.pool = pool_of()
+        app.state.files = _read_files(static)
         try:
             await app.state.pool.warm_up("search", await _text_of("search", {}))
             announce()

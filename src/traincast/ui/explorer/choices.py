@@ -85,7 +85,8 @@ def _models() -> list[dict[str, Any]]:
 
 def _systems() -> list[dict[str, Any]]:
     """Return the systems in groups of an accelerator or its series: ``"H100"``, ``"TPU"``."""
-    titles, accelerators = _titles("systems"), values_of_key("systems", "accelerator")
+    titles = _titles("systems")
+    accelerators = values_of_key("systems", "accelerator")
     called, usual = (values_of_key("systems", key) for key in ("also_called", "usual_for"))
     chips = values_of_key("accelerators", "name")
 
@@ -210,15 +211,25 @@ def system_summary(system: System) -> dict[str, Any]:
 def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
     value = figure_at(system, path)
     if issubclass(entry, Share):
-        scale, low, high = "linear", min(MIN_SHARE, value), 1.0
+        scale = "linear"
+        low = min(MIN_SHARE, value)
+        high = 1.0
     elif issubclass(entry, Count):
-        scale, low, high = "whole", 1.0, max(float(MAX_DOMAIN), value)
+        scale = "whole"
+        low = 1.0
+        high = max(float(MAX_DOMAIN), value)
     elif issubclass(entry, Factor):
-        scale, low, high = "log", 1.0, value * SLIDER_REACH
+        scale = "log"
+        low = 1.0
+        high = value * SLIDER_REACH
     elif value:
-        scale, low, high = "log", value / SLIDER_REACH, value * SLIDER_REACH
+        scale = "log"
+        low = value / SLIDER_REACH
+        high = value * SLIDER_REACH
     else:
-        scale, low, high = "linear", 0.0, 1.0
+        scale = "linear"
+        low = 0.0
+        high = 1.0
     column = {"path": path, "meaning": COLUMNS[path].meaning, "unit": COLUMNS[path].unit}
     slider = {"value": value, "low": low, "high": high, "scale": scale}
     return column | slider | {"source": system.sources.get(path, "")}

@@ -27,14 +27,16 @@ MOST_LISTED: Final = 10  # machines of the front
 def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Return machines around the page's with time and cost of its run, the front, and the answer in words."""
     case = check_state(read_state(request))
-    asked, model = case.question, case.model
+    asked = case.question
+    model = case.model
     base = as_used(case.system, asked.gpus)
     tokens = model.training_tokens or USUAL_TOKENS
     if base.fast.axes > 1:
         problem = f"{base.name}: its fast domain is a torus, whose size is not varied here"
         raise InputError("design", [problem])
     space = asked.framework.name, asked.framework.strategies
-    figures, outer = base.figures(), base.tiers[1].size
+    figures = base.figures()
+    outer = base.tiers[1].size
     vary = {
         path: tuple(float(figures[path]) * factor for factor in factors) for path, factors in VARIED.items()
     }
@@ -70,5 +72,6 @@ def _point(found: Designs, row: int) -> dict[str, Any]:
 
 def _figures(found: Designs, row: int) -> dict[str, Any]:
     """Return what the table of the front shows besides."""
-    energy, regret = float(found.energy[row]), float(found.regret[row])
+    energy = float(found.energy[row])
+    regret = float(found.regret[row])
     return {"name": found.name(row), "energy_kwh": energy, "regret": regret}

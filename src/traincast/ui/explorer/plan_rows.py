@@ -65,7 +65,8 @@ def _points(times: LeastTimes, points: Ints) -> dict[str, Any]:
             row_knobs = _knobs(plans, len(rows), placed=False)
         for row, values in zip(rows, row_knobs, strict=True):
             knobs[row] = values
-    seconds, memory = _rounded(times.seconds[points]), _rounded(times.memory[points])
+    seconds = _rounded(times.seconds[points])
+    memory = _rounded(times.memory[points])
     return {"step_seconds": seconds, "memory_bytes": memory, "plan": knobs}
 
 

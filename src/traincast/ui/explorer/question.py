@@ -242,7 +242,8 @@ def figure_at(system: System, path: str) -> float:
 def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerCase:
     """Return a state as a search request, on its own number of GPUs or on several."""
     errors = ErrorCollector("search")
-    model, system = errors.catch(model_of, state), errors.catch(system_of, state)
+    model = errors.catch(model_of, state)
+    system = errors.catch(system_of, state)
     gbs = errors.catch(check_gbs, state.global_batch, model)
     errors.catch(_check_types, state)
     tokens = errors.catch(tokens_of, state)

@@ -40,7 +40,8 @@ def _launches(case: ExplorerCase, plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _python(case: ExplorerCase, plan: Plan | None) -> str:
     """Return a Python script for the same search or plan."""
-    state, lines = case.state, ["import traincast as tc"]
+    state = case.state
+    lines = ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
     if state.figures:
         lines.append("from traincast.planner.study.sweep import varied")
@@ -89,7 +90,9 @@ def _keywords(values: Mapping[str, Any]) -> str:
 
 def _command(case: ExplorerCase, plan: Plan | None) -> str:
     """Return the command line for the same search or plan, with comments on what it cannot express."""
-    state, notes, model = case.state, [], case.state.model
+    state = case.state
+    notes = []
+    model = case.state.model
     if not isinstance(model, str):
         model = "config.json"
         notes.append("config.json holds the model that was pasted:\n" + json.dumps(state.model, indent=2))

@@ -46,7 +46,8 @@ def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = (), me
     offer(systems)
 
     def progress(done: int, total: int, candidates: int) -> None:
-        status.done, status.total = done, total
+        status.done = done
+        status.total = total
         status.candidates += candidates
         end_if_abandoned()
 

@@ -50,7 +50,8 @@ class Worker:
         self.systems = systems
         self.memory = memory  # that the process may address [bytes]
         self.last_text = ""
-        self._is_closed, self._lock = False, Lock()
+        self._is_closed = False
+        self._lock = Lock()
         self._start()
 
     def _start(self) -> None:
@@ -145,7 +146,8 @@ class Pool:
         memory: int | None = None,
     ):
         """Start the workers; `memory` [bytes] bounds them together, a quarter of the machine's if None."""
-        self.waiting, self.seconds = waiting, seconds
+        self.waiting = waiting
+        self.seconds = seconds
         each = worker_memory(workers, memory)
         self._all = tuple(Worker(systems, each) for _ in range(workers))
         self._idle = list(self._all)

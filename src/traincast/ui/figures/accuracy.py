@@ -95,7 +95,8 @@ def collectives(timings: Sequence["CollectiveRow"], theories: Mapping[str, Float
 def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Any, moe: Bools) -> None:
     times = np.concatenate((measured, predicted))
     diagonal = np.array([times.min() / 1.5, times.max() * 1.5])
-    low, high = diagonal * (1 - PARITY_BAND), diagonal * (1 + PARITY_BAND)
+    low = diagonal * (1 - PARITY_BAND)
+    high = diagonal * (1 + PARITY_BAND)
     ax.fill_between(diagonal, low, high, color=style.GREY, alpha=0.25, linewidth=0)
     ax.plot(diagonal, diagonal, color=style.BLACK, linewidth=0.6)
     handles: list[Any] = [Patch(color=style.GREY, alpha=0.25, label=f"± {PARITY_BAND:.0%}")]
@@ -115,7 +116,8 @@ def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Any, m
 
 def _draw_budgets(ax: Axes, budgets: Budgets) -> list[str]:
     """Draw the right panel, bars of causes and lines for the unexplained error; return the causes."""
-    places, zeros = np.arange(len(budgets))[::-1], np.zeros(len(budgets))
+    places = np.arange(len(budgets))[::-1]
+    zeros = np.zeros(len(budgets))
     names = budgets[0][2] if budgets else ()
     sizes = {name: 100 * np.array([causes.get(name, 0.0) for _, _, causes, _ in budgets]) for name in names}
     drawn = [name for name in sizes if np.abs(sizes[name]).max() > 100 * MIN_CAUSE_DRAWN]

@@ -92,7 +92,8 @@ def _draw_placements(ax: Axes, place: int, est: Estimates, limit: float) -> list
     order = order[: len(order) - slower]
     width = 0.84 / len(order)
     x = place - 0.42 + width * (np.arange(len(order)) + 0.5)
-    under, drawn = np.zeros(len(order)), list[str]()
+    under = np.zeros(len(order))
+    drawn = list[str]()
     for name, part in est.breakdown.items():
         sizes = style.in_unit("step_seconds", np.broadcast_to(part, seconds.shape)[order])
         if (sizes > MIN_SHARE_DRAWN * seconds[order]).any():

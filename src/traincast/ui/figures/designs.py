@@ -34,7 +34,8 @@ def figures_of(found: "Designs") -> Iterator[tuple[str, str, Figure, str]]:
 def cost_front(found: "Designs") -> Figure:
     """Draw time against cost of every machine within the limits, with the front and machines of today."""
     figure, (ax,) = style.panels(1, width=style.PAGE, height=4.0)
-    days, cost = found.hours / 24, found.cost / 1e6
+    days = found.hours / 24
+    cost = found.cost / 1e6
     names = list(dict.fromkeys(part.family.name for part in found.parts if part.points))
     for name, colour in zip(names, (*style.COLOURS, style.BROWN, style.GREY), strict=False):
         number = [part.family.name for part in found.parts].index(name)
@@ -71,7 +72,8 @@ def cost_front(found: "Designs") -> Figure:
 @style.styled
 def price_tornado(found: "Designs") -> Figure:
     """Draw the change of the cost for each price at either end of its range."""
-    hours, prices = found.hours[found.cheapest], found.prices
+    hours = found.hours[found.cheapest]
+    prices = found.prices
     cost = found.cost[found.cheapest]
     among = found.feasible & (found.designed == found.designed[found.cheapest])
     changes = np.zeros((2, len(prices), 2))  # machine kept or chosen anew, price, end
@@ -103,7 +105,8 @@ def iso_cost(found: "Designs") -> Figure:
     if min(len(xs), len(ys)) < 2 or np.isfinite(cost).sum() < cost.size / 2:
         raise InputError("iso-cost", ["too few machines fit over the two figures"])
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.4, height=3.4)
-    across, up = style.in_unit(x, xs), style.in_unit(y, ys)
+    across = style.in_unit(x, xs)
+    up = style.in_unit(y, ys)
     known = np.ma.masked_invalid(cost)
     ax.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
     style.log_axes(ax)

@@ -87,7 +87,8 @@ def draw_study(
             raise InputError(str(path), [f"{name} = {value!r}: must be one of {allowed}"])
         frame = frame.filter(pl.col(name) == value)
     if kind == "contour":
-        x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
+        x = x or _first_field(path, results, 0)
+        y = y or _first_field(path, results, 1)
         return contour(frame, x, y, max(frame["gpus"]) if gpus is None else gpus)
     if kind == "sweep":
         return sweep(frame, x or _first_field(path, results, 0, "sweep"), gpus)

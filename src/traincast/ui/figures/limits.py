@@ -11,7 +11,9 @@ from traincast.analysis.training_limits import Limits
 from traincast.core.quantities import Floats
 from traincast.ui.figures import style
 
-FIGURE_WIDTH, FIGURE_HEIGHT = 4.6, 3.2  # of a figure [inch]
+# of a figure [inch]
+FIGURE_WIDTH = 4.6
+FIGURE_HEIGHT = 3.2
 BINDING_STYLES: Final = {  # what binds → colour and marker
     "FLOP": (style.BLUE, "o"),
     "memory": (style.SKY, "^"),
@@ -24,7 +26,8 @@ def utilisation_by_cluster(limits: Limits) -> Figure:
     """Draw utilisation with a layer's best sharding against the number of accelerators, and what binds."""
     d_in, d_out = limits.layer
     clusters = limits.clusters
-    gpus, utilisation = np.asarray(clusters.gpus), np.asarray(clusters.utilisation)
+    gpus = np.asarray(clusters.gpus)
+    utilisation = np.asarray(clusters.utilisation)
     figure, ax = _utilisation_figure(limits, gpus, utilisation, clusters.binds)
     ax.set_xlabel(style.label("gpus"))
     ax.set_title(f"{limits.device.name}: layer of {d_in:,} × {d_out:,}, {limits.tokens:,} tokens")

@@ -44,7 +44,9 @@ DESIGN_PLANS: Final = {  # study 3: what the plans tried have in common
 IDEAL: Final = (1.0, 4.0, 12.0)  # guides of the paper's notebook, times the A100
 THEORY_SYSTEM: Final = "a100-nvs4"  # whose figures the paper's notebook takes for Perlmutter
 FIGURES: Final = 14  # that `paper_figures` yields
-CONTOUR_GPUS, DESIGN_GPUS = 8192, 16384  # GPUs of studies 4 and 5, and of study 3
+# GPUs of studies 4 and 5, and of study 3
+CONTOUR_GPUS = 8192
+DESIGN_GPUS = 16384
 
 
 def paper_studies() -> dict[str, Study]:
@@ -117,7 +119,8 @@ def collectives_figure(
     from traincast.ui import figures as plots
     from traincast.ui.figures import style
 
-    machine, assumed = load_system(system), resolve(assumptions)
+    machine = load_system(system)
+    assumed = resolve(assumptions)
     theory = load_system(THEORY_SYSTEM) if machine.name == "perlmutter" else machine
     if theory is not machine:  # its fast domain is a mesh: few of its members use as few of its links
         theory = replace(theory, tiers=(replace(theory.tiers[0], mesh=True), *theory.tiers[1:]))

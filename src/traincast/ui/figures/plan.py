@@ -164,7 +164,9 @@ def _with_offsets(parts: Mapping[str, float]) -> Iterator[tuple[str, float, floa
 
 def _label_bar(ax: Axes, place: int, size: float, under: float, line: float) -> None:
     """Write a size in its bar, or beside a bar that is too low, where the line does not cross it."""
-    text, top, room = f"{size:,.1f}", under + size, LABEL_SHARE * ax.get_ylim()[1]
+    text = f"{size:,.1f}"
+    top = under + size
+    room = LABEL_SHARE * ax.get_ylim()[1]
     look: dict[str, Any] = {"ha": "center", "bbox": style.WHITE_BOX}
     if size > room:
         middle = under + size / 2
@@ -182,7 +184,8 @@ def _draw_capacity(ax: Axes, est: Estimate) -> float:
     total = float(style.in_unit("memory_bytes", est.memory_bytes))
     unit = style.unit_of("memory_bytes")[0]
     shortfall = "" if est.fits else f": {total - capacity:,.1f} {unit} too little"
-    colour, text = style.BLACK if est.fits else style.VERMILION, f"capacity {capacity:,.1f} {unit}{shortfall}"
+    colour = style.BLACK if est.fits else style.VERMILION
+    text = f"capacity {capacity:,.1f} {unit}{shortfall}"
     ax.axhline(capacity, color=colour, linestyle="--", linewidth=0.9, label=text)
     ax.set_ylim(0, max(capacity, total) * 1.12)
     return capacity
@@ -201,11 +204,14 @@ def roofline(est: Estimate) -> Figure:
     def column(name: str) -> Floats:
         return np.array([row[f"{direction}_{name}"] for row, direction in passes])
 
-    matrix, seconds = column("matrix_flops"), column("compute_seconds") + column("memory_seconds")
+    matrix = column("matrix_flops")
+    seconds = column("compute_seconds") + column("memory_seconds")
     flops = matrix + column("vector_flops")
-    intensity, achieved = flops / column("bytes"), style.in_unit(MATRIX, flops / seconds)
+    intensity = flops / column("bytes")
+    achieved = style.in_unit(MATRIX, flops / seconds)
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.5, height=3.7)
-    area, colours = 8 + 120 * seconds / seconds.max(), np.where(matrix > 0, *UNIT_COLOURS.values())
+    area = 8 + 120 * seconds / seconds.max()
+    colours = np.where(matrix > 0, *UNIT_COLOURS.values())
     directions = np.array([direction for _, direction in passes])
     for direction, marker in DIRECTION_MARKERS.items():
         rows = directions == direction
@@ -327,7 +333,8 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
 
     The shape is (plan fixed or re-optimised, figure, less or more).
     """
-    figures, specs = result.system.figures(), result.system.specs()
+    figures = result.system.figures()
+    specs = result.system.specs()
     columns = {path: np.full(2 * len(paths), float(figures[path])) for path in paths}
     for i, path in enumerate(paths):
         columns[path][2 * i : 2 * i + 2] *= (1 - RELATIVE_CHANGE, 1 + RELATIVE_CHANGE)

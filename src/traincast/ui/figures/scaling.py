@@ -117,7 +117,8 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
     The sequences go as far as something fits, and one further; memory beyond the capacity is hatched.
     """
     figure, (ax,) = style.panels(1, style.COLUMN + 1.2, height=3.4)
-    model, b = request.model, np.array(BATCHES, float)
+    model = request.model
+    b = np.array(BATCHES, float)
     activations = np.asarray(activation_bytes(b, model.seq, model.hidden, model.layers))
     fitting = int((activations <= float(request.system.accelerator.visible_bytes)).sum())
     drawn = max(fitting + 1, MIN_BATCHES)

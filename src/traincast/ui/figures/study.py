@@ -79,8 +79,10 @@ def strong_scaling(
     rows = best_rows(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
-    looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
-    strategies, groups = unique(rows, "strategy"), groups_of_lines(unique(rows, "system"))
+    looks = style.system_looks(unique(rows, "system"))
+    models = unique(rows, "model")
+    strategies = unique(rows, "strategy")
+    groups = groups_of_lines(unique(rows, "system"))
     figure, axes = style.panel_grid(len(models) * len(groups), len(strategies))
     starts = set[str]()  # systems of the first points
     for (model, group), panels in zip(product(models, groups), axes, strict=True):
@@ -88,7 +90,8 @@ def strong_scaling(
         (size, base), y_label = (1.0, _first_run(model_rows)), style.label(column)
         if value == "throughput":
             one = f"1 = {base['system']}, {base['strategy']}, {base['gpus']:,} GPUs"
-            size, y_label = 1 / base[column], f"{style.label(column, '')},\n{one}"
+            size = 1 / base[column]
+            y_label = f"{style.label(column, '')},\n{one}"
         for ax, strategy in zip(panels, strategies, strict=True):
             of_strategy = model_rows.filter(pl.col("strategy") == strategy)
             of_panel = of_strategy.filter(pl.col("system").is_in(group))
@@ -178,7 +181,8 @@ def _draw_ideal(
 
 def _legend(figure: Figure, looks: Mapping[str, Mapping[str, Any]], dashed: str) -> None:
     """Draw the legend of colours and markers, and of dashed lines, in groups below the panels."""
-    chips, domains = dict[str, str](), dict[str, str]()
+    chips = dict[str, str]()
+    domains = dict[str, str]()
     for name, look in looks.items():
         chip, domain = style.domain_of(name)
         chips.setdefault(chip, look["color"])
@@ -211,13 +215,16 @@ def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
         raise InputError(
             "speed-up", [f"nothing to compare: no GPUs on which {base} and another strategy fit"]
         )
-    looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
-    strategies, groups = unique(rows, "strategy"), groups_of_lines(unique(rows, "system"))
+    looks = style.system_looks(unique(rows, "system"))
+    models = unique(rows, "model")
+    strategies = unique(rows, "strategy")
+    groups = groups_of_lines(unique(rows, "system"))
     figure, axes = style.panel_grid(len(models) * len(groups), len(strategies))
     for (model, group, strategy), ax in zip(product(models, groups, strategies), axes.ravel(), strict=True):
         panel = rows.filter(pl.col("model") == model, pl.col("strategy") == strategy)
         for system, line in _lines(panel, group):
-            speed, label = line["base"] / line["step_seconds"], f"{system} {strategy}"
+            speed = line["base"] / line["step_seconds"]
+            label = f"{system} {strategy}"
             ax.plot(line["gpus"], speed, label=label, **looks[system])
         ax.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8)
         ax.set_title(f"{model}, {strategy}{_generations(group, groups)}")
@@ -397,7 +404,8 @@ def contour(
     for line in axes:
         line[0].set_ylabel(style.label(y))
     _add_opposite_axis(drawn[-1], rows, y, x, "right")
-    systems, strategies = unique(rows, "system"), unique(rows, "strategy")
+    systems = unique(rows, "system")
+    strategies = unique(rows, "strategy")
     about = ", ".join(
         (f"{_best_of(systems)} but for the figures varied", _best_of(strategies), _variants(rows))
     )
@@ -533,7 +541,8 @@ def _contour_levels(values: Floats) -> Floats:
     known = values[np.isfinite(values)]
     if not len(known):
         return known
-    low, high = known.min(), known.max()
+    low = known.min()
+    high = known.max()
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for stride in (8, 4, 2, 1):
         levels = np.outer(decades, LEVEL_STEPS[::stride]).ravel()

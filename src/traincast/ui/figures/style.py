@@ -56,7 +56,9 @@ INFEASIBLE: Final[dict[str, Any]] = {
 }  # fmt: skip
 HATCHED: Final[dict[str, Any]] = {"hatch": "/////", "alpha": 0.75}
 WHITE_BOX: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # behind a text
-COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]
+# widths of a figure [inch]
+COLUMN = 3.5
+PAGE = 7.2
 SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MAX_DECADES_TICKED: Final = 8  # ticks at every decade of a logarithmic axis up to here
 MIN_TICKS: Final = 4  # of a logarithmic axis, where round numbers allow it
@@ -296,7 +298,8 @@ def note(ax: Axes, text: str, point: Any, offset: tuple[float, float], **look: A
 
 def round_ticks(low: float, high: float) -> list[float]:
     """Return round numbers within limits, for a logarithmic axis."""
-    low, high = low * (1 - 1e-9), high * (1 + 1e-9)
+    low = low * (1 - 1e-9)
+    high = high * (1 + 1e-9)
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     within = decades[(decades >= low) & (decades <= high)]
     ticks: list[float] = []
@@ -318,8 +321,10 @@ def log_axes(ax: Axes, names: str = "xy") -> None:
         ax.set(**{f"{name}scale": "log"})
         low, high = sorted(axis.get_view_interval())
         if high < MIN_LOG_AXIS_RATIO * low:
-            middle, half = np.sqrt(low * high), np.sqrt(MIN_LOG_AXIS_RATIO)
-            low, high = middle / half, middle * half
+            middle = np.sqrt(low * high)
+            half = np.sqrt(MIN_LOG_AXIS_RATIO)
+            low = middle / half
+            high = middle * half
             ax.set(**{f"{name}lim": (low, high)})
         ticks = round_ticks(low, high)
         plain_ticks(axis, ticks, ticks)

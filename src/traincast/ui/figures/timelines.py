@@ -55,7 +55,8 @@ def timeline(trace: Trace) -> Figure:
     Where the whole step leaves no room for numbers, its beginning and the end of its pipeline are drawn
     larger below.
     """
-    windows, pp = _windows(trace), trace.timeline.pp
+    windows = _windows(trace)
+    pp = trace.timeline.pp
     row = float(np.clip(MAX_ROWS_HEIGHT / pp, *ROW_HEIGHTS))
     figure, column = style.axes_of((style.PAGE, 0.75 + len(windows) * (row * pp + 0.42)), len(windows), 1)
     axes = column[:, 0].tolist()
@@ -131,7 +132,8 @@ def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[Span], edged
 
 def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any) -> None:
     """Write the number of a pass's micro-batch where it has room."""
-    start, end = max(step_pass.start, window.start), min(step_pass.end, window.end)
+    start = max(step_pass.start, window.start)
+    end = min(step_pass.end, window.end)
     width = (end - start) / window.seconds * AXES_WIDTH
     if step_pass.end > step_pass.start and width >= DIGIT_WIDTH * len(str(step_pass.microbatch)):
         is_light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5

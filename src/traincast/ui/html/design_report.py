@@ -22,7 +22,8 @@ PRICES: Final = "Prices, and the range of each in which the cheapest machine sta
 
 def page(found: "Designs") -> Page:
     """Return the report on a design; raises `NothingFits`, with the nearest miss, outside its limits."""
-    question, row = found.question, found.cheapest
+    question = found.question
+    row = found.cheapest
     named = zip(question.workload, found.plans([row])[0], strict=True)
     plans = [(work.model.name, plan) for work, plan in named]
     content: dict[str, Any] = {

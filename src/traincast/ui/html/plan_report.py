@@ -113,7 +113,8 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
 
 
 def _knobs(est: Estimate) -> Table:
-    plan, values = est.plan, est.to_dict()["plan"]
+    plan = est.plan
+    values = est.to_dict()["plan"]
     names = [name for name in text.knobs_of([plan]) if text.knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]
     rows = [(name, str(values[name]), COLUMNS[name].meaning) for name in names]
@@ -125,8 +126,10 @@ def memory_content(est: Estimate) -> dict[str, Any]:
     """Return the memory of every stage as a figure, and of the fullest rank as a table."""
     from traincast.ui.figures import memory_timeline, stage_memory
 
-    stages, (whole, words) = int(est.plan.pp), whole_memory(est)
-    memory, capacity = gib(est.memory_bytes), gib(float(est.system.accelerator.visible_bytes))
+    stages = int(est.plan.pp)
+    (whole, words) = whole_memory(est)
+    memory = gib(est.memory_bytes)
+    capacity = gib(float(est.system.accelerator.visible_bytes))
     line = "the dashed line is what an accelerator has"
     return {
         "stages": stage_memory(est) if stages > 1 else None,

@@ -94,7 +94,8 @@ def share_table(
 
 def linked(text: str) -> Markup:
     """Return text with links in place of web addresses and arXiv numbers."""
-    parts, end = [], 0
+    parts = []
+    end = 0
     for match in LINK_PATTERN.finditer(text):
         address = f"https://arxiv.org/abs/{match[1]}" if match[1] else match[0]
         link = Markup('<a href="{}">{}</a>').format(address, match[0])

@@ -46,12 +46,14 @@ def page(
         content |= sensitivity_content(explanation.sensitivity)
         content["largest_gain"] = min(explanation.sensitivity, key=explanation.sensitivity.__getitem__)
         content |= _comparisons(explanation) | _misses(explanation)
-    lines, fits = remarks_ or text.remarks(result), result.best is not None
+    lines = remarks_ or text.remarks(result)
+    fits = result.best is not None
     return Page("Training plan", text.title(result), lines, "search.html.jinja", content, fits)
 
 
 def _question(result: Found) -> Pairs:
-    chip, model = result.system.accelerator, result.model
+    chip = result.system.accelerator
+    model = result.model
     machine = f"{count_of(result.gpus, 'GPU')} of {result.system.name}"
     memory = f"{chip.name} with {gib(float(chip.hbm_bytes))}"
     objectives = {"time": "the least time of a step", "memory": "the least memory"}
@@ -132,7 +134,8 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         if answer is None:
             return degree, "does not fit", "", "", f"needs {gib(least)} at the least"
         plan, est = answer
-        change, causes = "", "recommended"
+        change = ""
+        causes = "recommended"
         if plan != best[0]:
             change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
             _, causes = compare(answer, best)

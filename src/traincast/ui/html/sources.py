@@ -55,7 +55,8 @@ def assumptions(assumed: Assumptions, system: System | None = None, remark: str 
     origins = _origins(applied, system)
     rows = []
     for path, value in applied.values().items():
-        about, source = ASSUMPTIONS[path].metadata, linked(origins.get(path, "set by the user"))
+        about = ASSUMPTIONS[path].metadata
+        source = linked(origins.get(path, "set by the user"))
         meaning = f"{about['meaning']} [{about['unit']}]" if about["unit"] else about["meaning"]
         rows.append((path, _value_text(value), meaning, source))
     header = ("assumption", "value", "meaning", "source")

@@ -116,7 +116,8 @@ def _figures(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str
             yield f"optima-{number}", f"Best plans of {model}", optima(series, capacity), caption
     axes = [next(iter(axis)) for axis in study["vary"]]
     if len(axes) > 1:
-        value, gpus = "training_days" if has_days else "step_seconds", int(max(rows["gpus"]))
+        value = "training_days" if has_days else "step_seconds"
+        gpus = int(max(rows["gpus"]))
         for number, model in models:
             try:
                 figure = contour(rows.filter(pl.col("model") == model), axes[0], axes[1], gpus, value)
@@ -149,7 +150,8 @@ def first_points(results: Results, limit: int) -> Table:
 
 
 def _point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> Table:
-    varied, identifying = list(chain.from_iterable(study["vary"])), _identifying_columns(rows)
+    varied = list(chain.from_iterable(study["vary"]))
+    identifying = _identifying_columns(rows)
     knobs = [name for name in TABLE_KNOBS if name in rows.columns and (rows[name] > 1).any()]
     results = ("step", "memory", "whole run", *knobs, "fast")
     titles = (path if path.startswith("network") else path.rpartition(".")[2] for path in varied)

@@ -43,7 +43,8 @@ def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Mark
 def _adapt(node: ElementTree.Element, ids: dict[str, str]) -> None:
     """Make an element and its children part of a page: names without namespace, unique ids, nothing empty."""
     node.tag = node.tag.rpartition("}")[2]
-    node.text, node.tail = (node.text or "").strip(), None
+    node.text = (node.text or "").strip()
+    node.tail = None
     node.attrib = {key.rpartition("}")[2]: _value(value, ids) for key, value in node.items()}
     if "id" in node.attrib:
         if node.tag == "g":  # nothing refers to a group

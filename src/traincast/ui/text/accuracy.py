@@ -261,7 +261,8 @@ def _constant_name(constant: "FittedConstant") -> str:
 
 def measured_machine(machine: "MeasuredMachine") -> Parts:
     """Show the machine, its figures, and the prediction errors on its own benchmarks."""
-    about, spread = machine.about, machine.spread["products"]
+    about = machine.about
+    spread = machine.spread["products"]
     yield title_line(str(machine.document["title"]))
     started = f"{count_of(int(about['threads']), 'thread')} a rank, started by {about['launcher']}"
     facts = (f"torch {about['torch']}, {started}", about["driver"], f"host {about['host']}")

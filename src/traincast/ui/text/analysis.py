@@ -60,7 +60,8 @@ def advice(result: Advice, command: Command | None = None, why: bool = True) -> 
 
 def bytes_per_parameter(est: Estimate) -> Parts:
     """Show the bytes per parameter before sharding."""
-    share, model = bytes_per_parameter_of(est), est.model
+    share = bytes_per_parameter_of(est)
+    model = est.model
     n = model.parameters if model.adapters is None else model.trained_parameters
     values = (share.weights, share.master, share.gradients, share.moments)
     parts = zip(("weights", "master copy", "gradients", "moments"), values, strict=True)
@@ -192,7 +193,8 @@ def _batches(options: list[BatchSizeOption]) -> Parts:
     ]
     yield heading("Micro-batch and accumulation")
     yield table(names, rows, left=())
-    best, current = best_batch(options), options[0]
+    best = best_batch(options)
+    current = options[0]
     at_batch = f"fits at a global batch of {current.gbs:,}"
     if not best.fits:
         yield from paragraphs(f"None of these {at_batch}.")
@@ -229,7 +231,8 @@ def _bits(bandwidth: float) -> str:
 def trace(result: Trace) -> Parts:
     """Show the step by component, simulated and estimated, and the passes and waits of every stage."""
     yield title_line(f"Plan: {result.estimate.plan}")
-    simulated, estimated = seconds(result.simulated_seconds), seconds(result.step_seconds)
+    simulated = seconds(result.simulated_seconds)
+    estimated = seconds(result.step_seconds)
     yield heading(f"Simulated step: {simulated}; estimate: {estimated}")
     rows: list[tuple[str, ...]] = []
     for name, time in result.totals.items():
@@ -260,7 +263,8 @@ def _difference_text(value: float, result: Trace) -> str:
 
 def limits(result: "Limits") -> Parts:
     """Show the best shardings, training runs of a fixed length, and where utilisation falls."""
-    device, (d_in, d_out) = result.device, result.layer
+    device = result.device
+    (d_in, d_out) = result.layer
     flops = rate(float(device.flops8) / result.width, "FLOP/s")
     memory = rate(float(device.memory_bandwidth), "B/s")
     yield title_line(f"Limits of moving data: {device.name}")
@@ -296,7 +300,8 @@ def _given_sharding(given: "ShardedLayer") -> Parts:
 
 
 def _cluster_table(result: "Limits") -> Table:
-    clusters, rows = result.clusters, []
+    clusters = result.clusters
+    rows = []
     degree_columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp)
     columns = (*degree_columns, clusters.seconds, clusters.utilisation)
     for gpus, *degrees, time, used, flop, memory, network in zip(*columns, *clusters.spent, strict=True):
@@ -311,7 +316,8 @@ def _cluster_table(result: "Limits") -> Table:
 
 def _run_table(result: "Limits") -> Table:
     """Return a table of training runs, one row a decade of compute, as far as they finish in time."""
-    runs, rows = result.training, []
+    runs = result.training
+    rows = []
     columns = (runs.flops, runs.parameters, runs.tokens, runs.gpus, runs.utilisation)
     for flops, *sizes, used, flop, memory, network in list(zip(*columns, *runs.spent, strict=True))[::2]:
         if np.isnan(used):
@@ -344,7 +350,9 @@ def _utilisation_sentences(result: "Limits") -> list[str]:
 
 def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
     """Show the iteration of every ZeRO stage on every number of GPUs, and which network is enough."""
-    model, system, first = request.model, request.system, request.gpus[0]
+    model = request.model
+    system = request.system
+    first = request.gpus[0]
     name = f"{model.title} ({rate(request.P, ' parameters')})"
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
     yield from paragraphs(*filter(None, (model.taken, system.taken)))
@@ -409,9 +417,11 @@ def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
 
 
 def _target_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> list[str]:
-    target, lines = f"{request.target:.0%}", []
+    target = f"{request.target:.0%}"
+    lines = []
     if request.efficiency is None:
-        domain, now = request.system.fast_domain, rate(request.node_bandwidth, "B/s")
+        domain = request.system.fast_domain
+        now = rate(request.node_bandwidth, "B/s")
         enough = f"bandwidth of {domain} GPUs of a fast domain to all others, one direction (now {now})"
         first = count_of(request.gpus[0], "GPU")
         lines = [

@@ -49,7 +49,8 @@ def _worth_cells(worth: "Worth") -> tuple[str, ...]:
 
 def _break_even(found: "Designs") -> Parts:
     """Show below and above which price another machine is cheapest to build, and how that one differs."""
-    rows, kept = list[tuple[str, ...]](), list[str]()
+    rows = list[tuple[str, ...]]()
+    kept = list[str]()
     for even in found.break_even:
         ends = (("below", even.low, even.below), ("above", even.high, even.above))
         now = even.price.title, even.price.text(even.price.value)
@@ -73,7 +74,8 @@ def _today(found: "Designs") -> Parts:
     for row in fits:
         behind = ("-" if ratio is None else f"{ratio:.2f}" for ratio in found.behind(row))
         cost = number_text(found.cost[row] / 1e6, 3)
-        name, gpus = found.parts[found.part[row]].family.name, f"{found.gpus[row]:,.0f}"
+        name = found.parts[found.part[row]].family.name
+        gpus = f"{found.gpus[row]:,.0f}"
         rows.append((name, gpus, found.days_text(row), cost, *behind, FIGURES[found.binds(row)[0]]))
     if rows:
         yield heading("Systems and offers")

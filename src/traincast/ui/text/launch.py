@@ -24,7 +24,8 @@ def launch(checked: Checked, command: Command | None = None, why: bool = True) -
 
     With `why`, also all causes of the width of the interval. `command` is as in `plans.certainty`.
     """
-    est, reading = checked.est, checked.reading
+    est = checked.est
+    reading = checked.reading
     yield from headline.of_launch("This launch", est, _advice(checked), checked.measured)
     yield ""
     yield from header(est)
@@ -87,7 +88,9 @@ def _names(title: str, names: Sequence[str], limit: int = MAX_SETTINGS_LISTED) -
 
 def _best(checked: Checked) -> Parts:
     """Show how far the launch is from the best plan, and the settings of that plan that differ."""
-    best, gap, recommended = checked.best, checked.gap, checked.found.recommended
+    best = checked.best
+    gap = checked.gap
+    recommended = checked.found.recommended
     title = checked.reading.form.title
     if checked.est.verdict == "uncertain":
         if (likelier := _likelier(checked)) is not None:
@@ -190,7 +193,8 @@ def misfit_advice(checked: Checked) -> str:
     if change is None:
         return f"{short}\n    {_nothing_helps(checked)}"
     settings = "; ".join(_setting_lines(checked, change.settings))
-    memory, time = gib(change.est.memory_bytes), time_against_best(change.est, checked.est)
+    memory = gib(change.est.memory_bytes)
+    time = time_against_best(change.est, checked.est)
     settings = settings if settings.startswith("without ") else f"with {settings}"
     fits = "would fit" if change.est.verdict == "fits" else "may fit"
     odds = change.fits_probability

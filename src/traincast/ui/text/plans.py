@@ -301,7 +301,8 @@ def ranking_table(listed: "Ranking", price: float | None = None, in_full: bool =
 
     `in_full`: the whole legend, else its weightiest `LEGEND_LINES`.
     """
-    names, rows = list(listed.header), [list(row) for row in listed.rows()]
+    names = list(listed.header)
+    rows = [list(row) for row in listed.rows()]
     if price is not None:
         names.append("$/Mtoken")
         for row, (_, est) in zip(rows, listed.answers, strict=True):
@@ -389,7 +390,8 @@ class Ranking:
     def knobs(self) -> tuple[list[str], list[str]]:
         """Knobs and choices that some plan uses: those in which lines differ, and the same in all of them."""
         plans = [family.plan for family in self.families]
-        columns, same = list[str](), list[str]()
+        columns = list[str]()
+        same = list[str]()
         for name in knobs_of(plans):
             values = {knob_text(plan, name) for plan in plans}
             if name == "ulysses" and all(plan.ulysses in (1, plan.cp) for plan in plans):
@@ -406,7 +408,8 @@ class Ranking:
     @property
     def header(self) -> list[str]:
         """Names of the columns."""
-        fits, fast = ["fits"] if self.is_uncertain else [], ["fast"] if self.is_placed else []
+        fits = ["fits"] if self.is_uncertain else []
+        fast = ["fast"] if self.is_placed else []
         return ["#", "step", "GiB", *fits, "strategy", *self.knobs[0], *fast]
 
     @property
@@ -452,7 +455,8 @@ class Ranking:
         """Yield what the columns mean."""
         system = self.result.system
         capacity = f"of {gib(float(system.accelerator.visible_bytes))}"
-        spread, fits = "", ""
+        spread = ""
+        fits = ""
         if self.is_uncertain:
             spread = _spread_text(self.answers[self.recommended][1])
             fits = "; fits: probability that it fits"
@@ -482,7 +486,8 @@ def _spread_text(first: Estimate) -> str:
 
 def _cell(family: Family, name: str) -> str:
     """Return a knob of the plan of a line, and in brackets what else it can be."""
-    plan, others = family.plan, family.others(name) if name in VARIED else []
+    plan = family.plan
+    others = family.others(name) if name in VARIED else []
     if not others:
         return str(plan.zero) if name == "zero" else _short_words(knob_text(plan, name))
     texts = [_short_words(_value_text(name, value)) for value in others]
@@ -610,9 +615,11 @@ def _outside(est: Estimate) -> Parts:
 
 def _bound_sentences(est: Estimate) -> list[str]:
     """Return what to change where the bubble or communication takes a large share of the step."""
-    time, plan = est.step_seconds, est.plan
+    time = est.step_seconds
+    plan = est.plan
     shares = {name: float(value) / time for name, value in est.breakdown.items()}
-    bubble, lines = shares.get("bubble", 0.0), list[str]()
+    bubble = shares.get("bubble", 0.0)
+    lines = list[str]()
     if bubble > MAX_BUBBLE_SHARE:
         batches = f"{int(est.gbs / plan.dp / plan.mbs):,} micro-batches"
         change = f"more than the {batches} of a replica, fewer stages than {plan.pp}, or a higher vp"
@@ -788,7 +795,8 @@ def _flops_of(row: Mapping[str, Any]) -> list[float]:
 
 def _work_cells(row: Mapping[str, Any]) -> list[str]:
     """Return FLOPs, memory traffic and arithmetic intensity of an operation's two passes."""
-    flops, traffic = _flops_of(row), [row["forward_bytes"], row["backward_bytes"]]
+    flops = _flops_of(row)
+    traffic = [row["forward_bytes"], row["backward_bytes"]]
     pairs = zip(flops, traffic, strict=True)
     intensity = [
         f"{work / moved:,.{0 if work > 10 * moved else 1}f}" if moved else "" for work, moved in pairs

@@ -53,7 +53,8 @@ def conclusion(report: "TuneReport") -> list[str]:
         under_way = sum(trial.outcome == "running" for trial in report.trials)
         ended = count_of(len(report.trials) - under_way, "trial")
         return [f"No plan was measured: {ended} ended without a time, {under_way} under way."]
-    best, remaining = report.best, report.remaining
+    best = report.best
+    remaining = report.remaining
     lines = [f"The best plan is that of trial {best.trial}: {best.plan}, {seconds(best.seconds)} a step."]
     if report.first_seconds and best.trial > 1:
         gain = report.first_seconds / best.seconds - 1

@@ -46,7 +46,10 @@ class _ParallelLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Any, cut: GroupRank, columns: bool) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.weight, ctx.bias, ctx.cut, ctx.columns = weight, bias, cut, columns
+        ctx.weight = weight
+        ctx.bias = bias
+        ctx.cut = cut
+        ctx.columns = columns
         if columns:
             return F.linear(x, weight, bias)
         return cut.all_reduce(F.linear(x, weight, bias if cut.rank == 0 else None))  # the bias is added once
@@ -68,7 +71,8 @@ class _VocabParallelEmbedding(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, table: Tensor, positions: Tensor, cut: GroupRank) -> Tensor:
         ctx.local, ctx.inside = _local_rows(tokens, len(table), cut, table.dtype)
-        ctx.table, ctx.positions = table, positions
+        ctx.table = table
+        ctx.positions = positions
         x = F.embedding(ctx.local, table)
         if ctx.inside is not None:
             x.mul_(ctx.inside[:, None])
@@ -89,7 +93,8 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: GroupRank, scale: float) -> Tensor:
         local, inside = _local_rows(targets, logits.shape[1], cut)
-        ctx.dtype, logits = logits.dtype, logits.float()
+        ctx.dtype = logits.dtype
+        logits = logits.float()
         largest = cut.all_reduce(logits.amax(1), largest=True)
         softmax = logits - largest[:, None]
         hit = softmax.gather(1, local[:, None])[:, 0]
@@ -126,7 +131,8 @@ class Linear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(weight)
         self.bias = None if bias is None else nn.Parameter(bias)
-        self.cut, self.columns = cut, columns
+        self.cut = cut
+        self.columns = columns
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output for x, shape (tokens, in)."""
@@ -160,7 +166,8 @@ class Experts(nn.Module):
 
     def __init__(self, config: ExpertsConfig, router: Linear, experts: Iterable[tuple[Linear, Linear]]):
         super().__init__()
-        self.topk, self.router = config.topk, router
+        self.topk = config.topk
+        self.router = router
         self.up, self.down = map(nn.ModuleList, zip(*experts, strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -197,7 +204,10 @@ class Layer(nn.Module):
 
     def __init__(self, model: Model, weights: _Weights, index: int):
         super().__init__()
-        e, f, first = model.hidden, model.ffn, 8 * (index + 1)  # seeds of the layer
+        # seeds of the layer
+        e = model.hidden
+        f = model.ffn
+        first = 8 * (index + 1)
         self.heads = model.heads // weights.cut.size
         self.attention_norm, self.mlp_norm = (nn.LayerNorm(e, **weights.where) for _ in range(2))
         # each rank has its heads of q, k and v
@@ -255,9 +265,13 @@ class Stage(nn.Module):
 
     def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: Any):
         super().__init__()
-        e, vocab, weights = model.hidden, model.vocab or 0, _Weights(seed, cut, where)
-        self.seq, self.cut = model.seq, cut
-        self.first, self.last = layers.start == 0, layers.stop == model.layers
+        e = model.hidden
+        vocab = model.vocab or 0
+        weights = _Weights(seed, cut, where)
+        self.seq = model.seq
+        self.cut = cut
+        self.first = layers.start == 0
+        self.last = layers.stop == model.layers
         if self.first:
             self.table = nn.Parameter(weights.normal(0, vocab, e))
             self.positions = nn.Parameter(_Weights(seed, GroupRank(), where).normal(1, model.seq, e))
@@ -293,7 +307,8 @@ def flatten_parameters(parameters: Iterable[nn.Parameter], multiple: int = 1) ->
     every = [parameter for parameter in parameters if parameter.requires_grad]
     size = -(-sum(parameter.numel() for parameter in every) // multiple) * multiple
     weights = torch.zeros(size, device=every[0].device, dtype=every[0].dtype)
-    gradients, start = torch.zeros_like(weights), 0
+    gradients = torch.zeros_like(weights)
+    start = 0
     for parameter in every:
         view = slice(start, start + parameter.numel())
         weights[view] = parameter.data.flatten()

@@ -70,7 +70,8 @@ def text(shape: Shape, plan: Plan, steps: int) -> str:
 
 def main() -> None:
     """Train the plan of the file that the first argument names; write its row to the second."""
-    request, output = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    output = Path(sys.argv[2])
 
     def on_message(message: dict[str, Any]) -> None:
         write_rows(output, [message["row"]])

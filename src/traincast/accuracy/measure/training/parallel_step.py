@@ -63,7 +63,11 @@ class Trainer:
     """
 
     def __init__(self, model: Model, plan: Plan, gbs: int, place: MeshPosition, seed: int = 0):
-        self.model, self.plan, self.gbs, self.place, self.seed = model, plan, gbs, place, seed
+        self.model = model
+        self.plan = plan
+        self.gbs = gbs
+        self.place = place
+        self.seed = seed
         self.microbatches = gbs // plan.dp // plan.mbs
         self.scale = 1.0 / (gbs * model.seq)  # the loss is the mean over all tokens of the step
         layers_per_stage = model.layers // plan.pp
@@ -139,7 +143,9 @@ class _StageLinks:
     """Messages to the previous and next stage: sends are asynchronous, receives block."""
 
     def __init__(self, place: MeshPosition, shape: tuple[int, int], where: dict[str, Any]):
-        self.place, self.shape, self.where = place, shape, where
+        self.place = place
+        self.shape = shape
+        self.where = where
         self.sent: list[tuple[Any, Tensor]] = []
 
     def receive(self, offset: int) -> Tensor:

@@ -21,7 +21,10 @@ from traincast.model.model import Model
 
 VOCAB_MULTIPLE: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 STACK: Final = "pytorch"  # software stack of the training loop
-WARM_UP_STEPS, TIMED_STEPS, MIN_TIMED_STEPS = 1, 5, 3  # the last where the time is short
+# the last where the time is short
+WARM_UP_STEPS = 1
+TIMED_STEPS = 5
+MIN_TIMED_STEPS = 3
 MAX_VISITS: Final = 3  # of a case: other load slows one visit, rarely all
 MAX_CASE_SHARE: Final = 0.05  # of the budget for one case
 
@@ -107,7 +110,8 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
     Behind a plus sign stands what is trained of it, ``lora`` and a rank, or what it has, ``experts`` and how
     many.
     """
-    shapes, problems = [], []
+    shapes = []
+    problems = []
     for word in text.split(","):
         plain, _, extra = word.strip().lower().partition("+")
         numbers = [int(part) if part.isdecimal() else 0 for part in plain.split("x")]
@@ -161,7 +165,8 @@ def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Pl
         degree_sets += [{"tp": 2, "dp": half}, {"pp": 2, "dp": half}, {"pp": 2, "tp": half}]
     candidates: list[Plan] = []
     for degrees in degree_sets:
-        knobs, pp = knobs_of(shape, device, **degrees), degrees.get("pp", 1)
+        knobs = knobs_of(shape, device, **degrees)
+        pp = degrees.get("pp", 1)
         if knobs is None:
             continue
         replica_batch = shape.gbs // degrees.get("dp", 1)
@@ -190,7 +195,8 @@ def train_as_rank(request: dict[str, Any], send: Send) -> None:
     """
     from traincast.accuracy.measure.rank_group import RankGroup
 
-    start, seconds = time.perf_counter(), float(request["seconds"])
+    start = time.perf_counter()
+    seconds = float(request["seconds"])
     with RankGroup(request["threads"]) as group:
         about = group.from_rank_zero(lambda: describe_machine(group))
         is_first = group.rank.rank == 0
@@ -277,7 +283,9 @@ def run_row(
     case: TrainingCase, about: Mapping[str, Any], times: list[float], memory: float | None
 ) -> dict[str, str]:
     """Return the row of a case in a table of runs, from step times [s] and peak memory [byte]."""
-    shape, plan, (middle, spread) = case.shape, case.plan, median_and_spread(times)
+    shape = case.shape
+    plan = case.plan
+    (middle, spread) = median_and_spread(times)
     cells: dict[str, Any] = {
         "id": case.id, "source": source_text(about), "stack": STACK, "model": shape.name,
         "layers": shape.layers, "hidden": shape.hidden, "ffn": 4 * shape.hidden, "heads": shape.heads,
