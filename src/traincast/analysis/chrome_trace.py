@@ -33,8 +33,11 @@ STREAMS: Final = {  # in the order in which they are drawn
 THREADS: Final = {stream: thread for thread, stream in enumerate(STREAMS, 1)}  # Perfetto may merge 0 and 1
 COMPUTED: Final = ("compute", "exposed_memory", "recomputation", "optimizer_step")
 STREAM_OF: Final = dict.fromkeys(COMPUTED, "compute") | {  # component → stream; waits for all others
-    "tp_comm": "tensor", "ep_comm": "experts", "dp_comm": "data", "pp_comm": "sends",
-}  # fmt: skip
+    "tp_comm": "tensor",
+    "ep_comm": "experts",
+    "dp_comm": "data",
+    "pp_comm": "sends",
+}
 OVERLAPPED_STREAMS: Final = ("experts", "data", "sends")  # run while the device computes
 WAIT_NAMES: Final = {"bubble": "wait for other stages", "pp_comm": "wait for a transfer"}
 

@@ -28,19 +28,30 @@ GPUS: Final = tuple(4 << power for power in range(13))
 GLOBAL_BATCH: Final = 4096  # [sequences]
 PUBLISHED: Final = PRESETS["paper-published"]
 COMPONENTS: Final = {  # published column → component of the step time
-    "published_compute_s": "compute", "published_exposed_memory_s": "exposed_memory",
-    "published_tp_comm_s": "tp_comm", "published_dp_comm_s": "dp_comm",
-    "published_pp_comm_s": "pp_comm", "published_bubble_s": "bubble",
-}  # fmt: skip
+    "published_compute_s": "compute",
+    "published_exposed_memory_s": "exposed_memory",
+    "published_tp_comm_s": "tp_comm",
+    "published_dp_comm_s": "dp_comm",
+    "published_pp_comm_s": "pp_comm",
+    "published_bubble_s": "bubble",
+}
 
 KNOBS: Final = {  # knob → published column
-    "dp": "dp", "tp": "tp1", "pp": "pp", "mbs": "micro_batch",
-    "fast_dp": "nv_dp", "fast_tp": "nv_tp1", "fast_pp": "nv_pp",
-}  # fmt: skip
+    "dp": "dp",
+    "tp": "tp1",
+    "pp": "pp",
+    "mbs": "micro_batch",
+    "fast_dp": "nv_dp",
+    "fast_tp": "nv_tp1",
+    "fast_pp": "nv_pp",
+}
 Effect: TypeAlias = Literal["mean", "median", "lowest", "highest"]
 EFFECTS: Final[dict[Effect, Callable[[Floats], Any]]] = {
-    "mean": np.mean, "median": np.median, "lowest": np.min, "highest": np.max,
-}  # fmt: skip
+    "mean": np.mean,
+    "median": np.median,
+    "lowest": np.min,
+    "highest": np.max,
+}
 
 
 def _errata(of: str) -> Doc:

@@ -22,8 +22,11 @@ from traincast.times.process_groups import Placement
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {  # field of PassSeconds → component
-    "compute": "compute", "memory": "exposed_memory", "comm": "tp_comm", "exchange": "ep_comm",
-}  # fmt: skip
+    "compute": "compute",
+    "memory": "exposed_memory",
+    "comm": "tp_comm",
+    "exchange": "ep_comm",
+}
 COMMUNICATION: Final = frozenset({"tp_comm", "ep_comm"})  # components of `WORK` that communicate
 
 

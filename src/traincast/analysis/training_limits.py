@@ -258,9 +258,15 @@ MOST_WIDTH: Final = 16  # bytes of the widest number that a machine computes wit
 
 
 def _problems(
-    layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, growth: float, sharding: Any,
+    layer: Any,
+    tokens: Any,
+    micro_batches: Any,
+    gpus: Any,
+    days: float,
+    growth: float,
+    sharding: Any,
     width: float,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Return what is wrong with the numbers given to `limits`."""
     problems = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
     named = [(f"layer[{i}]", size) for i, size in enumerate(layer)]

@@ -98,11 +98,18 @@ class Scaling:
         """Return one row for each number of GPUs."""
         unknown = np.full_like(self.comm, np.nan)
         columns = (
-            self.gpus.astype(int), np.full_like(self.comm, self.compute), self.comm, self.seconds,
-            self.comm_share, self.network_efficiency, self.efficiency, self.outer_efficiency,
-            self.memory, np.full_like(self.comm, self.activations),
+            self.gpus.astype(int),
+            np.full_like(self.comm, self.compute),
+            self.comm,
+            self.seconds,
+            self.comm_share,
+            self.network_efficiency,
+            self.efficiency,
+            self.outer_efficiency,
+            self.memory,
+            np.full_like(self.comm, self.activations),
             unknown if self.bandwidth is None else self.bandwidth,
-        )  # fmt: skip
+        )
         lists = [[None if value != value else value for value in column.tolist()] for column in columns]
         return [ScalingRow(self.zero, *values) for values in zip(*lists, strict=True)]
 

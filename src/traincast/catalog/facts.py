@@ -17,12 +17,22 @@ FRAMEWORKS: Final = (
     "Transformers-DeepSpeed", "zero-bubble", "other",
 )  # fmt: skip
 SPELLINGS: Final = {  # of names of frameworks, in lower case without - and _ and spaces
-    "nemoautomodel": "AutoModel", "llmfoundry": "Composer", "megatronlmzerobubble": "zero-bubble",
-    "paxml": "Pax", "composerfsdp": "Composer", "huggingface": "Transformers",
-    "huggingfacetrainer": "Transformers", "trainer": "Transformers", "hf": "Transformers",
-    "hftrainer": "Transformers", "accelerate": "Transformers", "peft": "Transformers", "trl": "Transformers",
-    "axolotl": "Transformers", "llamafactory": "Transformers",
-}  # fmt: skip
+    "nemoautomodel": "AutoModel",
+    "llmfoundry": "Composer",
+    "megatronlmzerobubble": "zero-bubble",
+    "paxml": "Pax",
+    "composerfsdp": "Composer",
+    "huggingface": "Transformers",
+    "huggingfacetrainer": "Transformers",
+    "trainer": "Transformers",
+    "hf": "Transformers",
+    "hftrainer": "Transformers",
+    "accelerate": "Transformers",
+    "peft": "Transformers",
+    "trl": "Transformers",
+    "axolotl": "Transformers",
+    "llamafactory": "Transformers",
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ FACTS: Final = {
         form="`custom` or a policy's name in MaxText, such as `save_qkv_proj`",
         of_plan=True,
     ),
-}  # fmt: skip
+}
 OF_SOFTWARE: Final = {name: fact for name, fact in FACTS.items() if not fact.of_plan}
 ALWAYS_GIVEN: Final = ("framework", "released")  # where facts are blind
 

@@ -10,13 +10,18 @@ SOURCE: Final = "file of the reference code of arXiv 2410.00273"
 SYSTEM_KEYS: Final = {"matrix_flops_fp16", "nvlink_bandwidth"}  # that tell such a machine
 MODEL_KEYS: Final = {"l", "e", "h", "depth"}  # that tell such a model
 FIXED: Final = {  # keys with the one value that has the meaning of the code, GB and TFLOP
-    "element_size": 2e-9, "mask_element_size": 1e-9, "flops_units": 1e-12, "empirical": False,
-}  # fmt: skip
+    "element_size": 2e-9,
+    "mask_element_size": 1e-9,
+    "flops_units": 1e-12,
+    "empirical": False,
+}
 FIGURES: Final = {  # key → field of an accelerator, and unit
-    "matrix_flops_fp16": ("matrix_flops", "TFLOP/s"), "vector_flops_fp16": ("vector_flops", "TFLOP/s"),
-    "vector_flops_fp32": ("vector_fp32_flops", "TFLOP/s"), "hbm_bandwidth": ("hbm_bandwidth", "GB/s"),
+    "matrix_flops_fp16": ("matrix_flops", "TFLOP/s"),
+    "vector_flops_fp16": ("vector_flops", "TFLOP/s"),
+    "vector_flops_fp32": ("vector_fp32_flops", "TFLOP/s"),
+    "hbm_bandwidth": ("hbm_bandwidth", "GB/s"),
     "hbm_capacity": ("hbm_bytes", "GB"),
-}  # fmt: skip
+}
 TIER_KEYS: Final = tuple(
     f"{tier}_{key}" for tier in ("nvlink", "ib") for key in ("bandwidth", "eff", "latency")
 )
@@ -75,9 +80,15 @@ def as_model_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     sizes = {key: int(value) for key, value in whole.items()}
     ffn = {"value": sizes.get("f", 4 * sizes["e"]), "source": f"{SOURCE}: f = 4 e"}
     return {
-        "name": path.stem, "title": path.stem, "source": SOURCE, "layers": sizes["depth"],
-        "hidden": sizes["e"], "heads": sizes["h"], "ffn": ffn, "seq": sizes["l"],
-    }  # fmt: skip
+        "name": path.stem,
+        "title": path.stem,
+        "source": SOURCE,
+        "layers": sizes["depth"],
+        "hidden": sizes["e"],
+        "heads": sizes["h"],
+        "ffn": ffn,
+        "seq": sizes["l"],
+    }
 
 
 def _problems(document: Mapping[str, Any], wanted: set[str], known: set[str]) -> list[str]:

@@ -13,8 +13,15 @@ Zero = Literal[0, 1, 2, 3]
 ScheduleName = Literal["1f1b", "gpipe", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe", "dualpipe-v"]
 Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 VIRTUAL_STAGES: Final[Mapping[ScheduleName, int | None]] = {  # of a device; None where any number will do
-    "1f1b": None, "gpipe": 1, "zb-h1": 1, "zb-h2": 1, "zb-2p": 1, "zb-v": 2, "dualpipe": 1, "dualpipe-v": 2,
-}  # fmt: skip
+    "1f1b": None,
+    "gpipe": 1,
+    "zb-h1": 1,
+    "zb-h2": 1,
+    "zb-2p": 1,
+    "zb-v": 2,
+    "dualpipe": 1,
+    "dualpipe-v": 2,
+}
 MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modules that are recomputed
     "selective": frozenset({"attention"}),
     "attention": frozenset({"attention"}),

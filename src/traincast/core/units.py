@@ -8,9 +8,20 @@ from typing import Final, TypeGuard
 from traincast.core.errors import InputError
 
 DECIMAL: Final = {  # prefix -> power of ten; micro is written with two characters
-    "": 0, "n": -9, "u": -6, "\u00b5": -6, "\u03bc": -6, "m": -3,
-    "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
-}  # fmt: skip
+    "": 0,
+    "n": -9,
+    "u": -6,
+    "\u00b5": -6,
+    "\u03bc": -6,
+    "m": -3,
+    "k": 3,
+    "K": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+    "E": 18,
+}
 BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
 BASE: Final = {  # spelling -> (dimension, size in SI)
     "B": ("byte", 1.0), "byte": ("byte", 1.0), "bytes": ("byte", 1.0), "Byte": ("byte", 1.0),
@@ -23,10 +34,17 @@ BASE: Final = {  # spelling -> (dimension, size in SI)
     "samples": ("sequence", 1.0), "token": ("token", 1.0), "tokens": ("token", 1.0),
 }  # fmt: skip
 EXAMPLES: Final = {
-    "byte": "80 GiB", "byte/s": "400 Gb/s", "FLOP/s": "989 TFLOP/s", "s": "2.5 us",
-    "W": "700 W", "h": "50000 h", "$/h": "2.5 $/h", "g/kWh": "480 g/kWh",
-    "sequence/s": "3 sequence/s", "token/s": "20 ktoken/s",
-}  # fmt: skip
+    "byte": "80 GiB",
+    "byte/s": "400 Gb/s",
+    "FLOP/s": "989 TFLOP/s",
+    "s": "2.5 us",
+    "W": "700 W",
+    "h": "50000 h",
+    "$/h": "2.5 $/h",
+    "g/kWh": "480 g/kWh",
+    "sequence/s": "3 sequence/s",
+    "token/s": "20 ktoken/s",
+}
 _NUMBER = re.compile(
     r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$"
 )

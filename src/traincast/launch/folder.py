@@ -58,14 +58,20 @@ class Program:
 
 PROGRAMS: Final[Mapping[str, Program]] = {  # by format
     "deepspeed": Program(
-        "deepspeed_engine.py", "ds_config.json", (ONE_NODE, SEVERAL_NODES),
-        "torch, deepspeed and transformers", (),
+        "deepspeed_engine.py",
+        "ds_config.json",
+        (ONE_NODE, SEVERAL_NODES),
+        "torch, deepspeed and transformers",
+        (),
     ),
     "accelerate": Program(
-        "huggingface_trainer.py", "accelerate.yaml", (ACCELERATE, ACCELERATE_NODES),
-        "torch, accelerate and transformers", ("mbs", "gbs", "optimizer_kind"),
+        "huggingface_trainer.py",
+        "accelerate.yaml",
+        (ACCELERATE, ACCELERATE_NODES),
+        "torch, accelerate and transformers",
+        ("mbs", "gbs", "optimizer_kind"),
     ),
-}  # fmt: skip
+}
 TAKEN: Final = ("model", "gpus", "recompute", "attention")  # facts that every program is given
 
 

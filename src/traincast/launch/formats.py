@@ -93,23 +93,36 @@ OF_FSDP2: Final = (SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS)
 OWN_TEXTS: Final = {"ms-swift": ms_swift.read_trainer}
 _DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
 _BRIDGE: Final = load_format(
-    "megatron-bridge", "megatron", megatron,
-    read=recipes.read_launch, write=write_bash.bridge, spelled=megatron_bridge.spelled,
-    assumptions=recipes.assumptions, left={}, named_model=dialects.named_model,
-)  # fmt: skip
+    "megatron-bridge",
+    "megatron",
+    megatron,
+    read=recipes.read_launch,
+    write=write_bash.bridge,
+    spelled=megatron_bridge.spelled,
+    assumptions=recipes.assumptions,
+    left={},
+    named_model=dialects.named_model,
+)
 # Rules on a DeepSpeed configuration that a script of Megatron-DeepSpeed itself writes.
 _WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(harmless=READ_BY_FLAGS)
 _SCRIPTS: Final = (
     load_format(
-        name, "megatron", megatron,
-        read=megatron_script.read_settings, write=write, spelled=write_bash.flag,
-        unread=_BRIDGE.unread + _named_beside(_WRITTEN), arguments=megatron.arguments,
-        assumptions=megatron_script.assumptions, stack=megatron_script.stack,
-        defaults=megatron_script.defaults, parser_defaults=megatron_script.all_defaults,
+        name,
+        "megatron",
+        megatron,
+        read=megatron_script.read_settings,
+        write=write,
+        spelled=write_bash.flag,
+        unread=_BRIDGE.unread + _named_beside(_WRITTEN),
+        arguments=megatron.arguments,
+        assumptions=megatron_script.assumptions,
+        stack=megatron_script.stack,
+        defaults=megatron_script.defaults,
+        parser_defaults=megatron_script.all_defaults,
         figures=megatron_script.figures,
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
-)  # fmt: skip
+)
 _FSDP: Final = load_format("accelerate", "fsdp", accelerate, table="accelerate")
 _ACCELERATE: Final = _with_deepspeed(replace(_FSDP, write=accelerate.writer(_FSDP.write)))
 
@@ -128,9 +141,15 @@ def _on_trainer(program: huggingface.Program, own_text: huggingface.OwnText | No
     own_text = own_text or OWN_TEXTS.get(program.name)
     program = replace(program, accelerate=_facts_of_accelerate, own_text=own_text)
     form = load_format(
-        program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
-        named_model=program.named_model, usual_by_fact=program.usual_by_fact,
-    )  # fmt: skip
+        program.name,
+        "huggingface",
+        program,
+        read=program.read,
+        write=program.write,
+        spelled=program.spelled,
+        named_model=program.named_model,
+        usual_by_fact=program.usual_by_fact,
+    )
     beside_it = (
         ComputedRow(facts=(), settings=row.settings, note="of Accelerate")
         for rows in _ACCELERATE.rows.values()

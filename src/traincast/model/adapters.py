@@ -24,9 +24,7 @@ MLP: Final = ("gate", "up", "fc2")
 ROUTING: Final = ("router", "shared_gate")
 # Layers of a group, those of them that a model has. "all" and "linear" include routers where PEFT does: all
 # that "all-linear" stands for, or the names of the linear modules, as axolotl lists them for PEFT.
-GROUPS: Final = {
-    "attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP, "linear": ATTENTION + MLP
-}  # fmt: skip
+GROUPS: Final = {"attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP, "linear": ATTENTION + MLP}
 DEFAULT: Final = "default"  # PEFT's targets for the type of the model, where a launch names none
 MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron, torchtune -> target
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "query": "q", "key": "k", "value": "v",
@@ -46,8 +44,10 @@ MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron
 # nf4: 4 bits and, for every 64 weights, a scale in 8 bits, of which 256 share one in fp32: 0.127 bits (QLoRA,
 # arXiv 2305.14314, section 3, double quantisation). nf4-single: that scale in fp32, 0.5 bits.
 PACKED: Final[Mapping[str, float]] = {
-    "int8": 1.0, "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8, "nf4-single": (4 + 32 / 64) / 8
-}  # fmt: skip
+    "int8": 1.0,
+    "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8,
+    "nf4-single": (4 + 32 / 64) / 8,
+}
 METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
 OBJECTIVES: Final = ("sft", "dpo")  # as TRL calls them; before a plus sign
 SAMPLING: Final = ("grpo", "ppo", "rloo", "online-dpo")  # objectives of answers that the model samples

@@ -21,9 +21,18 @@ Mixer = Literal[
 ]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
 ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
-    "attention", "local", "indexed", "index-shared", "compressed", "compressed-indexed", "encoder", "decoder",
-    "attention+mamba2", "joint", "joint-last",
-)  # fmt: skip
+    "attention",
+    "local",
+    "indexed",
+    "index-shared",
+    "compressed",
+    "compressed-indexed",
+    "encoder",
+    "decoder",
+    "attention+mamba2",
+    "joint",
+    "joint-last",
+)
 GATED: Final = frozenset({"swiglu", "geglu", "reglu2"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
     "layernorm": 2,

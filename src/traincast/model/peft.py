@@ -58,11 +58,20 @@ JOINED_LAYERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     **dict.fromkeys(
         (
-            "bloom", "codegen", "falcon", "gpt2", "gpt-sw3", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese",
-            "mpt", "openai-gpt", "persimmon",
+            "bloom",
+            "codegen",
+            "falcon",
+            "gpt2",
+            "gpt-sw3",
+            "gpt_bigcode",
+            "gpt_neox",
+            "gpt_neox_japanese",
+            "mpt",
+            "openai-gpt",
+            "persimmon",
         ),
         ("qkv",),
     ),
-}  # fmt: skip
+}
 # Types whose Mamba layers take no adapter of their output projection, out_proj: PEFT stops.
 WITHOUT_OUT_PROJ: Final = frozenset({"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})

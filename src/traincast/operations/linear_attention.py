@@ -219,16 +219,23 @@ def _mamba2_scan(sharding: Sharding, config: Mamba2) -> Operation:
     nbytes = recomputed + STATE_BYTES * (2 * state + score) + E * (groups + 4 * x)  # C, x, z; y twice
     backward = (*_gradients((scores, inside, states, across)), scores, states, inside)
     back_bytes = (
-        recomputed + E * groups + STATE_BYTES * 2 * state  # CB, states, and their passing
+        recomputed
+        + E * groups
+        + STATE_BYTES * 2 * state  # CB, states, and their passing
         + E * 6 * x  # dz: reads x, z, y and dy, writes dz and the gradient before the gate
-        + E * (x + groups) + STATE_BYTES * state  # gradient of states
+        + E * (x + groups)
+        + STATE_BYTES * state  # gradient of states
         + (STATE_BYTES + E) * 2 * state  # its passing, which writes it and states at 16 bits
-        + E * (3 * x + groups + state) + STATE_BYTES * score  # dx
+        + E * (3 * x + groups + state)
+        + STATE_BYTES * score  # dx
         + E * 2 * (x + 2 * groups + state)  # dB and dC, of states
-        + E * 2 * x + STATE_BYTES * score  # gradient of CB
-        + E * 6 * groups + STATE_BYTES * 2 * score  # dB and dC, of CB
-        + E * 2 * x + STATE_BYTES * score  # gradient of the decays
-    )  # fmt: skip
+        + E * 2 * x
+        + STATE_BYTES * score  # gradient of CB
+        + E * 6 * groups
+        + STATE_BYTES * 2 * score  # dB and dC, of CB
+        + E * 2 * x
+        + STATE_BYTES * score  # gradient of the decays
+    )
     return _scan(
         sharding,
         "mamba2.scan",

@@ -45,8 +45,10 @@ SHAPE_PART: Final = 0.75
 FOLLOWING: Final = "dp"  # a degree that the others leave over, as all plans of a job have its GPUs
 # choices that belong to a degree: plans of different degrees differ in them because of it
 PART_OF: Final = dict.fromkeys(("sp", "tp_kind", "tp_overlap"), "tp") | {
-    "cp_kind": "cp", "schedule": "pp", "layout": "pp"
-}  # fmt: skip
+    "cp_kind": "cp",
+    "schedule": "pp",
+    "layout": "pp",
+}
 REACH: Final = 0.5  # of the known reach: in its distances a doubled degree counts twice, as it halves dp
 NOISE: Final = 0.005  # of a trial's time, relative, before repeats say otherwise
 NOISE_REPEATS: Final = 4  # repeats that this counts as

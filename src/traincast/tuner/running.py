@@ -194,9 +194,13 @@ def _job(command: str, variables: Mapping[str, str], output: BinaryIO) -> Iterat
         if handler is not None:
             signal.signal(signal.SIGINT, lambda number, _: held.append(number))
         process = Popen(
-            ["bash", "-c", command], stdin=DEVNULL, stdout=output, stderr=STDOUT,
-            env=os.environ | variables, start_new_session=True,
-        )  # fmt: skip
+            ["bash", "-c", command],
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=STDOUT,
+            env=os.environ | variables,
+            start_new_session=True,
+        )
         if handler is not None:
             signal.signal(signal.SIGINT, handler)
         for number in held:

@@ -524,6 +524,4 @@ class Tuner:
         )
 
 
-_ASKED: Final = (
-    "number", "predicted_seconds", "expected_seconds", "low", "high", "fits_probability", "why"
-)  # fmt: skip
+_ASKED: Final = ("number", "predicted_seconds", "expected_seconds", "low", "high", "fits_probability", "why")

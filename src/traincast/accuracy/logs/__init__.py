@@ -16,6 +16,16 @@ from traincast.accuracy.logs.rows import CollectiveRows, GemmRows, TrainingRows
 from traincast.accuracy.logs.rows import MatmulRow as Gemm
 
 __all__ = [
-    "GIVEN", "Collective", "CollectiveRows", "Gemm", "GemmRows", "Kind", "StepTimes", "TrainingRows",
-    "holds", "not_used", "read", "read_times",
-]  # fmt: skip
+    "GIVEN",
+    "Collective",
+    "CollectiveRows",
+    "Gemm",
+    "GemmRows",
+    "Kind",
+    "StepTimes",
+    "TrainingRows",
+    "holds",
+    "not_used",
+    "read",
+    "read_times",
+]

@@ -17,10 +17,16 @@ TEST_START: Final = r"# nThread \d+ nGpus \d+"
 SIGNS: Final = rf"{TABLE_HEADER}|{TEST_START}|\balgbw\s+busbw\b"
 JSON_SIGNS: Final = r'"(?:out_of_place|in_place|nccl_version)"'
 OPERATIONS: Final = {  # letters of the program's name -> operation; the first match counts
-    "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter",
-    "alltoall": "all2all", "broadcast": "broadcast", "reduce": "reduce", "gather": "gather",
-    "scatter": "scatter", "sendrecv": "p2p",
-}  # fmt: skip
+    "allreduce": "allreduce",
+    "allgather": "allgather",
+    "reducescatter": "reducescatter",
+    "alltoall": "all2all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "sendrecv": "p2p",
+}
 GIVEN: Final = {  # values that the output may lack -> what may be given; ranks follow from them
     "op": f"one of {', '.join(OPERATIONS.values())}",
     "nodes": "how many ran",

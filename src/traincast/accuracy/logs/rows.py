@@ -107,10 +107,16 @@ def of_model(name: str) -> dict[str, Any]:
     """Return the columns that a model of the catalogue, or of a file, fills; seq is left to the run."""
     model = load_model(name)
     columns: dict[str, Any] = {
-        "model": name if is_file(name) else model.name, "layers": model.layers, "hidden": model.hidden,
-        "heads": model.heads, "ffn": model.ffn, "kv_heads": model.kv_heads or model.heads,
-        "vocab": model.vocab, "mlp": model.mlp, "mla": str(model.latent is not None),
-    }  # fmt: skip
+        "model": name if is_file(name) else model.name,
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "ffn": model.ffn,
+        "kv_heads": model.kv_heads or model.heads,
+        "vocab": model.vocab,
+        "mlp": model.mlp,
+        "mla": str(model.latent is not None),
+    }
     columns |= {"head_dim": model.head_dim, "mtp": model.mtp or None}
     if experts := model.experts:
         columns |= {"experts": experts.experts, "topk": experts.topk, "moe_ffn": experts.ffn}

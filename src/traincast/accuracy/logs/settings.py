@@ -13,8 +13,16 @@ from traincast.catalog import documents
 from traincast.core.errors import InputError
 
 SECTIONS_FIRST: Final = (  # sections whose settings go before those of the same name elsewhere
-    "model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset",
-)  # fmt: skip
+    "model",
+    "train",
+    "trainer",
+    "ddp",
+    "mixed_precision",
+    "optim",
+    "optimizer",
+    "data",
+    "dataset",
+)
 _DOTTED: Final = re.compile(r"(?:^|print\])\s*([A-Za-z_]\w*)(?: \.{2,} |  )(\S.*?)\s*$")
 _PAIR: Final = re.compile(r"^[\s>│|]*\"?([A-Za-z_]\w*)\"?\s*[:=]\s*(\S.*?)[\s,│]*$")
 _OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")  # in YAML: a key whose value is on the lines below

@@ -26,16 +26,24 @@ PRODUCT_COLUMNS: Final = {  # column -> its names, letters and digits only; the 
 TO_US: Final = {"us": 1.0, "ms": 1e3, "s": 1e6, "ns": 1e-3}
 TO_FLOPS: Final = {"tflops": 1e12, "gflops": 1e9}
 DTYPES: Final = {  # type -> other names of it
-    "fp32": ("float32", "float", "f32"), "tf32": (), "fp16": ("float16", "half", "f16"),
-    "bf16": ("bfloat16",), "fp8": ("fp8e4m3", "float8e4m3fn", "e4m3", "float8"), "mxfp8": (), "nvfp4": (),
-}  # fmt: skip
+    "fp32": ("float32", "float", "f32"),
+    "tf32": (),
+    "fp16": ("float16", "half", "f16"),
+    "bf16": ("bfloat16",),
+    "fp8": ("fp8e4m3", "float8e4m3fn", "e4m3", "float8"),
+    "mxfp8": (),
+    "nvfp4": (),
+}
 PRODUCT_GIVEN: Final = ("dtype", "gpu")  # columns of products that may be given instead
 MAX_FLOPS: Final = 1e17  # above any accelerator [FLOP/s]: the time is in another unit than its column says
 COLLECTIVE_COLUMNS: Final = ("op", "nodes", "gpus_per_node", "size_bytes")  # and one of `COLLECTIVE_TIMES`
 COLLECTIVE_TIMES: Final = ("time_us", "algbw_gb_s", "busbw_gb_s")
 BUS_FACTOR: Final = {  # times (n - 1)/n: bus over algorithm bandwidth
-    "allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0,
-}  # fmt: skip
+    "allreduce": 2.0,
+    "allgather": 1.0,
+    "reducescatter": 1.0,
+    "all2all": 1.0,
+}
 
 
 def parse(text: str) -> list[list[str]]:

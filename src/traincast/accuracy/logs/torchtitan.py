@@ -160,9 +160,16 @@ def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
         multiple = whole("multiple_of") or FFN_MULTIPLE
         ffn = multiple * math.ceil(int((factor or 1.0) * int(8 * hidden / 3)) / multiple)
     return {
-        "model": name, "layers": whole("n_layers"), "hidden": hidden, "heads": heads, "mlp": "swiglu",
-        "mla": "False", "kv_heads": whole("n_kv_heads") or heads, "vocab": whole("vocab_size"), "ffn": ffn,
-    }  # fmt: skip
+        "model": name,
+        "layers": whole("n_layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "mlp": "swiglu",
+        "mla": "False",
+        "kv_heads": whole("n_kv_heads") or heads,
+        "vocab": whole("vocab_size"),
+        "ffn": ffn,
+    }
 
 
 def _batch(config: Mapping[str, Any], header: list[str], columns: Mapping[str, Any]) -> dict[str, Any]:

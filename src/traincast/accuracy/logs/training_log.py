@@ -21,15 +21,21 @@ SECONDS: Final = {"s": 1.0, "ms": 1e-3}  # of the groups of progress patterns th
 NOT_SAID: Final = "the log does not say"
 UNREAD: Final = "recomputed"  # what a log says of recompute that no column can
 NEEDED_COLUMNS: Final = {  # column that a prediction needs -> how it may be given
-    "layers": "layers=32, or model=llama-3-8b", "hidden": "hidden=4096, or model=llama-3-8b",
+    "layers": "layers=32, or model=llama-3-8b",
+    "hidden": "hidden=4096, or model=llama-3-8b",
     "heads": "heads=32, or model=llama-3-8b",
     "mlp": "mlp=swiglu (gelu, geglu, relu, relu2), or model=llama-3-8b",
-    "seq": "seq=4096, tokens of a sequence", "gpu": "gpu=h100-sxm-80", "gpus": "gpus=64, how many ran",
-    "precision": "precision=bf16 (fp32, fp16, fp8, mxfp8, nvfp4)", "tp": "tp=8, the tensor-parallel degree",
-    "pp": "pp=4, the pipeline-parallel degree", "mbs": "mbs=1, sequences of a micro-batch",
-    "gbs": "gbs=512, sequences of a step", "zero": "zero=1 (0, 2, 3, hsdp)",
+    "seq": "seq=4096, tokens of a sequence",
+    "gpu": "gpu=h100-sxm-80",
+    "gpus": "gpus=64, how many ran",
+    "precision": "precision=bf16 (fp32, fp16, fp8, mxfp8, nvfp4)",
+    "tp": "tp=8, the tensor-parallel degree",
+    "pp": "pp=4, the pipeline-parallel degree",
+    "mbs": "mbs=1, sequences of a micro-batch",
+    "gbs": "gbs=512, sequences of a step",
+    "zero": "zero=1 (0, 2, 3, hsdp)",
     "recompute": "recompute=none (selective, full)",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

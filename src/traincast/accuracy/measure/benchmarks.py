@@ -22,9 +22,12 @@ MIN_SAMPLE_SECONDS: Final = {"cpu": 50e-6, "cuda": 5e-3}  # on a GPU each sample
 MIN_COLLECTIVE_SAMPLE_SECONDS: Final = 5e-3  # on CPUs: longer than a time slice of the scheduler
 WARM_UP_CALLS: Final = 2  # the faster of them is taken for the time of a call
 DTYPES: Final = {
-    "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
     "fp8": torch.float8_e4m3fn,
-}  # fmt: skip
+}
 NORM_WIDTH: Final = 1024  # of a normalised row
 ROTATION_BYTES: Final = 2**27  # of operands used in turn, so that they come from memory and not from a cache
 MAX_COPIES: Final = 64  # of operands
@@ -224,6 +227,10 @@ def _collective(task: Task, group: RankGroup) -> Call:
 
 
 CALLS: Final[dict[Family, Callable[[Task, RankGroup], Call]]] = {  # family -> a call that runs a task once
-    "products": _product, "attention": _attention, "memory": _memory, "dispatch": _dispatch, "copies": _copy,
+    "products": _product,
+    "attention": _attention,
+    "memory": _memory,
+    "dispatch": _dispatch,
+    "copies": _copy,
     "collectives": _collective,
-}  # fmt: skip
+}

@@ -56,18 +56,27 @@ def describe_machine(group: Any) -> dict[str, Any]:
     nodes = len(set(group.hosts))
     threads = int(torch.get_num_threads())
     about = {
-        "torch": str(torch.__version__), "threads": threads, "ranks": group.rank.size, "nodes": nodes,
-        "host": group.hosts[0], "launcher": group.rank.launcher, "backend": group.backend,
+        "torch": str(torch.__version__),
+        "threads": threads,
+        "ranks": group.rank.size,
+        "nodes": nodes,
+        "host": group.hosts[0],
+        "launcher": group.rank.launcher,
+        "backend": group.backend,
         "system": f"{platform.system()} {platform.release()}",
-        "kind": group.device.type, "cores": available_cores(),
-    }  # fmt: skip
+        "kind": group.device.type,
+        "cores": available_cores(),
+    }
     if group.device.type == "cuda":
         return about | _gpu_properties(group.device)
     memory = _memory_bytes() / max(group.rank.size // nodes, 1)
     return about | {
-        "device": _cpu_name(), "driver": "", "memory_bytes": memory, "processors": threads,
+        "device": _cpu_name(),
+        "driver": "",
+        "memory_bytes": memory,
+        "processors": threads,
         "dtypes": ["fp32", "bf16"],
-    }  # fmt: skip
+    }
 
 
 def _gpu_properties(device: Any) -> dict[str, Any]:
@@ -79,9 +88,12 @@ def _gpu_properties(device: Any) -> dict[str, Any]:
         dtypes.append("fp8")
     runtime = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
     return {
-        "device": properties.name, "driver": f"{runtime}, driver {_driver_version()}", "dtypes": dtypes,
-        "memory_bytes": float(properties.total_memory), "processors": int(properties.multi_processor_count),
-    }  # fmt: skip
+        "device": properties.name,
+        "driver": f"{runtime}, driver {_driver_version()}",
+        "dtypes": dtypes,
+        "memory_bytes": float(properties.total_memory),
+        "processors": int(properties.multi_processor_count),
+    }
 
 
 def _driver_version() -> str:

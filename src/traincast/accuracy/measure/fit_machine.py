@@ -54,9 +54,11 @@ SHARE_BOUNDS: Final = (0.01, 1.0)
 SECONDS_BOUNDS: Final = (1e-8, 1e-2)  # lowest and highest launch overhead or latency [s]
 REQUIRED_FAMILIES: Final = ("products", "memory", "dispatch")
 FACTOR_FIELDS: Final = {  # traffic of gloo's operations relative to a ring
-    "allgather": "collectives.all_gather_factor", "reducescatter": "collectives.reduce_scatter_factor",
-    "all2all": "collectives.all_to_all_factor", "p2p": "collectives.message_factor",
-}  # fmt: skip
+    "allgather": "collectives.all_gather_factor",
+    "reducescatter": "collectives.reduce_scatter_factor",
+    "all2all": "collectives.all_to_all_factor",
+    "p2p": "collectives.message_factor",
+}
 SIMPLE_HOP_RATIO: Final = 1.5  # Simple hop over LL hop, so large that Simple is never chosen
 NOTHING_AHEAD: Final = "a CPU issues nothing ahead of time"
 EVEN_THREADS: Final = "threads share rows of queries evenly, and begin one after another"
@@ -205,9 +207,15 @@ def fit_constants(
 
     solution = least_squares()(
         lambda logs: np.log(predict(values_of(logs)) / measured) / RELATIVE_NOISE,
-        initial, bounds=(low, high), loss="soft_l1", diff_step=LOG_STEP, x_scale="jac",
-        max_nfev=MAX_EVALUATIONS, xtol=1e-6, ftol=1e-6,
-    )  # fmt: skip
+        initial,
+        bounds=(low, high),
+        loss="soft_l1",
+        diff_step=LOG_STEP,
+        x_scale="jac",
+        max_nfev=MAX_EVALUATIONS,
+        xtol=1e-6,
+        ftol=1e-6,
+    )
     at_low = solution.x <= low + BOUND_MARGIN
     at_high = solution.x >= high - BOUND_MARGIN
     loose = at_low | at_high | (np.max(np.abs(solution.jac), axis=0) < MIN_SENSITIVITY)
@@ -251,11 +259,15 @@ def _errors_by_kind(rows: Sequence[Row], relative: Floats) -> list[KindError]:
     masks[ALL_KINDS] = np.ones(len(rows), bool)
     return [
         KindError(
-            rows[0].task.family, kind, int(mask.sum()), float(np.mean(np.abs(relative[mask]))),
-            float(np.mean(relative[mask])), rows[int(np.argmax(np.abs(relative) * mask))].task.key,
+            rows[0].task.family,
+            kind,
+            int(mask.sum()),
+            float(np.mean(np.abs(relative[mask]))),
+            float(np.mean(relative[mask])),
+            rows[int(np.argmax(np.abs(relative) * mask))].task.key,
         )
         for kind, mask in masks.items()
-    ]  # fmt: skip
+    ]
 
 
 def fit_machine(
@@ -411,9 +423,12 @@ def _fit_tier(fit: Figures, rows: Sequence[Row]) -> None:
     peak = _peak_bus_bandwidth(rows, fit)
     shortest = min(row.at(fit.percent) for row in rows)
     start = {
-        "efficiency": 0.7, "launch": shortest / 2, "latency": shortest / 4, "simple_latency": shortest,
+        "efficiency": 0.7,
+        "launch": shortest / 2,
+        "latency": shortest / 4,
+        "simple_latency": shortest,
         "ll_bandwidth": peak / 2,
-    }  # fmt: skip
+    }
     bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS_BOUNDS)
     bounds |= {"efficiency": SHARE_BOUNDS, "ll_bandwidth": (peak / 1e3, peak)}
 
@@ -454,6 +469,10 @@ def _fit_gloo_tier(fit: Figures, rows: Sequence[Row]) -> None:
 def one_protocol(bandwidth: float, latency: float) -> Values:
     """Return a tier whose only protocol is LL with the full bandwidth; the start-up is part of its hops."""
     return {
-        "bandwidth": bandwidth, "latency": latency, "efficiency": 1.0, "launch": 0.0,
-        "simple_latency": SIMPLE_HOP_RATIO * latency, "ll_bandwidth": bandwidth,
-    }  # fmt: skip
+        "bandwidth": bandwidth,
+        "latency": latency,
+        "efficiency": 1.0,
+        "launch": 0.0,
+        "simple_latency": SIMPLE_HOP_RATIO * latency,
+        "ll_bandwidth": bandwidth,
+    }

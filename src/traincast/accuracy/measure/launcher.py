@@ -18,12 +18,14 @@ Send = Callable[[dict[str, Any]], Any]
 LAUNCHERS: Final = {  # variables of rank, size, local rank, ranks on the node; the first match counts
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "Open MPI": (
-        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
     "MPI": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-}  # fmt: skip
+}
 DEFAULT_PORT: Final = 29511
 MALLOC_SETTINGS: Final = {  # keep glibc from returning large blocks, as a caching allocator does
     "MALLOC_MMAP_MAX_": "0",
@@ -119,9 +121,12 @@ def launch(job: str, request: dict[str, Any], ranks: int, on_message: Send) -> N
             (folder / "torchrun.log").open("w") as report,
             Popen(
                 [sys.executable, "-m", *torchrun, *logs, *worker],
-                stdout=PIPE, stderr=report, env=variables, text=True,
+                stdout=PIPE,
+                stderr=report,
+                env=variables,
+                text=True,
             ) as process,
-        ):  # fmt: skip
+        ):
             try:
                 for line in process.stdout or ():
                     if line.startswith("{"):

@@ -19,9 +19,14 @@ MATMUL_SHAPES: Final = (  # m, n, k on a CPU: square, as in layers, skinny, and 
     (512, 16, 512), (257, 257, 257), (2048, 2048, 2048),
 )  # fmt: skip
 ATTENTION_SHAPES: Final = (  # batch, heads, tokens, head width on a CPU
-    (2, 4, 256, 64), (1, 4, 512, 64), (1, 8, 1024, 64), (4, 4, 128, 64), (1, 4, 512, 128), (2, 8, 256, 32),
+    (2, 4, 256, 64),
+    (1, 4, 512, 64),
+    (1, 8, 1024, 64),
+    (4, 4, 128, 64),
+    (1, 4, 512, 128),
+    (2, 8, 256, 32),
     (1, 4, 2048, 64),
-)  # fmt: skip
+)
 FULL_ATTENTION_SHAPES: Final = 3  # the first of them are also timed without a causal mask
 GPU_SCALE: Final = 8  # of matmul sides and sequence lengths on a GPU, which needs more work to be busy
 MAX_HEAD_SCALE: Final = 4  # of attention heads on a GPU
@@ -51,13 +56,15 @@ FAMILIES: Final[dict[Family, FamilySpec]] = {
     ),
     "collectives": FamilySpec(0.30, "collectives", ("size_bytes",), lambda _, width, n: 3.0 * n),
     "attention": FamilySpec(
-        0.15, "kernels", ("batch", "heads", "tokens", "head_dim"),
+        0.15,
+        "kernels",
+        ("batch", "heads", "tokens", "head_dim"),
         lambda _, width, b, h, s, d: 12.0 * width * b * h * s * d,
     ),
     "memory": FamilySpec(0.15, "kernels", ("elements",), lambda op, width, n: width * ARRAYS_MOVED[op] * n),
     "dispatch": FamilySpec(0.05, "kernels", ("operations",), lambda *_: 0.0),
     "copies": FamilySpec(0.05, "kernels", ("size_bytes",), lambda _, width, n: 3.0 * n),
-}  # fmt: skip
+}
 MAX_VISITS: Final = 4  # of a task
 VISITS_PER_FAMILY: Final = 60.0  # a visit gets the family's time divided by this
 # time for the samples of a visit [s]

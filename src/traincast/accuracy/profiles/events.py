@@ -37,11 +37,19 @@ KINDS: Final = {  # kind of work -> pattern of its kernels and CPU operators; th
     "vector": "",
 }
 COLLECTIVES: Final = {  # letters of a name -> collective; the first that is found counts
-    "allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter",
-    "alltoall": "all-to-all", "dispatch": "all-to-all", "combine": "all-to-all", "sendrecv": "send-recv",
-    "send": "send-recv", "recv": "send-recv", "broadcast": "broadcast", "reduce": "reduce",
+    "allreduce": "all-reduce",
+    "allgather": "all-gather",
+    "reducescatter": "reduce-scatter",
+    "alltoall": "all-to-all",
+    "dispatch": "all-to-all",
+    "combine": "all-to-all",
+    "sendrecv": "send-recv",
+    "send": "send-recv",
+    "recv": "send-recv",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
     "barrier": "barrier",
-}  # fmt: skip
+}
 SNIFFED_BYTES: Final = 1 << 20  # of a file, to tell whether it is a profile
 DEVICE_WORK: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES: Final = ("cuda_runtime", "cuda_driver")
@@ -281,11 +289,15 @@ def _nsight(path: Path) -> DeviceEvents:
             raise InputError(str(path), [f"is no export of Nsight Systems ({error})"]) from None
     work = [
         _Event(
-            name, start * 1e-9, end * 1e-9, launched.get(key, np.nan) * 1e-9, name in ("memcpy", "memset"),
+            name,
+            start * 1e-9,
+            end * 1e-9,
+            launched.get(key, np.nan) * 1e-9,
+            name in ("memcpy", "memset"),
             label_of(name),
         )
         for name, start, end, key in [*kernels, *copies]
-    ]  # fmt: skip
+    ]
     return _device_events(path, work, _steps(marks), devices[0][0] if devices else "", None)
 
 

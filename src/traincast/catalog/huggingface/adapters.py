@@ -11,10 +11,17 @@ from traincast.model.adapters import METHODS, MODULES, Adapters, parse_training
 
 # Settings that would train or compute something else, with the values that do not
 NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
-    "peft_type": ("LORA",), "bias": ("none", None), "use_dora": (False, None), "modules_to_save": ([], None),
-    "rank_pattern": ({}, None), "layers_to_transform": ([], None), "layer_replication": ([], None),
-    "exclude_modules": ([], None), "target_parameters": ([], None), "trainable_token_indices": ([], {}, None),
-}  # fmt: skip
+    "peft_type": ("LORA",),
+    "bias": ("none", None),
+    "use_dora": (False, None),
+    "modules_to_save": ([], None),
+    "rank_pattern": ({}, None),
+    "layers_to_transform": ([], None),
+    "layer_replication": ([], None),
+    "exclude_modules": ([], None),
+    "target_parameters": ([], None),
+    "trainable_token_indices": ([], {}, None),
+}
 
 
 def load_training(text: str) -> Adapters | None:

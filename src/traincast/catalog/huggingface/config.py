@@ -11,9 +11,13 @@ from traincast.core.errors import WHOLE, is_whole
 from traincast.model.checks import MAX_LAYERS
 
 NULLABLE: Final = (  # fields that may be null besides those whose default is null
-    "attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank",
+    "attention_chunk_size",
+    "head_dim",
+    "n_routed_experts",
+    "num_key_value_heads",
+    "q_lora_rank",
     "sliding_window",
-)  # fmt: skip
+)
 DEPTHS: Final = ("num_hidden_layers", "encoder_layers", "num_layers", "num_single_layers")
 EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")  # one thing
 _MISSING: Final = object()

@@ -10,21 +10,45 @@ Feature: TypeAlias = Callable[[Config], Keys]
 MAX_ASSUMED_SEQ: Final = 8192  # [tokens] training sequence if the context is longer
 FULL_ATTENTION: Final = ("attention", "full_attention")  # words for it in `layer_types`
 GELU: Final = (  # of transformers, whose kernels differ little
-    "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "gelu_python_tanh", "gelu_accurate",
-    "gelu_10", "quick_gelu",
-)  # fmt: skip
+    "gelu",
+    "gelu_new",
+    "gelu_fast",
+    "gelu_pytorch_tanh",
+    "gelu_python",
+    "gelu_python_tanh",
+    "gelu_accurate",
+    "gelu_10",
+    "quick_gelu",
+)
 OTHERS: Final = {
-    "relu": "relu", "relu2": "relu2", "relu_squared": "relu2", "silu": "silu", "swish": "silu",
+    "relu": "relu",
+    "relu2": "relu2",
+    "relu_squared": "relu2",
+    "silu": "silu",
+    "swish": "silu",
     "xielu": "xielu",
-}  # fmt: skip
+}
 PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | OTHERS
 GATED: Final[Mapping[str, str]] = dict.fromkeys((*GELU, "geglu", "gegelu"), "geglu") | {
-    "silu": "swiglu", "swish": "swiglu", "swiglu": "swiglu", "relu2": "reglu2",
-}  # fmt: skip
+    "silu": "swiglu",
+    "swish": "swiglu",
+    "swiglu": "swiglu",
+    "relu2": "reglu2",
+}
 DROPOUTS: Final = (
-    "resid_pdrop", "embd_pdrop", "emb_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_dropout",
-    "residual_dropout", "embed_dropout", "embedding_dropout", "dropout", "dropout_rate", "dropout_p",
-)  # fmt: skip
+    "resid_pdrop",
+    "embd_pdrop",
+    "emb_pdrop",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "resid_dropout",
+    "residual_dropout",
+    "embed_dropout",
+    "embedding_dropout",
+    "dropout",
+    "dropout_rate",
+    "dropout_p",
+)
 
 
 def trunk(c: Config) -> Keys:

@@ -80,9 +80,19 @@ class ModelKeys(File):
 
 BASES: Final[Mapping[type, type[ModelPart]]] = {Local: LocalPart}  # of parts with keys or rules of their own
 TOWER_LAYERS: Final = (  # what can be said of the layers of a vision tower, whose sequences are images
-    "layers", "hidden", "heads", "head_dim", "local", "ffn", "mlp", "norm", "norms", "qk_norm", "biases",
+    "layers",
+    "hidden",
+    "heads",
+    "head_dim",
+    "local",
+    "ffn",
+    "mlp",
+    "norm",
+    "norms",
+    "qk_norm",
+    "biases",
     "positions",
-)  # fmt: skip
+)
 # fields of `Model`
 NOT_IN_FILES: Final = (
     *("name", "reference", "supervised", "documents", "reuses_keys", "plain", "sources", "taken"),

@@ -53,8 +53,12 @@ DEEPSPEED_NAMES: Final = {
 STAGE: Final = "zero_optimization.stage"
 HYBRID_STRATEGIES: Final = ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2")  # shard within a machine
 ZERO_STAGES: Final = {  # of FSDP1's strategies, numbered from 1 (torch.distributed.fsdp.ShardingStrategy)
-    "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2,
-}  # fmt: skip
+    "FULL_SHARD": 3,
+    "SHARD_GRAD_OP": 2,
+    "NO_SHARD": 0,
+    "HYBRID_SHARD": 3,
+    "HYBRID_SHARD_ZERO2": 2,
+}
 LOCAL: Final[Values] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
 # Neither FSDP nor meshes: DDP, which the launcher of several GPUs starts.
 ON_CPUS: Final[Values] = {**LOCAL, "use_cpu": True, "distributed_type": "MULTI_GPU"}

@@ -19,9 +19,10 @@ from traincast.launch.settings.given import NOTHING, Given
 from traincast.launch.settings.settings import Settings, evaluated, is_off
 
 GROUPS: Final = (  # of verl's settings, whose members have names of their own
-    "actor.megatron.override_transformer_config.", "actor.optim.override_optimizer_config.",
+    "actor.megatron.override_transformer_config.",
+    "actor.optim.override_optimizer_config.",
     "actor_rollout_ref.",
-)  # fmt: skip
+)
 SETTING: Final = re.compile(r"\+*([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
 AXES: Final = ("tensor_model", "pipeline_model", "context")
 NOTE: Final = "the actor's training step alone"

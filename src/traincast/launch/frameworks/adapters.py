@@ -11,8 +11,11 @@ from traincast.model.model import Model
 from traincast.model.peft import VERSION
 
 BRIDGE_NAMES: Final[Mapping[Target, str]] = {
-    "qkv": "linear_qkv", "proj": "linear_proj", "fc1": "linear_fc1", "fc2": "linear_fc2"
-}  # fmt: skip
+    "qkv": "linear_qkv",
+    "proj": "linear_proj",
+    "fc1": "linear_fc1",
+    "fc2": "linear_fc2",
+}
 BRIDGE_RANK: Final = 32  # megatron/bridge/peft/lora.py, LoRA: dim, and all of the layers above
 
 

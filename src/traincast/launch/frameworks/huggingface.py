@@ -37,8 +37,12 @@ LENGTHS: Final = ("model_max_length", "block_size", *SEQ, "cutoff_len", "seq_len
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
 DTYPES: Final = {  # true: of the switch pure_bf16; auto: that of the checkpoint, bf16 of most
-    "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "true": "bf16",
-}  # fmt: skip
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "auto": "bf16",
+    "true": "bf16",
+}
 LOADING: Final = "model_init_kwargs."  # of TRL: count before its own arguments (trl/scripts/sft.py)
 # Of transformers 5.23, training_args.py: the second, deprecated name counts where the first has no value.
 # What belongs to them has the names with KWARGS.
@@ -54,8 +58,11 @@ OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as t
 KNOWN_OPTIMIZERS: Final = {name: kind for kind, names in OPTIMIZERS.items() for name in names.split()}
 LAYERS: Final[Mapping[Any, str]] = {  # target -> linear layer of most models of transformers
     **{target: name for name, target in reversed([*MODULES.items()]) if name.endswith(("_proj", "lm_head"))},
-    "proj": "o_proj", "kv_down": "kv_a_proj_with_mqa", "router": "gate", "shared_gate": "shared_expert_gate",
-}  # fmt: skip
+    "proj": "o_proj",
+    "kv_down": "kv_a_proj_with_mqa",
+    "router": "gate",
+    "shared_gate": "shared_expert_gate",
+}
 # Of transformers and LLaMA-Factory, which apply Liger's loss with the rest, and of axolotl.
 FUSED_LOSS: Final = ("use_liger_kernel", "liger_fused_linear_cross_entropy", "cut_cross_entropy")
 FUSED_LOSS_PLUGIN: Final = "CutCrossEntropyPlugin"
@@ -365,11 +372,14 @@ class Program:
         if adapters is None or modules is None or adapters.base == "operand":
             return {**own, **self.writes.get("full", {})}
         return {
-            **own, **self.writes["adapters"], **self.values["base"].get(adapters.base, {}),
-            "lora_r": adapters.rank, "lora_alpha": 2 * adapters.rank,
+            **own,
+            **self.writes["adapters"],
+            **self.values["base"].get(adapters.base, {}),
+            "lora_r": adapters.rank,
+            "lora_alpha": 2 * adapters.rank,
             "lora_target_modules": ",".join(modules) if self.joined else modules,
             "lora_dropout": 0.05 if adapters.dropout else 0.0,
-        }  # fmt: skip
+        }
 
     def derived(self, settings: Settings) -> Settings:
         """Return the settings of Accelerate that the program makes of its own."""

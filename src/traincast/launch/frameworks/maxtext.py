@@ -30,9 +30,13 @@ IN_TEXT: Final = re.compile(r"python3?\s+(?:-\w+\s+)*\S*maxtext", re.IGNORECASE)
 TRAINING: Final = re.compile(r"train|sft|\$|\bEXECUTABLE", re.IGNORECASE)  # programs that train
 ICI: Final = 8  # accelerators that a slice has on GPUs: those of a node
 AXES: Final = {  # knob -> axes of the mesh
-    "tp": ("tensor", "tensor_sequence"), "cp": ("context",), "pp": ("pipeline",), "ep": ("expert",),
-    "data": ("data",), "fsdp": ("fsdp", "fsdp_transpose"),
-}  # fmt: skip
+    "tp": ("tensor", "tensor_sequence"),
+    "cp": ("context",),
+    "pp": ("pipeline",),
+    "ep": ("expert",),
+    "data": ("data",),
+    "fsdp": ("fsdp", "fsdp_transpose"),
+}
 AUTO: Final = {"dcn_data_parallelism": -1, "ici_fsdp_parallelism": -1}  # by default
 DEGREES: Final = tuple(
     f"{net}_{axis}_parallelism" for axes in AXES.values() for axis in axes for net in ("ici", "dcn")
@@ -72,16 +76,30 @@ OFFLOADED: Final[Mapping[str, tuple[str, ...]]] = {
 POLICIES: Final = ("none", "custom", *KEPT, *OFFLOADED)
 OPTIMIZER_ON_HOST: Final = "optimizer_memory_host_offload"
 PRECISIONS: Final = {  # quantization -> precision of products
-    "int8": "int8", "fp8": "fp8-current", "fp8_full": "fp8-current", "fp8_gpu": "fp8", "nanoo_fp8": "fp8",
-    "te_fp8_delayedscaling": "fp8", "te_fp8_currentscaling": "fp8-current", "te_mxfp8": "mxfp8",
-}  # fmt: skip
+    "int8": "int8",
+    "fp8": "fp8-current",
+    "fp8_full": "fp8-current",
+    "fp8_gpu": "fp8",
+    "nanoo_fp8": "fp8",
+    "te_fp8_delayedscaling": "fp8",
+    "te_fp8_currentscaling": "fp8-current",
+    "te_mxfp8": "mxfp8",
+}
 MLPS: Final = {
-    ("gelu",): "gelu", ("relu",): "relu", ("silu", "linear"): "swiglu", ("gelu", "linear"): "geglu",
-}  # fmt: skip
+    ("gelu",): "gelu",
+    ("relu",): "relu",
+    ("silu", "linear"): "swiglu",
+    ("gelu", "linear"): "geglu",
+}
 SIZES: Final = {  # setting -> value of base.yml
-    "base_num_decoder_layers": 16, "base_emb_dim": 2048, "base_num_query_heads": 16,
-    "base_num_kv_heads": 16, "base_mlp_dim": 7168, "head_dim": 128, "vocab_size": 32_000,
-}  # fmt: skip
+    "base_num_decoder_layers": 16,
+    "base_emb_dim": 2048,
+    "base_num_query_heads": 16,
+    "base_num_kv_heads": 16,
+    "base_mlp_dim": 7168,
+    "head_dim": 128,
+    "vocab_size": 32_000,
+}
 # Share of a GPU's memory that XLA may allocate; without it the pool of 75 % grows as needed, up to all of it
 # (jax-ml/jax, docs/gpu_memory_allocation.rst, looked at on 2026-11-28; it did not before 2026).
 XLA_SHARE: Final = "XLA_CLIENT_MEM_FRACTION"
@@ -281,8 +299,9 @@ def write_batch(facts: Facts) -> Values:
     batches = facts["accumulation"]
     steps = 1 if facts["pp"] > 1 else batches
     values: dict[str, Any] = {BATCH: facts["gbs"] / facts["gpus"] / steps}
-    return values | ({"num_pipeline_microbatches": batches} if facts["pp"] > 1 else {
-        "gradient_accumulation_steps": steps})  # fmt: skip
+    return values | (
+        {"num_pipeline_microbatches": batches} if facts["pp"] > 1 else {"gradient_accumulation_steps": steps}
+    )
 
 
 def read_pipeline(settings: Settings) -> Facts:

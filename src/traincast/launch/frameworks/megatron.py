@@ -32,13 +32,19 @@ from traincast.launch.settings.table import Values
 from traincast.model.adapters import Adapters
 
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
-    "core_attn": "attention", "layernorm": "norms", "moe_act": "activation", "mlp": "mlp", "moe": "experts",
-    "mla_up_proj": "mla_up_proj", "gdn_norm_out": "gdn_norm_out",
-}  # fmt: skip
+    "core_attn": "attention",
+    "layernorm": "norms",
+    "moe_act": "activation",
+    "mlp": "mlp",
+    "moe": "experts",
+    "mla_up_proj": "mla_up_proj",
+    "gdn_norm_out": "gdn_norm_out",
+}
 OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
-    "checkpoint_activations": "full", "activations_checkpoint_method": "full",
+    "checkpoint_activations": "full",
+    "activations_checkpoint_method": "full",
     "recompute_activations": "selective",
-}  # fmt: skip
+}
 CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "a2a+p2p": "hybrid"}
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
@@ -47,15 +53,20 @@ MOMENT_DTYPES: Final = ("exp_avg_dtype", "exp_avg_sq_dtype")
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
 OF_SPLITS: Final = (  # of layers over pipeline stages
-    *OF_END_STAGES, "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-)  # fmt: skip
+    *OF_END_STAGES,
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+)
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 BERT: Final = "pretrain_bert.py"
 # Stacks of Megatron-LM before Megatron-Core, by the month up to which an argument was there.
 OLD_STACKS: Final = {
-    "2021-01": "megatron-lm-2021", "2022-04": "megatron-lm-2021", "2023-09": "megatron-lm-2022",
-}  # fmt: skip
+    "2021-01": "megatron-lm-2021",
+    "2022-04": "megatron-lm-2021",
+    "2023-09": "megatron-lm-2022",
+}
 SCHEDULE: Final = "step_batch_size_schedule"
 DISPATCHER: Final = "moe_token_dispatcher_type"
 ALLGATHER: Final = "allgather"
@@ -71,9 +82,14 @@ HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
 MAX_LAYERS: Final = 10_000  # of a pattern
 STEP_OF_SCHEDULE: Final = re.compile(r"\d[\d.]{0,20}[KMBTkmbt]?:(\d{1,9})")  # tokens or samples, and batch
 HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols; + is latent attention, D with an indexer
-    "M": "mamba2 only", "G": "gated_delta only", "*": "attention only", "+": "attention only",
-    "D": "indexed only", "-": "dense only", "E": "moe only",
-}  # fmt: skip
+    "M": "mamba2 only",
+    "G": "gated_delta only",
+    "*": "attention only",
+    "+": "attention only",
+    "D": "indexed only",
+    "-": "dense only",
+    "E": "moe only",
+}
 LATENT_LETTERS: Final = {"+", "D"}
 PREDICTION_PATTERN: Final = "mtp_hybrid_override_pattern"  # letters of each prediction head, in older scripts
 SPARSE: Final = "dsa"  # of --experimental-attention-variant

@@ -66,23 +66,34 @@ LAUNCHER_SETTINGS: Final = (
 )
 # Arguments of run_recipe.py in place of overrides, which count before them (0.6.0, scripts/training).
 COMMON_ARGUMENTS: Final[Mapping[str, str]] = {
-    "max_steps": "train.train_iters", "global_batch_size": "train.global_batch_size",
-    "micro_batch_size": "train.micro_batch_size", "seq_length": "dataset.seq_length",
+    "max_steps": "train.train_iters",
+    "global_batch_size": "train.global_batch_size",
+    "micro_batch_size": "train.micro_batch_size",
+    "seq_length": "dataset.seq_length",
     **{
         name: f"model.{name}"
         for name in (
-            "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-            "virtual_pipeline_model_parallel_size", "expert_model_parallel_size",
+            "tensor_model_parallel_size",
+            "pipeline_model_parallel_size",
+            "context_parallel_size",
+            "virtual_pipeline_model_parallel_size",
+            "expert_model_parallel_size",
             "expert_tensor_parallel_size",
         )
     },
-}  # fmt: skip
+}
 SHORT_ARGUMENTS: Final[Mapping[str, str]] = {
-    "-ms": "max_steps", "-gb": "global_batch_size", "-mb": "micro_batch_size", "-sl": "seq_length",
-    "-tp": "tensor_model_parallel_size", "-pp": "pipeline_model_parallel_size",
-    "-cp": "context_parallel_size", "-vp": "virtual_pipeline_model_parallel_size",
-    "-ep": "expert_model_parallel_size", "-etp": "expert_tensor_parallel_size",
-}  # fmt: skip
+    "-ms": "max_steps",
+    "-gb": "global_batch_size",
+    "-mb": "micro_batch_size",
+    "-sl": "seq_length",
+    "-tp": "tensor_model_parallel_size",
+    "-pp": "pipeline_model_parallel_size",
+    "-cp": "context_parallel_size",
+    "-vp": "virtual_pipeline_model_parallel_size",
+    "-ep": "expert_model_parallel_size",
+    "-etp": "expert_tensor_parallel_size",
+}
 RUNNERS: Final = re.compile(r"(?:.*/)?(?:(?:run_recipe|setup_experiment|launch_with_nemo_run)\.py|train\.sh)")
 OVERRIDE: Final = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", re.DOTALL)
 TASKS: Final = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora": "peft"}  # of a mode

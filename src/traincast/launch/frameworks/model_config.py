@@ -10,10 +10,16 @@ from traincast.launch.settings.canonical import model_facts, untrained
 from traincast.model.model import Model
 
 CLASSES: Final = {  # model type -> class that trains it; the first that has all of a model's parts is written
-    "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-    "mistral": "MistralForCausalLM", "olmo2": "Olmo2ForCausalLM", "gpt2": "GPT2LMHeadModel",
-    "gpt_neox": "GPTNeoXForCausalLM", "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
-}  # fmt: skip
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
 ACTIVATIONS: Final = {"swiglu": "silu", "geglu": "gelu", "gelu": "gelu", "relu": "relu", "relu2": "relu2"}
 DROPOUT: Final = 0.1  # probability, the default of GPT2Config in transformers
 OWN: Final[Mapping[str, Callable[[Model], dict[str, Any]]]] = {  # fields of one type alone

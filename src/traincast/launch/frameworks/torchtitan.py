@@ -44,15 +44,21 @@ WHY: Final = {
     " torchtitan stops unless one is registered by this name"
 }
 DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
-    "tp": "tensor_parallel_degree", "cp": "context_parallel_degree", "pp": "pipeline_parallel_degree",
-    "ep": "expert_parallel_degree", "replicate": "data_parallel_replicate_degree",
+    "tp": "tensor_parallel_degree",
+    "cp": "context_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "ep": "expert_parallel_degree",
+    "replicate": "data_parallel_replicate_degree",
     "shard": "data_parallel_shard_degree",
-}  # fmt: skip
+}
 INTERLEAVED: Final = "Interleaved1F1B"
 SCHEDULE_NAMES: Final[Mapping[str, ScheduleName]] = {  # of torchtitan -> schedule
-    "1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v", "DualPipeV": "dualpipe-v",
+    "1F1B": "1f1b",
+    "GPipe": "gpipe",
+    "ZBVZeroBubble": "zb-v",
+    "DualPipeV": "dualpipe-v",
     INTERLEAVED: "1f1b",
-}  # fmt: skip
+}
 RESHARD_POLICIES: Final = {2: "never", 3: "always"}  # by ZeRO stage
 PARALLELISM: Final = "parallelism."
 REPLICATE, SHARD = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("replicate", "shard"))
@@ -72,13 +78,17 @@ CONTEXT, TOKENS_OF_MICROBATCH = (
     f"training.{name}" for name in ("max_context_length", "num_tokens_per_microbatch_per_dp_rank")
 )
 IN_TOKENS: Final = {  # setting -> that which counts sequences
-    TOKENS_OF_MICROBATCH: LOCAL_BATCH, "training.num_tokens_per_dp_rank": LOCAL_BATCH,
-    "training.num_tokens_per_train_step": GLOBAL_BATCH, "training.num_tokens_per_step": GLOBAL_BATCH,
-}  # fmt: skip
+    TOKENS_OF_MICROBATCH: LOCAL_BATCH,
+    "training.num_tokens_per_dp_rank": LOCAL_BATCH,
+    "training.num_tokens_per_train_step": GLOBAL_BATCH,
+    "training.num_tokens_per_step": GLOBAL_BATCH,
+}
 STATED: Final = (  # settings with defaults that the prediction depends on most, and their older names
-    (LOCAL_BATCH, "training.batch_size", MICROBATCH), (SEQ,), (RESHARD,),
+    (LOCAL_BATCH, "training.batch_size", MICROBATCH),
+    (SEQ,),
+    (RESHARD,),
     ("compile.enable", "training.compile"),
-)  # fmt: skip
+)
 SCHEDULE: Final = f"{PARALLELISM}pipeline_parallel_schedule"
 LAYERS_PER_STAGE: Final = f"{PARALLELISM}pipeline_parallel_layers_per_stage"
 MODULES: Final = f"{PARALLELISM}module_fqns_per_model_part"

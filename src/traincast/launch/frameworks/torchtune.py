@@ -106,10 +106,13 @@ def write_training(facts: Facts) -> Values:
     dropout = 0.05 if adapters.dropout else 0.0
     return values | {
         "model.lora_attn_modules": [ATTENTION[target] for target in attention],
-        "model.apply_lora_to_mlp": mlp, "model.apply_lora_to_output": head,
-        "model.lora_rank": adapters.rank, "model.lora_alpha": 2 * adapters.rank,
-        "model.lora_dropout": dropout, "model.quantize_base": adapters.base.startswith("nf4"),
-    }  # fmt: skip
+        "model.apply_lora_to_mlp": mlp,
+        "model.apply_lora_to_output": head,
+        "model.lora_rank": adapters.rank,
+        "model.lora_alpha": 2 * adapters.rank,
+        "model.lora_dropout": dropout,
+        "model.quantize_base": adapters.base.startswith("nf4"),
+    }
 
 
 def read_batch(settings: Settings) -> Facts:

@@ -19,14 +19,28 @@ from traincast.launch.settings.settings import Settings, is_off, not_allowed
 STARTERS: Final = ("Trainer", "Fabric")
 BATCH: Final = "DataLoader.batch_size"
 OPTIMIZERS: Final = {
-    "AdamW": "adam", "Adam": "adam", "FusedAdam": "adam", "DeepSpeedCPUAdam": "adam", "SGD": "sgd",
-    "AdamW8bit": "adam-8bit", "Adam8bit": "adam-8bit", "PagedAdamW8bit": "adam-8bit", "Lion": "lion",
+    "AdamW": "adam",
+    "Adam": "adam",
+    "FusedAdam": "adam",
+    "DeepSpeedCPUAdam": "adam",
+    "SGD": "sgd",
+    "AdamW8bit": "adam-8bit",
+    "Adam8bit": "adam-8bit",
+    "PagedAdamW8bit": "adam-8bit",
+    "Lion": "lion",
     "Muon": "muon",
-}  # fmt: skip
+}
 PRECISIONS: Final = {
-    "32-true": "fp32", "32": "fp32", "bf16-mixed": "bf16", "bf16": "bf16", "bf16-true": "bf16-pure",
-    "16-mixed": "fp16", "16": "fp16", "transformer-engine": "fp8", "transformer-engine-float16": "fp8",
-}  # fmt: skip
+    "32-true": "fp32",
+    "32": "fp32",
+    "bf16-mixed": "bf16",
+    "bf16": "bf16",
+    "bf16-true": "bf16-pure",
+    "16-mixed": "fp16",
+    "16": "fp16",
+    "transformer-engine": "fp8",
+    "transformer-engine-float16": "fp8",
+}
 CHECKPOINTING: Final = ("strategy.activation_checkpointing_policy", "strategy.activation_checkpointing")
 
 

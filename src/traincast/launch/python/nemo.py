@@ -50,9 +50,12 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     known = ((n, r) for n, r in recipes.items() if isinstance(r, InputError) or program.is_recipe(r))
     recipes = dict(known)
     begun_by_others = {
-        called(node) for name in recipes if name in program.functions
-        for node in ast.walk(program.functions[name]) if called(node) != name
-    }  # fmt: skip
+        called(node)
+        for name in recipes
+        if name in program.functions
+        for node in ast.walk(program.functions[name])
+        if called(node) != name
+    }
     kept = {name: built for name, built in recipes.items() if name not in begun_by_others} or recipes
     if not kept:
         raise InputError("Python", ["builds no recipe that is known: of run.Partial or a factory of NeMo"])
@@ -116,10 +119,14 @@ def _factory(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         problem = f"llm.{name}: the defaults of this factory are not known; give its own file, or use {known}"
         raise InputError("Python", [problem])
     usual = {
-        "model.config": {}, "data": {}, "optim.config": {}, NAMED_MODEL: name.partition(".")[0],
-        f"trainer.plugins.{CLASS}": "bf16_mixed", "trainer.strategy.ddp.overlap_grad_reduce": True,
+        "model.config": {},
+        "data": {},
+        "optim.config": {},
+        NAMED_MODEL: name.partition(".")[0],
+        f"trainer.plugins.{CLASS}": "bf16_mixed",
+        "trainer.strategy.ddp.overlap_grad_reduce": True,
         "trainer.strategy.ddp.grad_reduce_in_fp32": True,
-    }  # fmt: skip
+    }
     recipe = nested({**usual, **factories[name]})
     recipe["trainer"] |= {"num_nodes": given.get("num_nodes", recipe["trainer"].get("num_nodes", 1))}
     recipe["trainer"] |= {"devices": given.get("num_gpus_per_node", recipe["trainer"].get("devices", 8))}

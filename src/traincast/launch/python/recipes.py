@@ -29,22 +29,30 @@ from traincast.launch.settings.settings import Settings, dotted, nested
 from traincast.model.documents import Documents
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
-    "bf16": "bf16_mixed", "fp8_mx": "bf16_with_mxfp8_mixed", "nvfp4": "bf16_with_nvfp4_mixed",
-    "fp8_cs": "bf16_with_fp8_current_scaling_mixed", "fp8_ds": "bf16_with_fp8_delayed_scaling_mixed",
+    "bf16": "bf16_mixed",
+    "fp8_mx": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+    "fp8_cs": "bf16_with_fp8_current_scaling_mixed",
+    "fp8_ds": "bf16_with_fp8_delayed_scaling_mixed",
     "fp8_sc": "bf16_with_fp8_subchannel_scaling_mixed",
-}  # fmt: skip
+}
 OF_ALL: Final = {  # recipes: the precision is one that a function makes
     "ddp.overlap_param_gather": True,  # no part of the prediction
     **{f"{name}.{CLASS}" if name == "mixed_precision" else name: value for name, value in DEFAULTS.items()},
 }
 BY_COMMON: Final = (  # settings whose defaults differ
-    "train.global_batch_size", "train.micro_batch_size", "dataset.seq_length", "ddp.overlap_grad_reduce"
-)  # fmt: skip
+    "train.global_batch_size",
+    "train.micro_batch_size",
+    "dataset.seq_length",
+    "ddp.overlap_grad_reduce",
+)
 COMMON: Final = {  # functions of recipes/common.py (067f987) that recipes begin with -> values of these
-    "_pretrain_common": (32, 2, 4096, True), "_sft_common": (128, 1, 2048, False),
-    "_peft_common": (128, 1, 2048, False), "_sft_common_vlm": (32, 2, 4096, False),
+    "_pretrain_common": (32, 2, 4096, True),
+    "_sft_common": (128, 1, 2048, False),
+    "_peft_common": (128, 1, 2048, False),
+    "_sft_common_vlm": (32, 2, 4096, False),
     "_peft_common_vlm": (32, 2, 4096, False),
-}  # fmt: skip
+}
 PACKING: Final = ("_sft_common", "_peft_common")  # those that pack documents of SQuAD (default_squad_config)
 PACKED: Final = "dataset.packed"  # what is noted of it
 ROTATION: Final = "apply_rope_fusion"  # of queries and keys: off, unless a recipe or its model turn it on
@@ -79,17 +87,23 @@ HARMLESS: Final = "_enable_overlap_param_gather_with_optimizer_step"
 CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {  # ends of functions -> what they set in a recipe
     "benchmark_common": {"ddp.grad_reduce_in_fp32": False, "model.apply_rope_fusion": True},
     "apply_determinism_overrides": {  # recipes/utils/determinism_utils.py
-        "comm_overlap.tp_comm_overlap": False, "model.deterministic_mode": True,
+        "comm_overlap.tp_comm_overlap": False,
+        "model.deterministic_mode": True,
     },
-}  # fmt: skip
+}
 OPTIMIZERS: Final = {  # functions that return an optimizer and a schedule
     "distributed_fused_adam_with_cosine_annealing": "adam",
     "distributed_muon_with_cosine_annealing": "dist_muon",
 }
 KNOWN: Final = (  # not followed
-    *PRESETS, HARMLESS, *OPTIMIZERS, "_perf_precision", "get_mixed_precision_config", "default_peft_config",
+    *PRESETS,
+    HARMLESS,
+    *OPTIMIZERS,
+    "_perf_precision",
+    "get_mixed_precision_config",
+    "default_peft_config",
     *COMMON,
-)  # fmt: skip
+)
 # What functions of Megatron-Bridge that change a recipe or a part of it set (perf_recipes/*/common.py).
 MAY_SET: Final[Mapping[str, str]] = {
     "model": "tensor_model_parallel_size pipeline_model_parallel_size virtual_pipeline_model_parallel_size"
@@ -104,8 +118,10 @@ MAY_SET: Final[Mapping[str, str]] = {
 RECIPE: Final = re.compile(r"^(?P<model>\w+?)_(?P<kind>pretrain|sft|peft|finetune)(?:_|$)")
 GPUS: Final = re.compile(r"_(\d+)gpus?_")
 SET_BY_RECIPES: Final = {  # else by the recipe that they begin with
-    "train.global_batch_size", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size"
-}  # fmt: skip
+    "train.global_batch_size",
+    "model.tensor_model_parallel_size",
+    "model.pipeline_model_parallel_size",
+}
 LAYOUT: Final = "model.pipeline_model_parallel_layout"
 LETTERS: Final = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 GRAPHS: Final = ("cuda_graph_scope", "cuda_graph_modules", "cuda_graph_warmup_steps")

@@ -48,21 +48,32 @@ OTHER_ADAPTERS: Final = re.compile(
     r"^(?!Lora)\w*(?:IA3|Tuning|AdaLora|LoHa|LoKr|OFT|BOFT|Vera|FourierFT|Poly)Config$"
 )
 OF_MODELS: Final = {  # arguments of `from_pretrained` -> settings; others change no step
-    "dtype": "dtype", "torch_dtype": "dtype", "attn_implementation": "attn_implementation",
-    "load_in_4bit": "load_in_4bit", "load_in_8bit": "load_in_8bit", "tp_plan": "tp_plan",
-    "distributed_config": "distributed_config", "device_map": "device_map",
+    "dtype": "dtype",
+    "torch_dtype": "dtype",
+    "attn_implementation": "attn_implementation",
+    "load_in_4bit": "load_in_4bit",
+    "load_in_8bit": "load_in_8bit",
+    "tp_plan": "tp_plan",
+    "distributed_config": "distributed_config",
+    "device_map": "device_map",
     "use_flash_attention_2": "use_flash_attention_2",
-}  # fmt: skip
+}
 OF_QUANTIZATION: Final = {  # of BitsAndBytesConfig
-    "load_in_4bit": "load_in_4bit", "load_in_8bit": "load_in_8bit",
+    "load_in_4bit": "load_in_4bit",
+    "load_in_8bit": "load_in_8bit",
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
-}  # fmt: skip
+}
 OF_ADAPTERS: Final = {  # arguments of LoraConfig -> settings
-    "r": "lora_r", "target_modules": "lora_target_modules", "lora_dropout": "lora_dropout",
-    "modules_to_save": "lora_modules_to_save", "use_dora": "use_dora", "lora_alpha": "lora_alpha",
-    "target_parameters": "lora_target_parameters", "layers_to_transform": "peft_layers_to_transform",
+    "r": "lora_r",
+    "target_modules": "lora_target_modules",
+    "lora_dropout": "lora_dropout",
+    "modules_to_save": "lora_modules_to_save",
+    "use_dora": "use_dora",
+    "lora_alpha": "lora_alpha",
+    "target_parameters": "lora_target_parameters",
+    "layers_to_transform": "peft_layers_to_transform",
     "rank_pattern": "lora_rank_pattern",
-}  # fmt: skip
+}
 HARMLESS_OF_ADAPTERS: Final = (
     *(
         "task_type",

@@ -25,9 +25,10 @@ JSON_HERE_DOCUMENT: Final = re.compile(
     r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
 )
 SLURM_VARIABLES: Final = {  # that a directive sets
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "gpus_per_node": ("SLURM_GPUS_PER_NODE",),
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "gpus_per_node": ("SLURM_GPUS_PER_NODE",),
     "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
-}  # fmt: skip
+}
 # Settings in which the runs of a script that starts several differ.
 OF_RUNS: Final = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),

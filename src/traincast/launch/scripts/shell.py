@@ -84,8 +84,13 @@ FOR_WORDS: Final = re.compile(r"^for\s+(\w+)(?:\s+in\b(.*))?$", re.DOTALL)
 CASE: Final = re.compile(r"^case\s+(.+?)\s+in\b\s*(.*)$", re.DOTALL)
 PATTERN: Final = re.compile(r"^\(?\s*([^()]*?)\s*\)\s*(.*)$", re.DOTALL)
 COMPARISONS: Final = {
-    "-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">=",
-}  # fmt: skip
+    "-eq": "==",
+    "-ne": "!=",
+    "-lt": "<",
+    "-le": "<=",
+    "-gt": ">",
+    "-ge": ">=",
+}
 REDIRECTION: Final = re.compile(r"\d*>{1,2}[|&]?(.*)", re.DOTALL)  # and the file it names
 HERE_STRING: Final = "<<<"
 OF_INPUT: Final = ("read", "mapfile", "readarray")  # commands that set variables

@@ -53,8 +53,15 @@ SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can
 LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
 # Choices that a framework has a program for or has none; others are recipes, kernels, or kept anywhere.
 PROGRAMMED: Final = (
-    *STRATEGIES["1d"].choices, "sp", "tp_overlap", "ep_overlap", "recompute", "zero", "schedule", "order"
-)  # fmt: skip
+    *STRATEGIES["1d"].choices,
+    "sp",
+    "tp_overlap",
+    "ep_overlap",
+    "recompute",
+    "zero",
+    "schedule",
+    "order",
+)
 # Knobs that say how the weights of a model are split: with one of them a plan is given.
 SHARDING: Final = ("tp", "tp2", "cp", "pp", "ep", "replicas", "zero")
 

@@ -45,8 +45,15 @@ KEPT: Final = 1 << 17  # layouts up to which the columns that bounds read are ca
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
 # Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.
 AROUND_LAYERS: Final = (
-    "zero", "layout", "dp_overlap", "schedule", "offload", "recompute", "tp_overlap", "ep_overlap"
-)  # fmt: skip
+    "zero",
+    "layout",
+    "dp_overlap",
+    "schedule",
+    "offload",
+    "recompute",
+    "tp_overlap",
+    "ep_overlap",
+)
 # Layouts up to which batches that differ in recomputation share shards, the same for each
 LAYOUTS_SHARING_SHARDS: Final = 1 << 19
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]

@@ -27,13 +27,19 @@ if TYPE_CHECKING:
 NAME: Final = re.compile(r"exec_(?P<strategy>1d|2d-seqp|2d)_(?P<model>.+)_(?P<system>[^_]+)\.npy")
 MAX_BYTES: Final = 1 << 25  # many times the largest that the code published
 TIMES: Final = {  # component of the step time → key of the code
-    "compute": "t_comp", "exposed_memory": "t_mem", "tp_comm": "t_tp_comm", "dp_comm": "t_dp_comm",
-    "pp_comm": "t_pp_comm", "bubble": "t_bubble",
-}  # fmt: skip
+    "compute": "t_comp",
+    "exposed_memory": "t_mem",
+    "tp_comm": "t_tp_comm",
+    "dp_comm": "t_dp_comm",
+    "pp_comm": "t_pp_comm",
+    "bubble": "t_bubble",
+}
 MEMORY: Final = {  # component of memory → key of the code, in GB
-    "weights": "wts_mem", "gradients": "wts_grad_mem", "optimizer": "wts_optimizer_states_mem",
+    "weights": "wts_mem",
+    "gradients": "wts_grad_mem",
+    "optimizer": "wts_optimizer_states_mem",
     "activations": "acts_mem",
-}  # fmt: skip
+}
 GB: Final = 1e9
 Row: TypeAlias = tuple[Any, Any, Any, list[int], list[list[Any] | None]]
 
@@ -67,9 +73,12 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     strategy = STRATEGY[match["strategy"]]
     model = match["model"].lower().replace("_", "-")
     described = {
-        "model": model, "system": match["system"].lower(), "strategy": strategy, "point": 0,
+        "model": model,
+        "system": match["system"].lower(),
+        "strategy": strategy,
+        "point": 0,
         "assumptions": PRESETS["paper-published"].name,
-    }  # fmt: skip
+    }
     try:
         known = load_model(model)
         seq = known.seq

@@ -124,10 +124,15 @@ SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
 }
 # Option, or name of one -> values as other tools write them, in small letters and with hyphens.
 OPTIMIZERS: Final = {  # of torch and bitsandbytes, as transformers 5.23 names them (OptimizerNames)
-    "adamw": "adam", "adamw-torch": "adam", "adamw-torch-fused": "adam", "fused-adam": "adam",
-    "adamw-8bit": "adam-8bit", "adamw-bnb-8bit": "adam-8bit", "adam8bit": "adam-8bit",
+    "adamw": "adam",
+    "adamw-torch": "adam",
+    "adamw-torch-fused": "adam",
+    "fused-adam": "adam",
+    "adamw-8bit": "adam-8bit",
+    "adamw-bnb-8bit": "adam-8bit",
+    "adam8bit": "adam-8bit",
     "adamw8bit": "adam-8bit",
-}  # fmt: skip
+}
 VALUES: Final[Mapping[str, Mapping[str, str]]] = {
     "--precision": {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp4": "nvfp4"},
     "--optimizer": OPTIMIZERS,
@@ -159,10 +164,12 @@ VALUES: Final[Mapping[str, Mapping[str, str]]] = {
 # Values of an option that other options say -> words in place of both.
 WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "--strategy": {  # of Lightning 2.5 (Trainer), and as people say it
-        "fsdp": "--zero=3", "fsdp2": "--zero=3", "ddp": "--zero=0",
+        "fsdp": "--zero=3",
+        "fsdp2": "--zero=3",
+        "ddp": "--zero=0",
         **{f"{kind}{i}": f"--zero={i}" for i in (1, 2, 3) for kind in ("zero", "zero-", "deepspeed-stage-")},
     },
-}  # fmt: skip
+}
 NODES: Final = ("--nodes", "--nnodes", "--num-nodes", "--n-nodes", "--num-machines", "--node-count")
 OF_NODE: Final = (
     *("--gpus-per-node", "--nproc-per-node", "--nproc", "--ntasks-per-node", "--num-gpus-per-node"),

@@ -353,9 +353,18 @@ def scaling(
     curve = None if efficiency is None else errors.catch(_efficiency_curve, efficiency)
     sizes, zeros = (errors.catch(_counts, *of) or (1,) for of in (("--gpus", gpus), ("--zero", zero)))
     analysis = errors.catch(
-        analysed, model, system, sizes, zeros, mbs, assumptions,
-        **shares, efficiency=curve, comm_share=comm_share, target=target,
-    )  # fmt: skip
+        analysed,
+        model,
+        system,
+        sizes,
+        zeros,
+        mbs,
+        assumptions,
+        **shares,
+        efficiency=curve,
+        comm_share=comm_share,
+        target=target,
+    )
     request, stages = errors.require(analysis)
     drawn: list[Path] = []
     if figures is not None:

@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 
 SHOWN_AFTER_SECONDS: Final = 1.0  # of work: what is quicker shows no progress bar
 OPTION_OF: Final = {  # parameters of the library, as its messages name them
-    "force=True": "--force", "gbs": "--global-batch", "budget": "--budget", "runs": "--runs", "logs": "--log",
-    "nccl": "--nccl", "gemm": "--gemm", "model": "--model", "gpus": "--gpus",
-    "recipe": "--recipe", "vocab": "--vocab",
-}  # fmt: skip
+    "force=True": "--force",
+    "gbs": "--global-batch",
+    "budget": "--budget",
+    "runs": "--runs",
+    "logs": "--log",
+    "nccl": "--nccl",
+    "gemm": "--gemm",
+    "model": "--model",
+    "gpus": "--gpus",
+    "recipe": "--recipe",
+    "vocab": "--vocab",
+}
 
 
 @contextmanager

@@ -119,13 +119,27 @@ def plan(
 
     if several := alternatives(model, system, framework):
         not_there = {
-            "--objective": objective != "time", "--top": top != MAX_PLANS_TRIED, "--exhaustive": exhaustive,
-            "--all": all_, "--why": why, "--rejected": rejected, "--html": html is not None, "--force": force,
-        }  # fmt: skip
+            "--objective": objective != "time",
+            "--top": top != MAX_PLANS_TRIED,
+            "--exhaustive": exhaustive,
+            "--all": all_,
+            "--why": why,
+            "--rejected": rejected,
+            "--html": html is not None,
+            "--force": force,
+        }
         compare_plans(
-            several, gpus, options, assumptions, locked_values(locks), not_there, json,
-            strategy=strategy, fit_probability=fit_probability, within=within,
-        )  # fmt: skip
+            several,
+            gpus,
+            options,
+            assumptions,
+            locked_values(locks),
+            not_there,
+            json,
+            strategy=strategy,
+            fit_probability=fit_probability,
+            within=within,
+        )
         return
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
@@ -133,11 +147,22 @@ def plan(
         framework = named.name
     model_read, machine, gbs = options.read(errors, model, system)
     request = search_request(
-        errors, model_read, machine, (gpus,), gbs, assumptions=assumptions, strategy=strategy,
-        framework=framework, locks=locked_values(locks), top=top, objective=objective, exhaustive=exhaustive,
-        fit_probability=errors.catch(share_typed, fit_probability), within=errors.catch(share_typed, within),
+        errors,
+        model_read,
+        machine,
+        (gpus,),
+        gbs,
+        assumptions=assumptions,
+        strategy=strategy,
+        framework=framework,
+        locks=locked_values(locks),
+        top=top,
+        objective=objective,
+        exhaustive=exhaustive,
+        fit_probability=errors.catch(share_typed, fit_probability),
+        within=errors.catch(share_typed, within),
         given=given,
-    )  # fmt: skip
+    )
     question = errors.require(request)
     rounder = _rounder(gpus) if objective == "time" and not (question.locks or json or html) else []
     with progress("search") as report_progress:
@@ -169,10 +194,19 @@ def plan(
             ]
             asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
             shown = text.plans.search(
-                result, explanation, elapsed, measures, usual, asked=asked, each=all_, why=why,
-                rejected=rejected, faster=faster, command=command_with,
+                result,
+                explanation,
+                elapsed,
+                measures,
+                usual,
+                asked=asked,
+                each=all_,
+                why=why,
+                rejected=rejected,
+                faster=faster,
+                command=command_with,
                 price=options.gpu_hour_price(result.system),
-            )  # fmt: skip
+            )
             text.tables.show(shown)
         if rejected:
             text.tables.show(text.plans.rejected(result))
@@ -416,10 +450,17 @@ def _best(
         space, framework_locks = expressible_space(form, model_read, context | locked)
         space = replace(space, fixed={**of_program, **space.fixed})
     request = search_request(
-        errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED,
-        assumptions=question.assumptions, given=question.given, framework=space,
+        errors,
+        model_read,
+        machine,
+        (gpus,),
+        gbs,
+        top=MAX_PLANS_TRIED,
+        assumptions=question.assumptions,
+        given=question.given,
+        framework=space,
         locks=framework_locks | locked,
-    )  # fmt: skip
+    )
     with progress("search") as report_progress:
         (result,) = errors.require(request).answer(report_progress)
     return result

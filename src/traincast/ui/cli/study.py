@@ -273,9 +273,18 @@ def _show_points(study: "Study", output: Path, rows: int) -> None:
 
 
 Kind = Literal[
-    "scaling", "throughput", "speedup", "optima", "contour", "sweep", "pareto", "tornado", "roofline",
-    "waterfall", "collectives",
-]  # fmt: skip
+    "scaling",
+    "throughput",
+    "speedup",
+    "optima",
+    "contour",
+    "sweep",
+    "pareto",
+    "tornado",
+    "roofline",
+    "waterfall",
+    "collectives",
+]
 _KIND = "What to draw: of a study up to sweep, then of a plan; collectives of output of nccl-tests."
 _GIVEN = "What output of nccl-tests does not hold, such as op=allreduce nodes=2 gpus_per_node=8."
 _PLOTTED = (

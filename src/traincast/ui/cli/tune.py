@@ -91,9 +91,14 @@ def tune(
     Example: traincast tune examples/tune/model.yaml --gpus 2 --trials 5 --system examples/measured_cpu/machine.yaml --output out/tune
     """  # noqa: E501
     given: dict[str, Any] = {
-        "MODEL": model, "--system": system, "--gpus": gpus, "--to": to, "--command": command, "--log": log,
+        "MODEL": model,
+        "--system": system,
+        "--gpus": gpus,
+        "--to": to,
+        "--command": command,
+        "--log": log,
         "--output": output,
-    }  # fmt: skip
+    }
     if replay:
         wrong = [f"{name}: not with --replay" for name, value in given.items() if value is not None]
         raise_problems("tune", wrong)

@@ -388,8 +388,14 @@ def run(
     """
     app = application(partial(Pool, systems=systems, memory=memory), host, announce=announce)
     config = uvicorn.Config(
-        app, http=TimedRequests, access_log=False, server_header=False,
+        app,
+        http=TimedRequests,
+        access_log=False,
+        server_header=False,
         log_level="critical",  # what clients send, and that they are left at the end, is no news here
-        timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
-    )  # fmt: skip
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=2,
+        lifespan="on",
+        ws="none",
+    )
     uvicorn.Server(config).run(sockets=[listening])  # raises the interrupt again once all is closed

@@ -24,8 +24,12 @@ MAX_PANELS: Final = 3  # side by side
 MIN_CAUSE_DRAWN: Final = 0.002  # mean part of an error of any source
 Budgets = Sequence[tuple[str, int, Mapping[str, float], float]]  # source, rows, causes, unexplained
 POINT: Final[dict[str, Any]] = {
-    "linestyle": "", "markersize": 2.2, "markeredgewidth": 0, "alpha": 0.6, "rasterized": True,
-}  # fmt: skip
+    "linestyle": "",
+    "markersize": 2.2,
+    "markeredgewidth": 0,
+    "alpha": 0.6,
+    "rasterized": True,
+}
 
 
 @style.styled

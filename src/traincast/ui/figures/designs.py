@@ -177,22 +177,30 @@ def binding_map(found: "Designs") -> Figure:
 
 DRAWN: Final = (  # name, title, function and caption
     (
-        "front", "Time and cost", cost_front,
+        "front",
+        "Time and cost",
+        cost_front,
         "Every machine within the limits. Bars: the 90% interval of the time, and the cost where all prices "
         "are at either end of their range.",
     ),
     (
-        "prices", "What prices change", price_tornado,
+        "prices",
+        "What prices change",
+        price_tornado,
         "Cost of the workload where one price is at either end of its range: on the cheapest machine at the "
         "prices given, and on the one that is then the cheapest.",
     ),
     (
-        "iso-cost", "Least cost over two figures", iso_cost,
+        "iso-cost",
+        "Least cost over two figures",
+        iso_cost,
         "Least cost of the workload over all other figures. Dashed: time of that machine in days.",
     ),
     (
-        "binding", "Which figure binds", binding_map,
+        "binding",
+        "Which figure binds",
+        binding_map,
         "Figure of which a share more saves most time, the others as on the cheapest machine. Number: share "
         "of the time that 1% more of it saves, in percent.",
     ),
-)  # fmt: skip
+)

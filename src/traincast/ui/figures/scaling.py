@@ -15,9 +15,11 @@ from traincast.step.estimate import estimate
 from traincast.ui.figures import style
 
 PARTS: Final = {  # of an iteration → colour and hatch
-    "transformer kernels": (style.BLUE, ""), "other kernels": (style.SKY, "///"),
-    "dispatch": (style.GREY, "xxx"), "communication": (style.ORANGE, "\\\\"),
-}  # fmt: skip
+    "transformer kernels": (style.BLUE, ""),
+    "other kernels": (style.SKY, "///"),
+    "dispatch": (style.GREY, "xxx"),
+    "communication": (style.ORANGE, "\\\\"),
+}
 Answer: TypeAlias = tuple[ScalingRequest, Sequence[Scaling]]
 STAGE_COLOURS: Final = dict(zip((1, 2, 3), style.COLOURS, strict=False))
 BATCHES: Final = tuple(1 << power for power in range(7))  # sequences of a GPU

@@ -37,8 +37,13 @@ COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", "--", ":", "-.")
 CHIP_COLOURS: Final = {  # of accelerators that are often compared
-    "a100": BLUE, "h200": ORANGE, "b200": GREEN, "b200-next": PURPLE, "h100": VERMILION, "v100": SKY,
-}  # fmt: skip
+    "a100": BLUE,
+    "h200": ORANGE,
+    "b200": GREEN,
+    "b200-next": PURPLE,
+    "h100": VERMILION,
+    "v100": SKY,
+}
 DOMAIN_MARKERS: Final = {"": "o", "4": "o", "8": "s", "64": "^", "72": "D"}  # of sizes of the fast domain
 COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "recomputation": (VERMILION, "---"),
@@ -52,8 +57,11 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "reserved": (GREY, "xxx"),
 }  # fmt: skip
 INFEASIBLE: Final[dict[str, Any]] = {
-    "facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0,
-}  # fmt: skip
+    "facecolor": "#f2f2f2",
+    "edgecolor": "#bbbbbb",
+    "hatch": "////",
+    "linewidth": 0,
+}
 HATCHED: Final[dict[str, Any]] = {"hatch": "/////", "alpha": 0.75}
 WHITE_BOX: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # behind a text
 # widths of a figure [inch]
@@ -81,14 +89,19 @@ STYLE: Final[dict[str, Any]] = {
     "text.parse_math": False,  # a name may hold a dollar sign
 }  # fmt: skip
 ENDINGS: Final[dict[str, dict[str, Any]]] = {  # of files, with the metadata that keeps them reproducible
-    ".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {},
-}  # fmt: skip
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+    ".png": {},
+}
 VARIANTS: Final = {  # assumptions → how a title calls them
-    "paper": "errata corrected", "paper-published": "as published",
-}  # fmt: skip
+    "paper": "errata corrected",
+    "paper-published": "as published",
+}
 SHOWN_UNITS: Final = {  # unit → unit on paper, its size in SI
-    "byte": ("GiB", GIB), "byte/s": ("GB/s", 1e9), "FLOP/s": ("TFLOP/s", 1e12),
-}  # fmt: skip
+    "byte": ("GiB", GIB),
+    "byte/s": ("GB/s", 1e9),
+    "FLOP/s": ("TFLOP/s", 1e12),
+}
 
 
 @contextmanager

@@ -13,10 +13,16 @@ from traincast.model.model import Model
 from traincast.ui.html.rendering import Table, linked
 
 FIGURE_UNITS: Final = {  # of figures that are no columns
-    "price": "$/h", "node_power": "W", "carbon": "g/kWh", "failure_hours": "h", "storage_bandwidth": "byte/s",
+    "price": "$/h",
+    "node_power": "W",
+    "carbon": "g/kWh",
+    "failure_hours": "h",
+    "storage_bandwidth": "byte/s",
     "input_rate": "sequence/s",
-    "training_tokens": "token", "seq": "token", "global_batch": "sequence",
-}  # fmt: skip
+    "training_tokens": "token",
+    "seq": "token",
+    "global_batch": "sequence",
+}
 PAPER_SOURCE: Final = "arXiv 2410.00273, or neutral where it counts nothing"
 
 

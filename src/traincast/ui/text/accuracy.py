@@ -28,9 +28,15 @@ MAX_IDLE_SPREAD: Final = 0.1  # of samples of a product; wider with other load (
 COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")
 CONSTANT_COLUMNS: Final = ("constant", "before", "after", "90% interval")
 FORMS: Final = {  # figure of a summary -> its format, in the order of `COLUMNS`
-    "mape": ".1%", "median": ".1%", "bias": "+.1%", "worst": ".0%", "spearman": ".2f", "regret": ".1%",
-    "best_of_three": ".1%", "memory": ".1%",
-}  # fmt: skip
+    "mape": ".1%",
+    "median": ".1%",
+    "bias": "+.1%",
+    "worst": ".0%",
+    "spearman": ".2f",
+    "regret": ".1%",
+    "best_of_three": ".1%",
+    "memory": ".1%",
+}
 MORE_DATA_HELPS: Final = (
     "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
 )

@@ -17,8 +17,17 @@ if TYPE_CHECKING:
 
 TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")
 SUMMARY_COLUMNS: Final = (
-    "groups", "n", "trials", "≤ 4", "in 1%", "regret", "ranked", "to 1%", "ranked", "right"
-)  # fmt: skip
+    "groups",
+    "n",
+    "trials",
+    "≤ 4",
+    "in 1%",
+    "regret",
+    "ranked",
+    "to 1%",
+    "ranked",
+    "right",
+)
 MOST_SHARE: Final = 0.995  # greater probabilities are shown as above it
 REPLAY_NOTE: Final = (
     "Trials at which the tuner stops by itself, the share of groups where that is within 4, where it ends "

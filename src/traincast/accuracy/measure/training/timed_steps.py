@@ -88,11 +88,22 @@ class TrainingCase:
         adapters = Adapters(rank=shape.rank, targets=ADAPTED) if shape.rank else None
         experts = Experts(experts=shape.experts, topk=TOPK, ffn=2 * shape.hidden) if shape.experts else None
         return Model(
-            name=shape.name, adapters=adapters, experts=experts, layers=shape.layers, hidden=shape.hidden,
-            heads=shape.heads, kv_heads=shape.heads, ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab,
-            biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
+            name=shape.name,
+            adapters=adapters,
+            experts=experts,
+            layers=shape.layers,
+            hidden=shape.hidden,
+            heads=shape.heads,
+            kv_heads=shape.heads,
+            ffn=4 * shape.hidden,
+            seq=shape.seq,
+            vocab=shape.vocab,
+            biases=("qkv", "proj", "mlp"),
+            positions="learned",
+            causal=True,
+            dropout=False,
             inner_dropout=False,
-        )  # fmt: skip
+        )
 
 
 def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
