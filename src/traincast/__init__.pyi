@@ -23,7 +23,6 @@ from .core.assumptions import Assumptions as Assumptions
 from .core.errors import InputError as InputError
 from .core.errors import NothingFits as NothingFits
 from .core.errors import TraincastError as TraincastError
-from .core.model import Model as Model
 from .core.plan import Plan as Plan
 from .core.plan import Plans as Plans
 from .core.system import Accelerator as Accelerator
@@ -34,6 +33,7 @@ from .launch.check import Checked as Checked
 from .launch.check import check as check
 from .launch.export import Launch as Launch
 from .launch.export import export as export
+from .model.model import Model as Model
 from .planner.compare import Comparison as Comparison
 from .planner.compare import compare as compare
 from .planner.design.design_file import design as design

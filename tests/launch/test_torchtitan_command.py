@@ -115,5 +115,5 @@ def test_a_muon_of_a_configuration_is_not_taken_for_adam(tmp_path):
     )
     path = tmp_path / "config_registry.py"
     path.write_text(text, encoding="utf-8")
-    reading = read(path, READERS, given=tc.launch.given.Given(recipe="llama3_8b"))
+    reading = read(path, READERS, given=tc.launch.settings.given.Given(recipe="llama3_8b"))
     assert [each.setting for each in reading.unread] == ["optimizer.name"]

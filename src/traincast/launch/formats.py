@@ -30,9 +30,10 @@ from traincast.launch.frameworks import (
 from traincast.launch.python import lightning, recipes, torchtitan_command, torchtitan_config
 from traincast.launch.python import nemo as nemo_programs
 from traincast.launch.python import trainer as trainer_programs
+from traincast.launch.settings import beside
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.format import Format, alone, load_format
-from traincast.launch.settings.settings import Settings, beside
+from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
 from traincast.launch.settings.unread_settings import UnreadRules
 from traincast.planner.frameworks.spaces import (

@@ -82,7 +82,7 @@ class Adapters:
     # gathered in 16 bits where FSDP shards it.
     dtype: Loaded = "16-bit"
     dropout: bool = False  # whether the input of an adapter passes dropout
-    # Which weights of experts have adapters. "peft": as PEFT finds them (`core.peft`), by the type of the
+    # Which weights of experts have adapters. "peft": as PEFT finds them (`model.peft`), by the type of the
     # model. "each": each matrix of each expert has its own, as other linear layers have (Megatron-Bridge,
     # torchtune); so too where the type is not known.
     experts: ExpertAdapters = "peft"

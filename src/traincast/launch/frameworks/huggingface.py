@@ -133,7 +133,7 @@ class Program:
     presets: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     recomputes_unless: str = ""  # the setting without which the program itself recomputes layers, if it does
     joined: bool = False  # whether names of modules are one text
-    all_layers: str = "all"  # what adapters of all layers stand in: a group of `core.adapters`
+    all_layers: str = "all"  # what adapters of all layers stand in: a group of `model.adapters`
     own_stack: str = ""  # software stack of a plain launch, where it is not that of the Trainer
     converts_experts: bool = True  # whether its PEFT finds experts that transformers stacks: since 0.19
     names: Mapping[str, str] = field(default_factory=dict)  # its own -> those of the Trainer
