@@ -38,6 +38,8 @@ PAGES = [
     "docs/limits.md",
     "docs/scaling.md",
     "docs/insights.md",
+    "docs/degree_pairs.md",
+    "docs/questions/varying.md",
 ]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)

@@ -49,6 +49,7 @@ import experts_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
 import recipes_page  # noqa: E402
+from degree_pairs import degree_pairs  # noqa: E402
 from error_model import Chances, reliability  # noqa: E402
 from scoreboard_page import StatedChances, reliability_figure, scoreboard, stated_probabilities  # noqa: E402
 
@@ -622,6 +623,7 @@ def draw() -> None:
     from traincast.ui.text.accuracy import accuracy_figure
 
     (DOCS / "figures").mkdir(exist_ok=True)
+    save(degree_pairs(), DOCS / "figures" / "degree-pairs.svg")
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
     save(reliability_figure(stated_probabilities()), DOCS / "figures" / "reliability.svg")
     save(reliability_figure(stated_by_tuner()), DOCS / "figures" / "tuning-reliability.svg")
