@@ -11,6 +11,7 @@ from pathlib import Path
 from traincast.ui.cli.main import app
 
 SCRIPTS = Path(__file__).parent / "launch" / "scripts"
+OPERATORS = Path(__file__).parent / "data" / "profile_with_operators.json"
 PRETENDED = Path(__file__).parent / "tuner" / "pretended.py"
 TUNED = (
     "examples/tune/model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --to measure "
@@ -82,6 +83,9 @@ FURTHER = {
         "check examples/my_cluster/pretrain.sh --system dgx-h100 --pp 1 --tp 1 --recompute none",
         f"check {SCRIPTS / 'unread.sh'} --system dgx-h100 --accept-unread",
         "check examples/my_cluster/pretrain.sh --system dgx-h100 --mfu 0.2",
+    ],
+    "profile": [
+        f"profile llama-3-8b --trace {OPERATORS} --system dgx-h100 --tp 2 --dp 4",
     ],
     "catalog": [
         "catalog",

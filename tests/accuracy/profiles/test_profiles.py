@@ -92,6 +92,30 @@ def test_parts_of_a_step_add_up_to_it(trace, estimate):
     assert of_collectives["send-recv"].exposed_seconds == pytest.approx(2e-3)
 
 
+def test_dispatch_gaps_are_split_by_the_operators_of_the_host(tmp_path, estimate):
+    """The device waits from 0 to 1 ms (launched at 0.5) and from 8 to 10 (launched at 9.5)."""
+    document = kineto()
+    operators = [
+        ("aten::linear", 0.0, 0.25),
+        ("aten::addmm", 0.125, 0.25),  # of it
+        ("aten::gelu", 9.0, 9.75),
+        ("aten::add", 9.5, 12.0),  # of the gap until 10; longer than what is around it, as on another thread
+        ("aten::mul", 16.5, 17.0),  # no gap of dispatch
+    ]
+    for name, start, end in operators:
+        event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1}
+        document["traceEvents"].append(event | {"ts": start * MS, "dur": (end - start) * MS, "args": {}})
+    result = tc.profile(written(tmp_path, "trace.json", json.dumps(document)), estimate)
+    assert parts_ms(result) == pytest.approx(PARTS)
+    # operators ran in the first of two steps only
+    assert result.dispatch.inside_seconds == pytest.approx((0.25 + 1.0) / 2 * 1e-3)
+    assert result.dispatch.between_seconds == pytest.approx((3 - (0.25 + 1.0) / 2) * 1e-3)
+
+
+def test_profiles_without_operators_do_not_split_dispatch(trace):
+    assert tc.profile(trace).dispatch is None
+
+
 def test_without_pipeline_stages_sends_and_receives_are_communication(trace):
     one_stage = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=8), gbs=32)
     parts = parts_ms(tc.profile(trace, one_stage))

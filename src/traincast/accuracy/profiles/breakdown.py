@@ -52,6 +52,22 @@ class ProfiledCollective(Result):
     ]
 
 
+class ProfiledDispatch(Result):
+    """Dispatch gaps of a profiled step by where the host was: inside an operator, or between operators."""
+
+    inside_seconds: Annotated[
+        float, Doc("gaps while an operator of PyTorch runs on the host (intra-operator dispatch)", "s")
+    ]
+    between_seconds: Annotated[
+        float, Doc("gaps while none does: Python, hooks, data loading (inter-operator dispatch)", "s")
+    ]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all dispatch gaps [s]."""
+        return self.inside_seconds + self.between_seconds
+
+
 class ProfiledStep(Result):
     """Mean step of a profile of one rank, by parts that add up to it, and what is predicted."""
 
@@ -62,6 +78,10 @@ class ProfiledStep(Result):
     step_seconds: Annotated[float, Doc("measured time of a step", "s")]
     predicted_seconds: Annotated[float | None, Doc("predicted time of a step, null without an estimate", "s")]
     parts: Annotated[list[ProfiledPart], Doc("parts of a step")]
+    dispatch: Annotated[
+        ProfiledDispatch | None,
+        Doc("dispatch gaps inside and between operators, null where the profile holds none of the host"),
+    ]
     operations: Annotated[
         list[ProfiledOperation],
         Doc("operations of the model that names and shapes tell apart, longest first"),
@@ -116,11 +136,12 @@ def profile(path: str | Path, estimate: "Estimate | None" = None) -> ProfiledSte
     -----
     Work on several streams at once counts once, for the first part in the list. Time without any work is a
     *dispatch gap* where the host launched the next kernel only after the gap began. Other idle time, and with
-    pipeline stages exposed sends and receives, are counted with the pipeline.
+    pipeline stages exposed sends and receives, are counted with the pipeline. Dispatch gaps are split by
+    whether an operator runs on the host, as Cheng et al. (SIGMETRICS 2024, doi 10.1145/3639034) do.
     """
     events = read(require_path("path", path))
     has_pipeline = estimate is not None and estimate.plan.pp > 1
-    seconds, collectives = _measured(events, has_pipeline)
+    seconds, dispatch, collectives = _measured(events, has_pipeline)
     predicted = None if estimate is None else _predicted(estimate)
     return ProfiledStep(
         file=events.file,
@@ -137,6 +158,7 @@ def profile(path: str | Path, estimate: "Estimate | None" = None) -> ProfiledSte
             )
             for name in PARTS
         ],
+        dispatch=dispatch,
         operations=profiled_operations(events, estimate),
         collectives=collectives,
     )
@@ -171,9 +193,13 @@ class _Window:
         return self.length(self.counted) - before
 
 
-def _measured(events: DeviceEvents, has_pipeline: bool) -> tuple[dict[str, float], list[ProfiledCollective]]:
-    """Return the mean time of each part [s], and the collectives."""
+def _measured(
+    events: DeviceEvents, has_pipeline: bool
+) -> tuple[dict[str, float], ProfiledDispatch | None, list[ProfiledCollective]]:
+    """Return the mean time of each part [s], dispatch by where the host was, and the collectives."""
     parts = dict.fromkeys(PARTS, 0.0)
+    operators = _union(events.operators[:, 0], events.operators[:, 1])
+    inside_operators = 0.0
     found: dict[str, NDArray[np.float64]] = {}
     for begin, finish in events.steps:
         inside = (events.end > begin) & (events.start < finish)
@@ -191,13 +217,17 @@ def _measured(events: DeviceEvents, has_pipeline: bool) -> tuple[dict[str, float
             figures = np.array([chosen.sum(), window.length(chosen), exposed])
             found[name] = found.get(name, 0.0) + figures
         parts["exposed copies"] += window.add(kind == "copy")
-        dispatch, other = _gaps(start, end, events.issued[inside], begin, finish)
-        parts["dispatch gaps"] += dispatch
+        dispatch_gaps, other = _gaps(start, end, events.issued[inside], begin, finish)
+        parts["dispatch gaps"] += float(np.sum(dispatch_gaps[1] - dispatch_gaps[0]))
+        inside_operators += _shared_seconds(dispatch_gaps, operators)
         parts["pipeline and idle"] += other
     n = len(events.steps)
+    dispatch = None
+    if len(events.operators):
+        dispatch = ProfiledDispatch(inside_operators / n, (parts["dispatch gaps"] - inside_operators) / n)
     collectives = [ProfiledCollective(name, *(sums / n).tolist()) for name, sums in found.items()]
     collectives.sort(key=lambda each: -each.exposed_seconds)
-    return {name: seconds / n for name, seconds in parts.items()}, collectives
+    return {name: seconds / n for name, seconds in parts.items()}, dispatch, collectives
 
 
 def _gaps(
@@ -206,13 +236,27 @@ def _gaps(
     issued: NDArray[np.float64],
     begin: float,
     finish: float,
-) -> tuple[float, float]:
-    """Return idle time before work that the host launched late, and other idle time [s]."""
+) -> tuple[Spans, float]:
+    """Return the gaps before work that the host launched late, and other idle time [s]."""
     begins, ends = _union(start, end)
-    gaps = np.append(begins, finish) - np.append(begin, ends)
+    idle_from = np.append(begin, ends)
+    idle_to = np.append(begins, finish)
     launches = issued[np.searchsorted(start, begins)]  # of the work that ends each gap but the last
-    late = np.append(launches > np.append(begin, ends[:-1]), False)
-    return float(gaps[late].sum()), float(gaps[~late].sum())
+    late = np.append(launches > idle_from[:-1], False)
+    other = float(np.sum(idle_to[~late] - idle_from[~late]))
+    return (idle_from[late], idle_to[late]), other
+
+
+def _shared_seconds(spans: Spans, others: Spans) -> float:
+    """Return the time that disjoint spans share with other disjoint spans in order [s]."""
+    begins, ends = others
+    if not len(begins):
+        return 0.0
+    edges = np.stack((begins, ends), axis=1).ravel()
+    before_end = np.cumsum(ends - begins)
+    covered = np.stack((before_end - (ends - begins), before_end), axis=1).ravel()
+    until = [np.interp(times, edges, covered) for times in spans]
+    return float(np.sum(until[1] - until[0]))
 
 
 def _predicted(estimate: "Estimate") -> dict[str, float]:

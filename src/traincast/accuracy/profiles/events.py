@@ -10,7 +10,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +64,8 @@ class DeviceEvents:
     does not say; `kind` is one of `KINDS`, and `collective` its name or ``""``; `label` says which operation
     of a model it is of (`profiles/labels.py`), ``""`` where nothing tells. `steps` are profiled steps as
     (beginning, end) [s]; without marks the whole profile is one. `device` and `ranks` are as it states them.
+    `operators` are those that the host ran, as (beginning, end) [s] in order of their beginning, shape
+    (n, 2); none where the profile does not record them beside the device.
     """
 
     file: str
@@ -75,6 +77,7 @@ class DeviceEvents:
     label: NDArray[np.str_]
     steps: tuple[tuple[float, float], ...]
     has_marks: bool
+    operators: NDArray[np.float64]
     device: str = ""
     ranks: int | None = None
 
@@ -150,9 +153,14 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
         wrong["distributedInfo: must be a mapping"] = None
     raise_problems(str(path), wrong)
     work, steps = _events_of_trace(events)
-    return _device_events(
+    found = _device_events(
         path, work, steps, str(properties[0].get("name", "")), distributed.get("world_size")
     )
+    categories = {str(event.get("cat", "")).lower() for event in events}
+    if categories.isdisjoint(DEVICE_WORK):  # the operators are the work
+        return found
+    spans = sorted(_span(event) for event in events if str(event.get("cat", "")).lower() == "cpu_op")
+    return replace(found, operators=np.array(spans, dtype=np.float64).reshape(-1, 2))
 
 
 def _events_of_trace(
@@ -351,6 +359,7 @@ def _device_events(
         label=np.array([event.label for event in work]),
         steps=tuple(steps) or (whole,),
         has_marks=bool(steps),
+        operators=np.empty((0, 2)),
         device=device,
         ranks=ranks if isinstance(ranks, int) else None,
     )

@@ -228,6 +228,13 @@ def profile(step: "ProfiledStep") -> Parts:
         if time or predicted
     ]
     yield table(("", "measured", "share", "predicted", "difference"), rows)
+    if step.dispatch is not None and step.dispatch.seconds:
+        inside = seconds(step.dispatch.inside_seconds)
+        between = seconds(step.dispatch.between_seconds)
+        yield from paragraphs(
+            f"Of the dispatch gaps {inside} are inside operators (intra-operator dispatch), {between} between"
+            " them (inter-operator: Python, hooks)."
+        )
     if step.operations:
         yield heading("Operations")
         operations = [
