@@ -11,6 +11,7 @@ from pathlib import Path
 from traincast.ui.cli.main import app
 
 SCRIPTS = Path(__file__).parent / "launch" / "scripts"
+ITERATIONS = Path(__file__).parent / "data" / "zero_iterations.csv"
 OPERATORS = Path(__file__).parent / "data" / "profile_with_operators.json"
 PRETENDED = Path(__file__).parent / "tuner" / "pretended.py"
 TUNED = (
@@ -78,6 +79,7 @@ FURTHER = {
     ],
     "scaling": [
         "scaling --model gpt-13b --system polaris --gpus 1,8 --target 0.9",
+        f"scaling --model gpt-13b --system polaris --gpus 8,64,512 --measured {ITERATIONS}",
     ],
     "check": [
         "check examples/my_cluster/pretrain.sh --system dgx-h100 --pp 1 --tp 1 --recompute none",

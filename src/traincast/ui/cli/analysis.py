@@ -318,6 +318,9 @@ _K1 = "Share of compute time in which kernels run, or 'estimate' for the estimat
 _K2 = "Share of kernel time in which the transformer's kernels run; else 0.735."
 _EFFICIENCY = "Efficiency of the network by GPUs, such as 64=0.9,512=0.8; else the system's."
 _COMM_SHARE = "Measured share of communication on the fewest GPUs."
+_MEASURED = (
+    "Measured iterations beside the formula: CSV with columns gpus, seconds and, of several stages, zero."
+)
 _TARGET = "Efficiency for which to say what network is enough, such as 0.9."
 
 
@@ -334,6 +337,7 @@ def scaling(
     efficiency: Annotated[str | None, option(_EFFICIENCY)] = None,
     comm_share: Annotated[float | None, option(_COMM_SHARE)] = None,
     target: Annotated[float | None, option(_TARGET)] = None,
+    measured: Annotated[Path | None, option(_MEASURED)] = None,
     assumptions: Assumed = None,
     figures: FiguresFolder = None,
     form: FigureFormat = "svg",
@@ -366,6 +370,11 @@ def scaling(
         target=target,
     )
     request, stages = errors.require(analysis)
+    compared = None
+    if measured is not None:
+        from traincast.analysis.measured_scaling import measured_scaling
+
+        compared = measured_scaling(measured, stages)
     drawn: list[Path] = []
     if figures is not None:
         from traincast.ui.figures.scaling import MODELS
@@ -374,11 +383,12 @@ def scaling(
         fewest = [min(request.gpus)]
         chosen = [stage.zero for stage in stages]
         others = [analysed(name, system, fewest, chosen, mbs, assumptions, **shares) for name in MODELS]
-        drawn = save_figures(figures_of(request, stages, others), figures, form)
+        drawn = save_figures(figures_of(request, stages, others, compared or ()), figures, form)
     if json:
-        print_json(outputs.analyses.ScalingOutput(request.record(stages), [str(path) for path in drawn]))
+        files = [str(path) for path in drawn]
+        print_json(outputs.analyses.ScalingOutput(request.record(stages), compared, files))
     else:
-        text.tables.show(text.analysis.scaling(request, stages))
+        text.tables.show(text.analysis.scaling(request, stages, compared or ()))
         print_files(*drawn)
 
 

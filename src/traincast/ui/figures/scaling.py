@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from traincast.analysis.measured_scaling import MeasuredScaling
 from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
 from traincast.analysis.zero_scaling import Scaling, ScalingRequest
 from traincast.core.plan import Plan
@@ -30,7 +31,10 @@ MODELS: Final = tuple(f"gpt-{size}" for size in ("125m", "1.3b", "2.7b", "6.7b",
 
 
 def figures(
-    request: ScalingRequest, stages: Sequence[Scaling], others: Sequence[Answer]
+    request: ScalingRequest,
+    stages: Sequence[Scaling],
+    others: Sequence[Answer],
+    measured: Sequence[MeasuredScaling] = (),
 ) -> Iterator[tuple[str, Figure]]:
     """Yield the figures of one question, with a name for each file.
 
@@ -39,7 +43,7 @@ def figures(
     yield "iteration_by_gpus", iteration_by_gpus(request, stages)
     asked = () if any(other.model.name == request.model.name for other, _ in others) else ((request, stages),)
     yield "iteration_by_model", iteration_by_model(request, (*asked, *others))
-    yield "scaling_speedup", scaling_speedup(request, stages)
+    yield "scaling_speedup", scaling_speedup(request, stages, measured)
     yield "memory_by_batch", memory_by_batch(request, stages)
 
 
@@ -80,8 +84,10 @@ def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Fig
 
 
 @style.styled
-def scaling_speedup(request: ScalingRequest, stages: Sequence[Scaling]) -> Figure:
-    """Draw the speed-up over that of ideal scaling: by the formula, and by the main estimator."""
+def scaling_speedup(
+    request: ScalingRequest, stages: Sequence[Scaling], measured: Sequence[MeasuredScaling] = ()
+) -> Figure:
+    """Draw the speed-up over that of ideal scaling: by the formula, the main estimator, and as measured."""
     figure, (ax,) = style.panels(1, style.COLUMN + 1.2, height=3.4)
     n = np.array(request.gpus, float)
     ideal = n / n[0]
@@ -101,12 +107,20 @@ def scaling_speedup(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
         if stage.zero == 2 and owners > buckets:
             label += f"; the source: a reduce to each of {owners:,} owners"
         handles.append(style.sample(label, color=colour, **hollow))
+    for seen in measured:
+        cross: dict[str, Any] = {"marker": "x", "markersize": 7.0, "color": STAGE_COLOURS[seen.zero]}
+        places = [row.gpus for row in seen.iterations]
+        ax.plot(places, [row.efficiency for row in seen.iterations], linestyle="", **cross)
+        error = style.power(seen.mean_squared_error, 2)
+        label = f"ZeRO-{seen.zero} measured, mean squared error of the formula {error}"
+        handles.append(style.sample(label, "", **cross))
     style.log_axes(ax, "x")
     style.plain_ticks(ax.xaxis, n.tolist(), n.tolist())
     ax.grid(True)
+    highest = max([1.0, *(row.efficiency for seen in measured for row in seen.iterations)])
     speed = f"Speed-up over {min(request.gpus):,} GPUs / ideal"
-    ax.set(xlabel=style.label("gpus"), ylabel=speed, ylim=(0, 1.05))
-    handles.append(style.sample("lines: formula of the source; markers: main estimator", ""))
+    ax.set(xlabel=style.label("gpus"), ylabel=speed, ylim=(0, 1.05 * highest))
+    handles.append(style.sample("lines: formula of the source; open markers: main estimator", ""))
     figure.legend(handles=handles, loc="outside lower center", ncols=1)
     ax.set_title(_title(request))
     return figure

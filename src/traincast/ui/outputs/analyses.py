@@ -4,6 +4,7 @@ from typing import Annotated
 
 from traincast.analysis.advise import Advice
 from traincast.analysis.flops_by_part import FlopsByPart
+from traincast.analysis.measured_scaling import MeasuredScaling
 from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.trace import Trace
 from traincast.analysis.training_limits import Limits
@@ -41,6 +42,10 @@ class ScalingOutput(Answer):
     """How data parallelism with ZeRO scales."""
 
     scaling: Annotated[ScalingRecord, INLINE]
+    measured: Annotated[
+        list[MeasuredScaling] | None,
+        Doc("measured iterations beside the formula, by stage; `null` without `--measured`"),
+    ]
     figures: Annotated[list[str], Doc("figures that were drawn")]
 
 

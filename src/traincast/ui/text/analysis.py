@@ -1,6 +1,6 @@
 """Terminal tables of advice, simulated steps, limits of data movement, ZeRO scaling, the paper's results."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from traincast.ui.text.plans import Command, breakdowns, more_options
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
+    from traincast.analysis.measured_scaling import MeasuredScaling
     from traincast.analysis.training_limits import Limits, ShardedLayer
     from traincast.analysis.zero_scaling import Scaling, ScalingRequest, ScalingRow
 
@@ -348,8 +349,13 @@ def _utilisation_sentences(result: "Limits") -> list[str]:
     return [*lines, f"{omitted} are left out: these are ceilings."]
 
 
-def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
-    """Show the iteration of every ZeRO stage on every number of GPUs, and which network is enough."""
+def scaling(
+    request: "ScalingRequest", stages: "list[Scaling]", measured: "Sequence[MeasuredScaling]" = ()
+) -> Parts:
+    """Show the iteration of every ZeRO stage on every number of GPUs, and which network is enough.
+
+    Measured iterations stand beside the formula's.
+    """
     model = request.model
     system = request.system
     first = request.gpus[0]
@@ -388,6 +394,27 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
         yield from paragraphs(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
     if request.target is not None:
         yield from paragraphs(*_target_sentences(request, stages))
+    if measured:
+        yield from _measured_scaling(measured)
+
+
+def _measured_scaling(measured: "Sequence[MeasuredScaling]") -> Parts:
+    """Show the speed that measured iterations keep, beside the formula's."""
+    yield heading("Measured: speed kept from the fewest GPUs")
+    rows = [
+        (
+            str(stage.zero),
+            f"{row.gpus:,}",
+            seconds(row.seconds),
+            f"{row.efficiency:.1%}",
+            f"{row.formula:.1%}",
+        )
+        for stage in measured
+        for row in stage.iterations
+    ]
+    yield table(("ZeRO", "GPUs", "iteration", "measured", "formula"), rows, left=())
+    errors = (f"{stage.mean_squared_error:.2g} for ZeRO-{stage.zero}" for stage in measured)
+    yield from paragraphs(f"mean squared error of the formula: {', '.join(errors)}")
 
 
 def _owner_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> Iterator[str]:
