@@ -429,3 +429,15 @@ def test_tokens_of_a_rank_are_rounded_down(assumptions):
     }
     assert len(products[1030]) == 4
     assert products[1030] == products[1028]
+
+
+@pytest.mark.parametrize(("assumptions", "moments"), [("paper", 1542), ("paper-published", 1545)])
+def test_the_published_norm_of_summa_rounds_down_all_its_moments_together(assumptions, moments):
+    """Of 3 × 1,030 tokens on tp2 = 4: floor(2 · 3 · 1030 / 4) as published, else 2 · 3 · floor(1030 / 4)."""
+    assumed = check_assumptions(None, assumptions, (), {})
+    plan = Plans(tp=4.0, tp2=4.0, tp_kind="summa", panels=4.0, mbs=3.0)
+    model = replace(tc.load_model("gpt3-1t"), seq=1030)
+    norm = next(op for op in layer(model, plan, assumed) if op.name == "mlp.norm")
+    (reduced,) = (each for each in norm.backward.collectives if each.kind == "all-reduce")
+    of_weights = 2 * model.hidden / 4  # scale and shift of the columns on a rank
+    assert reduced.nbytes / 2 - of_weights == moments

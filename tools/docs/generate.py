@@ -474,9 +474,8 @@ second code path, and meets the published figures.
 
 Where a degree does not divide the sequence, the published code rounds the tokens of a rank down, and both presets and the calibrated
 model do the same: with 1,030 tokens and `tp2=4` a rank has 257, so that the products of linear layers are those of 1,028 tokens, 0.19 % too few.
-Degrees that divide the sequence are not affected. One rounding is not reproduced: the backward pass of SUMMA's norm all-reduces
-`2 * mbs * (seq // tp2)` numbers here, and `2 * mbs * seq // tp2` in the published code. Where `tp2` does not divide the sequence, the step
-time of `paper-published` is therefore lower by up to 2.5e-7 of itself; no published plan is of this kind.
+Degrees that divide the sequence are not affected. The backward pass of SUMMA's norm all-reduces `2 * mbs * (seq // tp2)` numbers, and
+`2 * mbs * seq // tp2` in the published code, as in `paper-published`: up to 2.5e-7 of the step time where `tp2` does not divide the sequence.
 
 ## Effect on the published configurations
 

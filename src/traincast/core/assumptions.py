@@ -138,6 +138,11 @@ class MemoryTraffic:
     summa_norm_width: Literal["hidden", "seq"] = _is(
         "hidden", "dimension that divided by tp is the row length of a SUMMA norm; erratum 1 used seq"
     )
+    rounds_moments_together: bool = _is(
+        False,
+        "backward all-reduce of a SUMMA norm rounds down the moments of a micro-batch, not the tokens of a"
+        " sequence; as published with erratum 1",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -555,7 +560,7 @@ OF_EXPERTS: Final = frozenset(path for path, item in ASSUMPTIONS.items() if item
 
 PAPER: Final = Assumptions(name="paper")
 ERRATA: Final[dict[int, dict[str, Any]]] = {  # erratum of the published results -> values it changes
-    1: {"traffic.summa_norm_width": "seq"},
+    1: {"traffic.summa_norm_width": "seq", "traffic.rounds_moments_together": True},
     2: {"collectives.slow_pipeline_links": 0.0},
     3: {"collectives.all_reduce_passes_in_domain": 1.0},
 }

@@ -449,8 +449,11 @@ class Summa(Sharding):
         # Erratum 1: the published model cut l.
         width = getattr(self.model, self.assumptions.traffic.summa_norm_width) // self.plan.tp
         forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
+        moments = 2 * r
+        if self.assumptions.traffic.rounds_moments_together:
+            moments = 2 * self.plan.mbs * self.model.seq // self.plan.context
         # Two weights per column, two moments per row.
-        backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)
+        backward = (Collective("all-reduce", self.E * (2 * w + moments), "tp"),)
         return elementwise.norm(name, self.E, r, width, forward, backward, self.model.norm_vectors)
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
