@@ -78,7 +78,11 @@ class Better(Result):
     value: Annotated[int, Doc("the size")]
     said: Annotated[str, Doc("other changes that come with it")]
     gain: Annotated[
-        float, Doc("relative gain in model FLOP/s; of a vocabulary, which is padded, in steps per second")
+        float,
+        Doc(
+            "relative gain in model FLOP/s; of a vocabulary, which is padded, in steps per second; what"
+            " alignment gains beside tiles and waves is not measured, and not in it"
+        ),
     ]
     even: Annotated[
         float, Doc("part of the gain due to tiles and waves; the rest is due to the model's other size")

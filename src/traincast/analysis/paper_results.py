@@ -36,6 +36,12 @@ COMPONENTS: Final = {  # published column → component of the step time
     "published_bubble_s": "bubble",
 }
 
+MEMORY: Final = {  # end of a column, published or corrected → component of memory
+    "weight_bytes": "weights",
+    "gradient_bytes": "gradients",
+    "optimizer_bytes": "optimizer",
+    "activation_bytes": "activations",
+}
 KNOBS: Final = {  # knob → published column
     "dp": "dp",
     "tp": "tp1",
@@ -229,6 +235,9 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
             "corrected_memory_bytes": corrected.memory_bytes,
             **{column: published.breakdown[component] for column, component in COMPONENTS.items()},
         }
+        for column, component in MEMORY.items():
+            recomputed[f"published_{column}"] = published.memory[component]
+            recomputed[f"corrected_{column}"] = corrected.memory[component]
         step = published.step_seconds
         columns = ((computed, _column(batch, name)) for name, computed in recomputed.items())
         worst = max(worst, *(_difference(computed, column, step) for computed, column in columns))

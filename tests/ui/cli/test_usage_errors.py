@@ -98,6 +98,8 @@ def test_advice_recommends_no_batch_where_none_fits_and_names_what_is_not_measur
         "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 4 --global-batch 8 --assumptions calibrated --why"
     )
     assert "Not measured: what other sizes lose" in out
+    sizes = out[out.index("Dimensions (") : out.index("Not measured:")]
+    assert "alignment" in next(line for line in sizes.splitlines() if line.startswith("ffn"))
 
 
 def test_training_on_sampled_answers_is_no_misspelt_dpo(run):

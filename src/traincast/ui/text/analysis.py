@@ -30,6 +30,7 @@ LEAST_SHOWN: Final = 0.0005  # share of tokens/s; less is no difference
 CHANGES: Final = "What to change, each alone and the best together"
 MAX_CHANGES_LISTED: Final = 5  # changes of one degree or choice
 MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
+ALIGNMENT: Final = "alignment not measured"  # of a size that is no good multiple: gains are tiles and waves
 SHARES: Final = ("FLOP", "memory", "network")
 
 
@@ -146,10 +147,16 @@ def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
     rows = []
     for size in sizes:
         cells = [size.name, f"{size.value:,}", f"{size.shard:,.10g}", str(size.multiple)]
-        if size.better is not None:
+        notes = []
+        if size.better is None:
+            cells += [""] * 4
+        else:
             gains = map(signed, (size.better.even, size.better.gain, size.better.step_seconds))
-            cells += [f"{size.better.value:,}", *gains, size.better.said]
-        rows.append(cells)
+            cells += [f"{size.better.value:,}", *gains]
+            notes.append(size.better.said)
+        if size.multiple < GOOD_MULTIPLE:
+            notes.append(ALIGNMENT)
+        rows.append([*cells, ", ".join(filter(None, notes))])
     names = ("", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "")
     bad = [size.multiple < MIN_MULTIPLE for size in sizes]
     yield table(names, rows, left=(0, 8), wrap=(8,), gap=1, style=lambda row: "red" if bad[row] else None)
