@@ -488,6 +488,9 @@ Change of the optimal step time from published to corrected, over 9 machines × 
 
 {optima}
 A search may choose another plan once the errata are corrected. `traincast reproduce 2410.00273` recomputes this page's figures.
+
+What other sources contradict themselves in, such as stages against nodes in the slides of Cheng et al., stands among the
+[insights](insights.md) and on the page of [pairs of degrees](degree_pairs.md#what-the-source-finds).
 """
 
 

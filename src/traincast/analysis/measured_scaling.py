@@ -114,7 +114,7 @@ def _cell_problems(row: dict[str, str], allowed: dict[str, list[int]]) -> Iterat
         yield "has more cells than the header"
     for name, values in allowed.items():
         text = row.get(name)
-        if name in row and text not in map(str, values):
+        if name in row and text not in [str(value) for value in values]:
             yield f"{name} = {text!r}: must be one of those asked for, {', '.join(map(str, values))}"
     try:
         seconds = float(row["seconds"])

@@ -111,8 +111,8 @@ def scaling_speedup(
         cross: dict[str, Any] = {"marker": "x", "markersize": 7.0, "color": STAGE_COLOURS[seen.zero]}
         places = [row.gpus for row in seen.iterations]
         ax.plot(places, [row.efficiency for row in seen.iterations], linestyle="", **cross)
-        error = style.power(seen.mean_squared_error, 2)
-        label = f"ZeRO-{seen.zero} measured, mean squared error of the formula {error}"
+        squared = style.power(seen.mean_squared_error, 2)
+        label = f"ZeRO-{seen.zero} measured, mean squared error of the formula {squared}"
         handles.append(style.sample(label, "", **cross))
     style.log_axes(ax, "x")
     style.plain_ticks(ax.xaxis, n.tolist(), n.tolist())
