@@ -24,7 +24,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks docs clean distclean
+.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -100,6 +100,10 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	$(FRAMEWORKS)/bin/python tools/defaults.py || echo 'a framework is not installed: the tables of defaults stay as they are' >&2
 	$(FRAMEWORKS)/bin/python tools/launch_oracle.py || echo 'Megatron-LM: not installed, its readings stay as they are' >&2
 	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest --timeout $(HOURS) $(LAUNCHED)
+
+release: .venv/.dev  ## Build wheel and source distribution into dist/, and run each in an environment of its own
+	$(INSTALL) build==1.3.0
+	$(BIN)/python tools/release.py
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python tools/docs/generate.py
