@@ -100,12 +100,9 @@ TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "
         ("deepseek-llm-67b", 67.42500147),
         ("codestral-22b", 22.24728269),
         ("phi-2", 2.77968384),
-        ("codellama-7b", 6.7385),
-        ("codellama-13b", 13.016),
         ("glm-4-9b", 9.400),
         ("glm-4-32b", 32.566),
         ("gemma-3-270m", 0.2681),
-        ("seed-coder-8b", 8.250),
         ("minimax-m2", 228.69),
         # Built by transformers 5.23 on the meta device, without the vision tower.
         ("qwen3.5-0.8b", 0.752393024),
