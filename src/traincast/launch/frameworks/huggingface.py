@@ -52,6 +52,7 @@ OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as t
     "adam": "adamw_torch_fused adamw_torch adamw_hf adamw_apex_fused adamw_torch_xla paged_adamw_32bit"
     " paged_adamw adamw_torch_npu_fused",
     "adam-8bit": "adamw_bnb_8bit adamw_8bit adamw_torch_8bit ao_adamw_8bit paged_adamw_8bit",
+    "adam-4bit": "adamw_torch_4bit ao_adamw_4bit",
     "lion": "lion_32bit paged_lion_32bit",
     "muon": "muon",
 }
