@@ -61,7 +61,7 @@ def _question(result: Found) -> Pairs:
     yield "Model", f"{model.title}, {model.parameters:,} parameters, sequences of {model.seq:,} tokens"
     yield "Machine", f"{machine}: {memory}, fast domains of {result.system.fast_domain}"
     yield "Global batch", f"{count_of(result.gbs, 'sequence')}, {result.gbs * model.seq:,} tokens"
-    yield "Search space", f"{result.framework.name}, {result.framework.about}"
+    yield "Search space", f"{result.framework.label}, {result.framework.about}"
     yield "Strategies", ", ".join(result.strategies)
     locks = {name: map(str, lock_values(name, value)) for name, value in result.locks.items()}
     yield "Locked", ", ".join(f"{name} = {' or '.join(of)}" for name, of in locks.items()) or "nothing"

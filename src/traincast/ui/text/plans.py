@@ -175,7 +175,7 @@ def _question(result: "Found", elapsed: float, usual: Usual) -> Parts:
         yield from paragraphs(f"{default.name} runs no plans with {locked}")
     share = result.feasible / max(result.candidates, 1)
     counts = (
-        f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit ({share:.0%})"
+        f"{result.candidates:,} candidates of {result.framework.label}, {result.feasible:,} fit ({share:.0%})"
     )
     yield from paragraphs(f"{counts}; searched in {seconds(elapsed)}")
 
@@ -196,7 +196,7 @@ def _why(
         yield from paragraphs(result.recommendation.reason)
     yield from paragraphs(
         f"In words: {in_words(plan, result.system.tiers)}.",
-        f"Searched: {result.framework.name}, {result.framework.about}.",
+        f"Searched: {result.framework.label}, {result.framework.about}.",
     )
     yield ""
     yield from breakdowns(est, command)
