@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from traincast.catalog.software_stacks import stack_words
 from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.answers.explain import Explanation
 from traincast.planner.answers.lock_prices import lock_lines, lock_sentence
@@ -66,7 +67,7 @@ def _question(result: Found) -> Pairs:
     locks = {name: map(str, lock_values(name, value)) for name, value in result.locks.items()}
     yield "Locked", ", ".join(f"{name} = {' or '.join(of)}" for name, of in locks.items()) or "nothing"
     yield "Best is", best
-    yield "Assumptions", result.assumptions.name
+    yield "Assumptions", stack_words(result.assumptions.name)
     yield "Candidates", f"{result.candidates:,} meet every rule, {result.feasible:,} of them fit in memory"
 
 

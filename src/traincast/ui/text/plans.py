@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from traincast.catalog.software_stacks import fitted_stack, with_release
+from traincast.catalog.software_stacks import fitted_stack, stack_words, with_release
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
@@ -285,7 +285,7 @@ def calibration(system: System, stack: str) -> str:
         return "published runs, with a 90% interval"
     other = ""
     if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
-        other = f", but for those of {stack}, which is other software"
+        other = f", but for those of {stack_words(stack)}, which is other software"
     return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 
