@@ -153,3 +153,45 @@ def test_the_dispatcher_of_nccl_is_said(more, said, tmp_path):
     lines = [line for line in checked.reading.assumed if "ncclep" in line]
     assert len(lines) == bool(said)
     assert all(said in line for line in lines)
+
+
+MOE_PROGRAM = """
+import nemo_run as run
+from nemo import lightning as nl
+from nemo.collections import llm
+
+
+def pretrain_recipe():
+    strategy = run.Config(nl.MegatronStrategy, tensor_model_parallel_size=1, expert_model_parallel_size=8)
+    return run.Partial(
+        llm.pretrain,
+        model=run.Config(llm.MixtralModel, config=run.Config(llm.MixtralConfig8x7B{more})),
+        trainer=run.Config(nl.Trainer, devices=8, num_nodes=4, plugins=bf16_mixed(), strategy=strategy),
+        data=run.Config(MockDataModule, seq_length=4096, global_batch_size=128, micro_batch_size=1),
+        optim=distributed_fused_adam_with_cosine_annealing(max_lr=3e-4),
+    )
+"""
+MOE_BRIDGE = """torchrun --nproc_per_node 8 --nnodes 4 train.py model.num_layers=32 model.hidden_size=4096 \\
+    model.ffn_hidden_size=14336 model.num_attention_heads=32 model.num_query_groups=8 \\
+    model.num_moe_experts=8 model.seq_length=4096 model.vocab_size=32000 \\
+    model.expert_model_parallel_size=8 train.micro_batch_size=1 train.global_batch_size=128 \\
+    model.gated_linear_unit=true mixed_precision=bf16_mixed ddp.use_distributed_optimizer=true {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "stated", "whose"),
+    [
+        (MOE_PROGRAM, "moe.py", ', moe_token_dispatcher_type="alltoall"', "the default of NeMo's model"),
+        (MOE_BRIDGE, "moe.sh", "model.moe_token_dispatcher_type=alltoall", "most models of Megatron-Bridge"),
+    ],
+)
+def test_model_configurations_exchange_all_to_all_unless_told_otherwise(text, name, stated, whose, tmp_path):
+    """NeMo (02f25a8), llm/gpt/model/mixtral.py; Megatron-Bridge 0.6, models/qwen/qwen3_moe_bridge.py."""
+    absent = read_experts(tmp_path, text.format(more=""), name)
+    (note,) = dispatcher_of(absent)[1]
+    assert note.startswith("moe_token_dispatcher_type alltoall: not set")
+    assert whose in note
+    given = read_experts(tmp_path, text.format(more=stated), name)
+    assert dispatcher_of(given)[1] == []
+    assert given.est.step_seconds == absent.est.step_seconds
