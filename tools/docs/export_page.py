@@ -8,7 +8,7 @@ from traincast.launch.settings.arguments import MEGATRON
 from traincast.launch.settings.canonical import MEANINGS
 from traincast.launch.settings.format import Format
 from traincast.launch.settings.table import ANY, ChoiceRow, ComputedRow, Row, ValueRow
-from traincast.planner.frameworks.refusals import REFUSALS
+from traincast.planner.frameworks.refusals import REFUSALS, Refusal
 
 INTRO = """# Launches
 
@@ -179,14 +179,24 @@ def _refusals() -> str:
     """Return the table of combinations of settings that frameworks refuse."""
     rows = (
         f"| {refusal.framework} | `{refusal.choice}` | {', '.join(sorted(map(_word, refusal.values)))} |"
-        f" "
-        f"{', '.join(f'`{name}` {_word(value)}' for name, value in refusal.conditions.items()) or 'anything'} |"
+        f" {_beside(refusal)} |"
         f" {refusal.why} ({refusal.source}) |"
         for refusal in REFUSALS
     )
     return "\n".join(
         ("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows)
     )
+
+
+def _beside(refusal: Refusal) -> str:
+    """Return with what a value is refused: other choices, facts of the software, releases."""
+    conditions = {**refusal.conditions, **refusal.software}
+    parts = [f"`{name}` {_word(value)}" for name, value in conditions.items()]
+    if refusal.since:
+        parts.append(f"release {refusal.since} and later")
+    if refusal.until:
+        parts.append(f"release {refusal.until} and before")
+    return ", ".join(parts) or "anything"
 
 
 def _rules() -> str:

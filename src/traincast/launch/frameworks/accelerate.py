@@ -19,6 +19,7 @@ MESH: Final = ("tp", "cp")
 AXES: Final = (*MESH, "dp_replicate", "dp_shard", "sp")
 OFFLOAD = "fsdp_config.fsdp_offload_params"
 RECOMPUTE = "fsdp_config.fsdp_activation_checkpointing"
+OFFLOADED: Final = f"{RECOMPUTE}_offload"
 OFFLOAD_SAVED: Final = f"{RECOMPUTE}_offload"  # of what is recomputed: the inputs of layers
 VERSION: Final = "fsdp_config.fsdp_version"
 RESHARD: Final = "fsdp_config.fsdp_reshard_after_forward"
@@ -196,6 +197,8 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     absent = (f"{name.rpartition('.')[2]} {value}" for name, value in used if name not in settings)
     if words := ", ".join(absent):
         notes.append(f"{words}: defaults of Accelerate, not set in the file")
+    if kind == "FSDP":
+        notes += _refused_offload(settings)
     if mixed_precision(settings):
         return tuple(notes)
     said = "as mixed_precision is no" if "mixed_precision" in settings else "without mixed_precision"
@@ -209,6 +212,14 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             " model in: bf16, that of most checkpoints"
         )
     return tuple(notes)
+
+
+def _refused_offload(settings: Settings) -> list[str]:
+    """Return why Accelerate refuses to offload checkpointed activations (1.15, utils/dataclasses.py)."""
+    if not is_true(settings, OFFLOADED) or str(settings.get(VERSION, 1)) == "2":
+        return []
+    needed = f"{OFFLOADED.rpartition('.')[2]} needs {VERSION.rpartition('.')[2]}: 2"
+    return [f"Accelerate refuses this launch; the answer is as if it ran: {needed}"]
 
 
 def read_data(settings: Settings) -> Facts:

@@ -64,15 +64,12 @@ def read_batch(settings: Settings) -> Facts:
 
 
 def write_groups(facts: Facts) -> Values:
-    """Write the size of a sharding group where there are several (ZeRO++, MiCS)."""
-    replicas = facts.get("replicas", 1)
-    if replicas == 1 or facts.get("zero") != 3:
-        return {}
-    return {f"{ZERO}mics_shard_size": facts["dp"] * facts["cp"] // replicas}
+    """Write nothing: the size of a sharding group (MiCS) is no field of DeepSpeedZeroConfig since 0.19."""
+    return {}
 
 
 def read_groups(settings: Settings) -> Facts:
-    """Read the replicas of the sharded state from the size of a sharding group."""
+    """Read the replicas of the sharded state from the size of a group, as releases before 0.19 do."""
     size = settings.size(f"{ZERO}mics_shard_size")
     return {"shards": size} if size else {}
 

@@ -808,6 +808,17 @@ def stack(settings: Settings) -> str:
     return stack_of_dispatcher(DEFAULT_STACK, settings)
 
 
+def has_experts(settings: Settings) -> bool:
+    """Return whether the model has experts, as settings say: of a named one the degree does."""
+    return settings.is_on("num_experts") or settings.is_degree("expert_model_parallel_size")
+
+
+def usual_dispatcher(settings: Settings, dispatcher: str) -> Values:
+    """Return a program's default of what moves tokens to experts; empty where settings say it."""
+    stated = settings.any_on(DISPATCHER, "moe_enable_deepep", "moe_flex_dispatcher_backend")
+    return {DISPATCHER: dispatcher} if has_experts(settings) and not stated else {}
+
+
 def stack_of_dispatcher(name: str, settings: Settings) -> str:
     """Return a software stack, with the all-gather dispatcher where settings have it."""
     return software_with(name, {"dispatcher": ALLGATHER}) if gathers_tokens(settings) else name
@@ -815,7 +826,7 @@ def stack_of_dispatcher(name: str, settings: Settings) -> str:
 
 def gathers_tokens(settings: Settings) -> bool:
     """Return whether the all-gather dispatcher moves tokens to experts."""
-    return settings.get(DISPATCHER) == ALLGATHER and settings.is_on("num_experts")
+    return settings.get(DISPATCHER) == ALLGATHER and has_experts(settings)
 
 
 def arguments(settings: Settings) -> Arguments | None:

@@ -11,7 +11,6 @@ from traincast.core.plan import AXES
 from traincast.core.precision import ACCURACY
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
-from traincast.planner.frameworks.refusals import refused
 from traincast.planner.frameworks.spaces import Framework, lean, lock_values
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
@@ -165,7 +164,7 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     tried: Iterable[Any] = values if generated is None else generated(est)
     given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
-        if value == current or refused(framework.name, given | {name: value}):
+        if value == current or framework.refused(given | {name: value}):
             continue
         other = estimate_with(est, **placement, **{name: value})
         if other is None:
