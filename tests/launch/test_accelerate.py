@@ -146,10 +146,15 @@ def test_advice_on_deepspeed_is_in_its_names(tmp_path):
     assert not any("fsdp" in each.setting for each in checked.best_settings)
 
 
+def test_the_stage_is_by_default_that_of_accelerates_plugin(tmp_path):
+    """DeepSpeedPlugin of Accelerate 1.15.0 has stage 2 (utils/dataclasses.py)."""
+    assert plan_of(NAMED | {"deepspeed_config": {"zero3_init_flag": False}}, tmp_path).zero == 2
+    assert any("zero_stage 2" in note for note in read(tmp_path / "run.yaml", FORMATS, "accelerate").assumed)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"deepspeed_config": {"zero3_init_flag": True}}, "zero_stage: missing"),
         ({"deepspeed_config": {"zero_stage": 7}}, "stage = '7'"),
         (
             {"deepspeed_config": {"zero_stage": 2}, "fp8_config": {"backend": "XX"}},

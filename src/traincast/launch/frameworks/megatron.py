@@ -25,7 +25,7 @@ from traincast.launch.frameworks.layer_patterns import (
 )
 from traincast.launch.settings.arguments import MEGATRON as MEGATRON_ARGUMENTS
 from traincast.launch.settings.arguments import Arguments
-from traincast.launch.settings.beside import deepspeed_settings
+from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.settings.canonical import Facts, is_alone, normalized_recompute
 from traincast.launch.settings.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.settings.table import Values
@@ -768,7 +768,10 @@ def write_offload(facts: Facts) -> Values:
 
 def read_offload(settings: Settings) -> Facts:
     """Read what is offloaded to the host: by flags, or by DeepSpeed's configuration."""
-    offloaded = set(deepspeed.read_offload(deepspeed_settings(settings, {}))["offload"].split("+")) - {"none"}
+    written = deepspeed_settings(settings, {})
+    if settings.is_on("zero_stage"):
+        written[STAGE.removeprefix(DEEPSPEED)] = str(settings["zero_stage"]).removesuffix(".0")
+    offloaded = set(deepspeed.read_offload(written)["offload"].split("+")) - {"none"}
     offloaded |= {"optimizer"} if settings.any_on("optimizer_cpu_offload", "cpu_optimizer") else set()
     offloaded |= {"activations"} if settings.is_on("checkpoint_in_cpu") else set()
     facts: Facts = {}
