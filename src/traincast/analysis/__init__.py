@@ -1,1 +1,1 @@
-"""Analyses of an estimate: trace, advice, ZeRO scaling, limits of data movement, the paper's results."""
+"""Analyses of an estimate: trace, methods of saving, ZeRO scaling, limits of data movement."""

@@ -63,7 +63,7 @@ def advise(
 
     Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
     """
-    from traincast.analysis.advise import advise
+    from traincast.planner.answers.advice import advise
     from traincast.step.metrics import metrics
 
     errors = ErrorCollector("advise")
@@ -407,7 +407,7 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
-    from traincast.analysis.paper_results import PAPER_ID, reproduce
+    from traincast.planner.paper_results import PAPER_ID, reproduce
 
     if paper.lower().removeprefix("arxiv:") != PAPER_ID:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])

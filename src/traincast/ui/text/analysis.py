@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
-from traincast.analysis.advise import Advice
 from traincast.analysis.batch_and_network import BatchSizeOption, Network, best_batch
 from traincast.analysis.model_dimensions import GOOD_MULTIPLE, Dimension, Product
-from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
 from traincast.analysis.trace import Trace
 from traincast.core.units import count_of, gib, percent, probability_text, rate, seconds, signed
-from traincast.planner.answers.knob_changes import LEAST_GAIN
+from traincast.planner.answers.advice import Advice
 from traincast.planner.answers.plan_sentences import label
+from traincast.planner.paper_results import Reproduction
+from traincast.step.changed_plan import LEAST_GAIN
 from traincast.step.estimate import Estimate
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, more_options

@@ -31,9 +31,9 @@ from traincast.analysis.per_parameter import (
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import GIB, gib, percent, rate, signed
 from traincast.planner.answers.knob_changes import ChangedPlan, PlanTester
-from traincast.planner.answers.plan_changes import estimate_with
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_of
+from traincast.step.changed_plan import estimate_with
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.measured_step import Cause, MeasuredStep, measured_step
 from traincast.step.model_flops import hardware_flops_per_token
