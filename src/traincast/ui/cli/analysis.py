@@ -106,11 +106,11 @@ def trace(
 
     Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --dp 4 --gbs 128 --output trace.json
     """
-    from traincast.analysis import chrome_trace
+    from traincast.analysis.chrome_trace import ENDINGS, write
     from traincast.analysis.trace import trace
 
     errors = ErrorCollector("trace")
-    errors.catch(check_output, output, force, chrome_trace.ENDINGS)
+    errors.catch(check_output, output, force, ENDINGS)
     errors.catch(check_figure, figure, force)
     selection = [
         errors.catch(_ranges, "--stages", stages) or (),
@@ -119,7 +119,7 @@ def trace(
     est = errors.require(errors.catch(question.estimate, model, None, ErrorCollector("trace")))
     result = trace(est)
     if output is not None:
-        chrome_trace.write(result, output, force, *selection)
+        write(result, output, force, *selection)
     if figure is not None:
         from traincast.ui.figures import save, timeline
 
