@@ -33,7 +33,7 @@ MOST_DOORS = {  # names that a package gives to others
     "times": 34,
     "step": 116,
     "planner": 109,
-    "analysis": 48,
+    "analysis": 39,
     "launch": 33,
     "accuracy": 45,
     "tuner": 13,
@@ -186,12 +186,13 @@ class House:
             elif isinstance(node, ast.ImportFrom) and node.module in self.modules:
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
-                    if inner in self.modules:
+                    origin = self.origin(node.module, alias.name)
+                    if inner in self.modules and origin[0] == node.module:
                         self.imported[module.name].add(inner)
                         known[alias.asname or alias.name] = inner
-                    else:
-                        self.imported[module.name].add(node.module)
-                        self.taken[module.name].add(self.origin(node.module, alias.name))
+                    else:  # through a face, what defines the name is imported
+                        self.imported[module.name].add(origin[0])
+                        self.taken[module.name].add(origin)
         for node in ast.walk(module.tree):
             if (
                 isinstance(node, ast.Attribute)

@@ -8,25 +8,27 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Final
 
-from traincast.analysis.batch_and_network import (
+from traincast.analysis import (
     NETWORK_SHARE,
+    STATES,
     BatchSizeOption,
+    Dimension,
+    Method,
     Network,
+    PerParameter,
+    Product,
+    Throughput,
     batches,
     best_batch,
-    network,
-)
-from traincast.analysis.methods import Method, methods
-from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
-from traincast.analysis.per_parameter import (
-    STATES,
-    PerParameter,
-    Throughput,
     bytes_per_parameter_of,
+    dimensions,
     flops_of_thumb,
+    methods,
+    network,
     per_parameter,
     recomputes_all,
     throughput,
+    wasteful,
 )
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import GIB, gib, percent, rate, signed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from traincast.analysis.trace import trace
+from traincast.analysis import trace
 from traincast.core.errors import (
     InputError,
     close_to,

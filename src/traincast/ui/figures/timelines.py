@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from traincast.analysis.trace import Trace
+from traincast.analysis import Trace
 from traincast.ui.figures import style
 
 KINDS: Final = {

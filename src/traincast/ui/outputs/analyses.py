@@ -2,10 +2,7 @@
 
 from typing import Annotated
 
-from traincast.analysis.flops_by_part import FlopsByPart
-from traincast.analysis.trace import Trace
-from traincast.analysis.training_limits import Limits
-from traincast.analysis.zero_scaling import ScalingRecord
+from traincast.analysis import FlopsByPart, Limits, ScalingRecord, Trace
 from traincast.core.result import INLINE, Doc
 from traincast.planner.answers.advice import Advice
 from traincast.planner.paper_results import Reproduction

@@ -45,7 +45,7 @@ from traincast.ui.text.headline import days, headline, narrowed, narrowing_line,
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
-    from traincast.analysis.operation_anatomy import Anatomy
+    from traincast.analysis import Anatomy
     from traincast.planner.answers.explain import Explanation
     from traincast.planner.search_result import Found
 
