@@ -60,11 +60,12 @@ nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all com
 coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes half as long again
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(NO_FRAMEWORKS) --cov
 
-lint: .venv/.dev  ## Check style, types and the layering of imports
+lint: .venv/.dev  ## Check style, types, the layering of imports and the names that cross between packages
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/size.py --check
 
 bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py

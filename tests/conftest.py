@@ -108,7 +108,7 @@ def report():
 def reproduced():
     """The published results of arXiv 2410.00273, recomputed."""
     from made_once import made_once
-    from traincast.analysis.paper_results import reproduce
+    from traincast.planner.paper_results import reproduce
 
     return made_once(reproduce)()
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from traincast.analysis.paper_results import Reproduction, reproduce
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
 from traincast.core.assumptions import ERRATA, PAPER
@@ -31,6 +30,7 @@ from traincast.operations.linear import Sizes
 from traincast.operations.operation import Gemm, Operation, PassCount, Vector
 from traincast.operations.transformer import layer
 from traincast.planner.frameworks.spaces import FRAMEWORKS
+from traincast.planner.paper_results import Reproduction, reproduce
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import Stages

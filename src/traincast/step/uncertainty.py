@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from traincast.catalog.disk_cache import cached_on_disk
+from traincast.catalog.error_figures import error_figures
 from traincast.catalog.given_facts import contradicts, software_with
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
@@ -286,14 +286,9 @@ class Errors:
 
 
 @cache
-@cached_on_disk
 def errors() -> Errors:
-    """Read the errors of predictions from the catalogue."""
-    from importlib.resources import files
-
-    from traincast.catalog.documents import read
-
-    file = _numbers(read(files("traincast").joinpath("catalog", "errors.yaml")))
+    """Return the errors of predictions that the catalogue has."""
+    file = error_figures()
     measured = file["measured"]
     dense, moe = ({name: Span(**span) for name, span in measured[kind].items()} for kind in ("dense", "moe"))
     evidence = Evidence(
@@ -334,13 +329,6 @@ def _software(part: Mapping[str, Any]) -> SoftwareShares:
         prior=part["prior"],
         **{name: part[name] for name in ADDED},
     )
-
-
-def _numbers(item: Any) -> Any:
-    """Return a part of the file with each figure's number in place of the figure with its source."""
-    if not isinstance(item, dict):
-        return item
-    return float(item["value"]) if "value" in item else {key: _numbers(part) for key, part in item.items()}
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    from traincast.analysis.operation_anatomy import anatomy
+    from traincast.analysis import anatomy
 
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
@@ -309,7 +309,7 @@ def memory(
 
         save(memory_timeline(est), timeline)
     if json:
-        from traincast.analysis.per_parameter import bytes_per_parameter_of
+        from traincast.analysis import bytes_per_parameter_of
 
         rows = est.device_rows(), est.memory_timeline(), bytes_per_parameter_of(est)
         print_json(outputs.plans.MemoryOutput(est.job, est, *rows, file_name(timeline)))

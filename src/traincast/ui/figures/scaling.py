@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
-from traincast.analysis.zero_scaling import Scaling, ScalingRequest
+from traincast.analysis import Scaling, ScalingRequest, activation_bytes, speedup, state_bytes
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
 from traincast.step.estimate import estimate

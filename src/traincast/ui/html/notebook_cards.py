@@ -24,7 +24,7 @@ from traincast.ui.text.plans import (
 from traincast.ui.text.tables import BOLD, title_line
 
 if TYPE_CHECKING:
-    from traincast.analysis.zero_scaling import Scaling
+    from traincast.analysis import Scaling
     from traincast.planner.search_result import Found
     from traincast.planner.study.results import Results
     from traincast.step.metrics import Metrics

@@ -6,24 +6,28 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
-from traincast.analysis.advise import Advice
-from traincast.analysis.batch_and_network import BatchSizeOption, Network, best_batch
-from traincast.analysis.model_dimensions import GOOD_MULTIPLE, Dimension, Product
-from traincast.analysis.paper_results import Reproduction
-from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
-from traincast.analysis.trace import Trace
+from traincast.analysis import (
+    BatchSizeOption,
+    Dimension,
+    Network,
+    Product,
+    Trace,
+    best_batch,
+    bytes_per_parameter_of,
+)
 from traincast.catalog.software_stacks import stack_words
 from traincast.core.units import count_of, gib, percent, probability_text, rate, seconds, signed
-from traincast.planner.answers.knob_changes import LEAST_GAIN
+from traincast.planner.answers.advice import Advice
 from traincast.planner.answers.plan_sentences import label
+from traincast.planner.paper_results import Reproduction
+from traincast.step.changed_plan import LEAST_GAIN
 from traincast.step.estimate import Estimate
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, more_options
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
-    from traincast.analysis.training_limits import Limits, ShardedLayer
-    from traincast.analysis.zero_scaling import Scaling, ScalingRequest, ScalingRow
+    from traincast.analysis import Limits, Scaling, ScalingRequest, ScalingRow, ShardedLayer
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
 LEAST_SHOWN: Final = 0.0005  # share of tokens/s; less is no difference
@@ -95,7 +99,7 @@ def _throughput(result: Advice) -> Parts:
         hardware_text = "" if hardware is None else f"{hardware / 1e12:,.1f}"
         rows.append((row.convention, f"{row.model_flops_per_second / 1e12:,.1f}", mfu, hardware_text, hfu))
     yield table(("convention", "model TFLOP/s", "MFU", "with recomputation", "HFU"), rows)
-    yield note(f"{BEKMAN}: parameters × 3 (4 with checkpointing) × 2 × tokens")
+    yield note("bekman: parameters × 3 (4 with checkpointing) × 2 × tokens")
 
 
 def _changes(result: Advice) -> Parts:
@@ -141,7 +145,7 @@ def _methods(result: Advice) -> Parts:
 
 
 def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
-    good = f"good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too"
+    good = f"good: multiples of {Dimension.good_multiple}, at least of {MIN_MULTIPLE}, on a rank too"
     yield heading(f"Dimensions ({good})")
     rows = []
     for size in sizes:
@@ -155,8 +159,8 @@ def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
     yield table(names, rows, left=(0, 8), wrap=(8,), gap=1, style=lambda row: "red" if bad[row] else None)
     if not est.assumptions.kernels.tile:
         yield "tiles and waves: not known with these assumptions; --assumptions calibrated knows them"
-    if any(size.multiple < GOOD_MULTIPLE for size in sizes):
-        rule = f"the rule of multiples of {GOOD_MULTIPLE} is {BEKMAN}'s"
+    if any(size.multiple < Dimension.good_multiple for size in sizes):
+        rule = f"the rule of multiples of {Dimension.good_multiple} is bekman's"
         yield from paragraphs(f"Not measured: what other sizes lose beside tiles and waves; {rule}.")
 
 
@@ -332,19 +336,19 @@ def _run_table(result: "Limits") -> Table:
 
 def _utilisation_sentences(result: "Limits") -> list[str]:
     """Return sentences on where utilisation falls, and on what is left out."""
-    from traincast.analysis.training_limits import EXCESS, HALF_OF_LARGEST, TENTH_OF_LARGEST
-
     lines = [f"The largest utilisation there can be is {result.largest:.0%}."]
-    for share, at, verb in (
-        (HALF_OF_LARGEST, result.halves, "halves"),
-        (TENTH_OF_LARGEST, result.collapses, "collapses"),
+    for utilisation, at, verb in (
+        (result.half, result.halves, "halves"),
+        (result.tenth, result.collapses, "collapses"),
     ):
         where = f"at {at:.1e} FLOP" if at is not None else "nowhere on the range looked at"
-        lines.append(f"Utilisation {verb} (to {share * result.largest:.0%}) {where}.")
+        lines.append(f"Utilisation {verb} (to {utilisation:.0%}) {where}.")
     unfinished = np.isnan(result.training.utilisation)
     if unfinished.any():
         first = f"From {result.training.flops[unfinished][0]:.1e} FLOP on"
-        lines.append(f"{first}, {EXCESS[-1]:.0f} times the accelerators of full utilisation are not enough.")
+        lines.append(
+            f"{first}, {result.most_excess:.0f} times the accelerators of full utilisation are not enough."
+        )
     omitted = "Latency, attention, the optimizer and a slower network between nodes"
     return [*lines, f"{omitted} are left out: these are ceilings."]
 

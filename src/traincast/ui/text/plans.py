@@ -35,16 +35,17 @@ from traincast.planner.answers.plan_sentences import (
     what_decides,
     whole_memory,
 )
-from traincast.planner.answers.recommend import VARIED, WITHIN, Family
+from traincast.planner.answers.recommend import VARIED, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
+from traincast.step.rankings import WITHIN
 from traincast.step.uncertainty import NEVER
 from traincast.ui.text.headline import days, headline, narrowed, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
-    from traincast.analysis.operation_anatomy import Anatomy
+    from traincast.analysis import Anatomy
     from traincast.planner.answers.explain import Explanation
     from traincast.planner.search_result import Found
 

@@ -8,32 +8,34 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Final
 
-from traincast.analysis.batch_and_network import (
+from traincast.analysis import (
     NETWORK_SHARE,
+    STATES,
     BatchSizeOption,
+    Dimension,
+    Method,
     Network,
+    PerParameter,
+    Product,
+    Throughput,
     batches,
     best_batch,
-    network,
-)
-from traincast.analysis.methods import Method, methods
-from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
-from traincast.analysis.per_parameter import (
-    STATES,
-    PerParameter,
-    Throughput,
     bytes_per_parameter_of,
+    dimensions,
     flops_of_thumb,
+    methods,
+    network,
     per_parameter,
     recomputes_all,
     throughput,
+    wasteful,
 )
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import GIB, gib, percent, rate, signed
 from traincast.planner.answers.knob_changes import ChangedPlan, PlanTester
-from traincast.planner.answers.plan_changes import estimate_with
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_of
+from traincast.step.changed_plan import estimate_with
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.measured_step import Cause, MeasuredStep, measured_step
 from traincast.step.model_flops import hardware_flops_per_token
