@@ -1,4 +1,4 @@
-"""Build the wheel and the source distribution into dist/, and run each in an empty environment: `make release`.
+"""Build the wheel and the source distribution into dist/, and run each in an empty environment.
 
 The version must have its section in CHANGELOG.md, and no fragment may be left in changelog.d/.
 """
