@@ -26,7 +26,7 @@ settings.load_profile("traincast")
 pytest_plugins = ["strict_skips"]
 HERE = Path(__file__).parent
 GOLDEN = HERE / "published"
-GARBAGE = 50_000  # objects until it is collected; with Python's 700 that takes a tenth of the tests' time
+GARBAGE = 50_000  # objects until it is collected; with Python's 700 that takes a twentieth of the tests' time
 CASES_TRACED = 300  # of a test, by `--cov`: one of each type of model and format of launch
 NOT_TRACED = {"browser", "calibration", "docs", "properties"}
 
