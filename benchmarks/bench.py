@@ -16,7 +16,7 @@ from pathlib import Path
 STUDY = """
 import resource, sys, time
 from dataclasses import replace
-from traincast.analysis.paper_results import ACCELERATORS, GLOBAL_BATCH, DOMAINS, GPUS, MODELS, STRATEGY
+from traincast.planner.paper_results import ACCELERATORS, GLOBAL_BATCH, DOMAINS, GPUS, MODELS, STRATEGY
 from traincast.catalog.load import load_model, load_system
 from traincast.planner.search import search_each
 models = [load_model(name) for name in MODELS.values()]

@@ -17,11 +17,11 @@ from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
 from published import assumed_over_fitted
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.planner.answers.recommend import layout_of
 from traincast.step.fit_probability import student_point
 from traincast.step.rankings import (
     NEAR_BEST_SLOWDOWN,
     draw_near_best,
+    layout_of,
     layouts_compared,
     ranking_features,
     ranking_probability,

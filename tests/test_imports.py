@@ -4,6 +4,7 @@ import ast
 import tomllib
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,37 @@ MODULES = {
 FACE = ("traincast", "traincast.__main__")  # may import everything
 
 
-def imported(module):
-    """Modules that a module imports, wherever it does so."""
+@cache
+def face(package):
+    """Names that a package gives, and the modules that define them."""
+    if package not in MODULES or MODULES[package].name != "__init__.py":
+        return {}
+    nodes = ast.parse(MODULES[package].read_text(encoding="utf-8")).body
+    return {
+        alias.asname or alias.name: node.module
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module != package
+        for alias in node.names
+    }
+
+
+def imported(module, through_faces=True):
+    """Modules that a module imports, wherever it does so.
+
+    `through_faces`: the modules that define what it takes from the face of a package, in place of the face.
+    """
     modules = set()
     for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}: imports are written in full"
-            full = {f"{node.module}.{alias.name}" for alias in node.names}
-            modules |= {name if name in MODULES else node.module for name in full}
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                if alias.name in face(node.module):
+                    modules.add(face(node.module)[alias.name] if through_faces else node.module)
+                else:
+                    modules.add(name if name in MODULES else node.module)
     return {name for name in modules if name.split(".")[0] == "traincast"} - {module}
 
 
@@ -74,6 +96,32 @@ def test_no_circles(depth):
         above = {room(module), ".".join(room(module).split(".")[:-1])}
         rooms[room(module)] |= {room(other) for other in others} - above
     tuple(TopologicalSorter(rooms).static_order())  # raises CycleError
+
+
+FACES = ("analysis", "tuner")  # packages of which others take the names that `__init__` gives
+
+
+def test_names_are_taken_from_faces():
+    inner = [
+        f"{module} imports {other}"
+        for module in imports()
+        for other in imported(module, through_faces=False)
+        if other.count(".") > 1
+        and other.split(".")[1] in FACES
+        and other.split(".")[1] != module.split(".")[1]
+    ]
+    assert inner == []
+
+
+@pytest.mark.parametrize("package", FACES)
+def test_a_face_gives_what_is_taken(package):
+    taken = set()
+    for module, file in MODULES.items():
+        if module.split(".")[1:2] != [package]:
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and node.module == f"traincast.{package}":
+                    taken |= {alias.name for alias in node.names}
+    assert set(import_module(f"traincast.{package}").__all__) == taken
 
 
 def test_nothing_is_imported_by_a_name_in_a_string():

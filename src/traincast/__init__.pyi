@@ -7,9 +7,6 @@ from .accuracy.measure.measure import measure as measure
 from .accuracy.profiles import ProfiledStep as ProfiledStep
 from .accuracy.profiles import profile as profile
 from .accuracy.validate import validate as validate
-from .analysis.advise import Advice as Advice
-from .analysis.advise import advise as advise
-from .analysis.paper_results import reproduce as reproduce
 from .analysis.trace import Trace as Trace
 from .analysis.trace import trace as trace
 from .analysis.training_limits import Limits as Limits
@@ -34,10 +31,13 @@ from .launch.check import check as check
 from .launch.export import Launch as Launch
 from .launch.export import export as export
 from .model.model import Model as Model
+from .planner.answers.advice import Advice as Advice
+from .planner.answers.advice import advise as advise
 from .planner.compare import Comparison as Comparison
 from .planner.compare import compare as compare
 from .planner.design.design_file import design as design
 from .planner.design.designs import Designs as Designs
+from .planner.paper_results import reproduce as reproduce
 from .planner.search import search as search
 from .planner.search import search_each as search_each
 from .planner.search_result import Found as Found

@@ -197,19 +197,19 @@ def test_exact_sums_go_with_a_trace(trace):
 
 
 def test_the_file_holds_the_same_events(trace, tmp_path):
-    chrome_trace.write(trace, tmp_path / "trace.json", stages=[1], microbatches=[0, 1])
+    chrome_trace.write_chrome_trace(trace, tmp_path / "trace.json", stages=[1], microbatches=[0, 1])
     assert json.loads((tmp_path / "trace.json").read_text()) == chrome_trace.to_chrome(trace, [1], [0, 1])
 
 
 def test_the_same_trace_gives_the_same_bytes(trace, tmp_path):
     for name in ("a.json.gz", "b.json.gz"):
-        chrome_trace.write(trace, tmp_path / name)
+        chrome_trace.write_chrome_trace(trace, tmp_path / name)
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
 def test_too_many_events_are_refused_before_anything_is_written(trace, tmp_path, monkeypatch):
     monkeypatch.setattr(chrome_trace, "MAX_EVENTS", 1000)
     with pytest.raises(InputError, match=r"choose stages .* or micro-batches"):
-        chrome_trace.write(trace, tmp_path / "trace.json")
+        chrome_trace.write_chrome_trace(trace, tmp_path / "trace.json")
     assert list(tmp_path.iterdir()) == []
-    chrome_trace.write(trace, tmp_path / "trace.json", microbatches=[0])
+    chrome_trace.write_chrome_trace(trace, tmp_path / "trace.json", microbatches=[0])

@@ -55,7 +55,7 @@ DOCTESTS = [
     "traincast.step.estimate",
     "traincast.step.metrics",
     "traincast.analysis.per_parameter",
-    "traincast.analysis.advise",
+    "traincast.planner.answers.advice",
     "traincast.analysis.trace",
     "traincast.launch.settings.canonical",
     "traincast.launch.frameworks.layer_patterns",

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.planner.answers.knob_changes import LEAST_GAIN, KnobChange, PlanTester
+from traincast.planner.answers.knob_changes import KnobChange, PlanTester
+from traincast.step.changed_plan import LEAST_GAIN
 
 UNPLACED = {f"fast_{axis}": None for axis in ("tp", "tp2", "cp", "pp", "dp")}
 

@@ -17,17 +17,16 @@ from traincast.planner.answers.recommend import (
     PREFERENCES,
     RECOMPUTED_WORK,
     VARIED,
-    WITHIN,
     Candidate,
     _fastest_sentence,
     choose,
     distinct,
     families,
-    layout_of,
     recommend,
     unusual_knobs,
 )
 from traincast.step.fit_probability import fits_probability, memory_that_fits
+from traincast.step.rankings import WITHIN, layout_of
 
 QUESTION = {"gpus": 32, "gbs": 128, "assumptions": "megatron-core-2025"}  # software is stated
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from traincast.analysis.paper_results import Reproduction, reproduce
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
 from traincast.core.assumptions import ERRATA, PAPER
@@ -31,6 +30,7 @@ from traincast.operations.linear import Sizes
 from traincast.operations.operation import Gemm, Operation, PassCount, Vector
 from traincast.operations.transformer import layer
 from traincast.planner.frameworks.spaces import FRAMEWORKS
+from traincast.planner.paper_results import Reproduction, reproduce
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import Stages
@@ -569,7 +569,6 @@ def pages() -> dict[str, str]:
         "scoreboard.md": GENERATED + scoreboard(),
         "export.md": GENERATED + export_page.page(),
         "json.md": GENERATED + json_page.page(),
-        **json_page.schemas(),
         "commands.md": GENERATED + commands_page.page(),
         "recipes.md": recipes_page.renewed((DOCS / "recipes.md").read_text(encoding="utf-8")),
     }
@@ -643,6 +642,7 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    for name, text in (pages() | slow_pages()).items():
+    (DOCS / "schemas").mkdir(exist_ok=True)  # of the site only, not of the repository
+    for name, text in (pages() | slow_pages() | json_page.schemas()).items():
         (DOCS / name).write_text(text, encoding="utf-8")
     draw()

@@ -31,12 +31,12 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import seconds as rounded
 from traincast.model.model import Model
-from traincast.planner.answers.recommend import layout_of
 from traincast.step.estimate import Estimates, estimate, estimate_columns
 from traincast.step.memory import LEFT_OUT, memory_as_reported
 from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
 from traincast.step.placement import placements
+from traincast.step.rankings import layout_of
 from traincast.step.validity import broken_rules
 
 __all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]

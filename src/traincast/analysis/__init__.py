@@ -1,1 +1,74 @@
-"""Analyses of an estimate: trace, advice, ZeRO scaling, limits of data movement, the paper's results."""
+"""Analyses of an estimate: trace, methods of saving, ZeRO scaling, limits of data movement."""
+
+from traincast.analysis.batch_and_network import (
+    NETWORK_SHARE,
+    BatchSizeOption,
+    Network,
+    batches,
+    best_batch,
+    network,
+)
+from traincast.analysis.chrome_trace import TRACE_ENDINGS, write_chrome_trace
+from traincast.analysis.flops_by_part import FlopsByPart, flops_by_part
+from traincast.analysis.measured_scaling import MeasuredScaling, measured_scaling
+from traincast.analysis.methods import Method, methods
+from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
+from traincast.analysis.operation_anatomy import Anatomy, anatomy
+from traincast.analysis.per_parameter import (
+    STATES,
+    PerParameter,
+    Throughput,
+    bytes_per_parameter_of,
+    flops_of_thumb,
+    per_parameter,
+    recomputes_all,
+    throughput,
+)
+from traincast.analysis.trace import Trace, trace
+from traincast.analysis.training_limits import Limits, ShardedLayer, limits
+from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
+from traincast.analysis.zero_scaling import Scaling, ScalingRecord, ScalingRequest, ScalingRow, scaling
+
+__all__ = [
+    "NETWORK_SHARE",
+    "STATES",
+    "TRACE_ENDINGS",
+    "Anatomy",
+    "BatchSizeOption",
+    "Dimension",
+    "FlopsByPart",
+    "Limits",
+    "MeasuredScaling",
+    "Method",
+    "Network",
+    "PerParameter",
+    "Product",
+    "Scaling",
+    "ScalingRecord",
+    "ScalingRequest",
+    "ScalingRow",
+    "ShardedLayer",
+    "Throughput",
+    "Trace",
+    "activation_bytes",
+    "anatomy",
+    "batches",
+    "best_batch",
+    "bytes_per_parameter_of",
+    "dimensions",
+    "flops_by_part",
+    "flops_of_thumb",
+    "limits",
+    "measured_scaling",
+    "methods",
+    "network",
+    "per_parameter",
+    "recomputes_all",
+    "scaling",
+    "speedup",
+    "state_bytes",
+    "throughput",
+    "trace",
+    "wasteful",
+    "write_chrome_trace",
+]

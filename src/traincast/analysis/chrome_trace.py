@@ -19,7 +19,7 @@ from traincast.core.errors import InputError, raise_problems
 from traincast.core.output_files import atomic_output, check_output
 from traincast.times.pipeline.simulation import SimulatedPass
 
-ENDINGS: Final = (".json", ".json.gz")
+TRACE_ENDINGS: Final = (".json", ".json.gz")
 MAX_EVENTS: Final = 1_000_000  # 150 MB; browsers get slow beyond
 STREAMS: Final = {  # in the order in which they are drawn
     "passes": "passes",
@@ -111,7 +111,7 @@ def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[in
                 yield Event(device, "data", of_pass, "", pass_.start, share, pass_)
 
 
-def write(
+def write_chrome_trace(
     trace: Trace,
     path: Path,
     force: bool = False,
@@ -119,7 +119,7 @@ def write(
     microbatches: Collection[int] = (),
 ) -> None:
     """Write a trace for Perfetto as .json or compressed .json.gz, otherwise as `to_chrome`."""
-    check_output(path, force, ENDINGS)
+    check_output(path, force, TRACE_ENDINGS)
     json_events = chrome_events(trace, stages, microbatches)
     with atomic_output(path) as partial, ExitStack() as opened:
         file: Any = opened.enter_context(partial.open("wb"))

@@ -16,7 +16,7 @@ from traincast.core.plan import Plans
 from traincast.core.result import KEY, Doc, Result
 from traincast.model.blocks import Kind
 from traincast.model.model import PATCHES, PROJECTOR, Model, Tower
-from traincast.operations import embedding_and_head
+from traincast.operations.embedding_and_head import head, mtp
 from traincast.operations.linear_attention import linear_attention
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Operation, total
@@ -185,7 +185,7 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
     if model.tower is not None:
         result |= _tower_parts(model, model.tower, sharding)
     if model.mtp:
-        ends = (*embedding_and_head.mtp(sharding), *embedding_and_head.head(sharding, shared=True))
+        ends = (*mtp(sharding), *head(sharding, shared=True))
         module = _count(ends, model)
         for kind in model.mtp_pattern:
             for part, count in _layer_parts(sharding, kind).items():

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Final
 
 from traincast.core.precision import OPTIMIZERS
 from traincast.core.result import Doc, Result
-from traincast.planner.answers.knob_changes import LEAST_GAIN
-from traincast.planner.answers.plan_changes import NO_PLACEMENT_GIVEN, estimate_with
+from traincast.step.changed_plan import LEAST_GAIN, NO_PLACEMENT_GIVEN, estimate_with
 from traincast.step.estimate import Estimate
 
 RECOMPUTED: Final = ("none", "selective", "full")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from math import gcd
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
@@ -94,6 +94,7 @@ class Better(Result):
 class Dimension(Result):
     """A dimension of the model, and its local shard."""
 
+    good_multiple: ClassVar[int] = GOOD_MULTIPLE
     name: Annotated[str, Doc("hidden, ffn, head width, expert ffn or vocabulary")]
     value: Annotated[int, Doc("the size")]
     shard: Annotated[float, Doc("local size after tensor parallelism")]

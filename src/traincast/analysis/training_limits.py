@@ -166,12 +166,27 @@ class Limits(Result):
     @property
     def halves(self) -> Annotated[float | None, Doc(key="halves_flops")]:
         """Training compute at which utilisation is half of the largest [FLOP]."""
-        return self.training.falls_to(HALF_OF_LARGEST * self.largest)
+        return self.training.falls_to(self.half)
 
     @property
     def collapses(self) -> Annotated[float | None, Doc(key="collapses_flops")]:
         """Training compute at which utilisation is a tenth of the largest [FLOP]."""
-        return self.training.falls_to(TENTH_OF_LARGEST * self.largest)
+        return self.training.falls_to(self.tenth)
+
+    @property
+    def half(self) -> float:
+        """Half of the largest utilisation."""
+        return HALF_OF_LARGEST * self.largest
+
+    @property
+    def tenth(self) -> float:
+        """A tenth of the largest utilisation."""
+        return TENTH_OF_LARGEST * self.largest
+
+    @property
+    def most_excess(self) -> float:
+        """Accelerators that were tried at most, relative to those needed at full utilisation."""
+        return float(EXCESS[-1])
 
 
 def limits(

@@ -18,7 +18,7 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY, WITHIN
+from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
 from traincast.planner.search_arguments import (
     Objective,
@@ -34,6 +34,7 @@ from traincast.planner.search_arguments import (
 from traincast.planner.search_result import Found, Work
 from traincast.planner.space.search_space import Progress, by_domain
 from traincast.step.arguments import check_assumptions, check_gbs
+from traincast.step.rankings import WITHIN
 
 
 @dataclass(frozen=True, kw_only=True)

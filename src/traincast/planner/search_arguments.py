@@ -20,7 +20,7 @@ from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY, WITHIN
+from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     BEYOND,
     FRAMEWORKS,
@@ -31,6 +31,7 @@ from traincast.planner.frameworks.spaces import (
 )
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.step.arguments import check_assumptions, check_size
+from traincast.step.rankings import WITHIN
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)

@@ -23,7 +23,6 @@ from traincast.planner.answers.described_plan import DescribedPlan, ParetoPlan
 from traincast.planner.answers.explain import FIGURES, MAX_SLOWDOWN_LISTED, Explanation
 from traincast.planner.answers.lock_prices import LockPrice, searched_locks
 from traincast.planner.answers.recommend import (
-    WITHIN,
     Candidate,
     Family,
     Recommendation,
@@ -56,6 +55,7 @@ from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimat
 from traincast.step.fit_probability import memory_that_fits
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.placement import MOST_NEAR, near_members
+from traincast.step.rankings import WITHIN
 from traincast.step.validity import reasons
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ class Found:
         first, listed = self.within_3_percent or (None, None)
         return SearchRecord(
             job=self.job,
-            framework=self.framework.name,
+            framework=self.framework.label,
             objective=self.objective,
             strategies=self.strategies,
             locks=dict(self.locks),

@@ -12,7 +12,6 @@ from traincast.core.knobs import PLACEMENTS, VIRTUAL_STAGES, chunks
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.model.model import Model
-from traincast.planner.answers.plan_changes import NO_PLACEMENT_GIVEN
 from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     EXPERTS_ON_TENSOR_RANKS,
@@ -21,13 +20,13 @@ from traincast.planner.frameworks.spaces import (
     Framework,
     default_framework,
 )
+from traincast.step.changed_plan import LEAST_GAIN, NO_PLACEMENT_GIVEN
 from traincast.step.estimate import Estimate, estimate
 
 # What a change of these costs, the cheapest first; of all others, degrees of parallelism among them, more.
 CHEAPEST: Final = ("attention", "mbs", "recompute", "recompute_every", "zero", "offload", "offload_every")
 MAX_PAIRED_CHANGES: Final = 14  # fastest single changes that are tried in pairs
 MAX_TRIPLE_SHARE: Final = 0.99  # of the best pair's step; a third change is advised only below it
-LEAST_GAIN: Final = 0.005  # share of the step time; a change that saves less is not worth a line
 
 
 @dataclass(frozen=True)

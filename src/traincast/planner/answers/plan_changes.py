@@ -1,32 +1,17 @@
 """Changes of one plan: what would make it fit, and what knobs held constant would bring."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Annotated, Any
 
 from traincast.catalog.software_stacks import fitted_stack, load_stack, stack_names
-from traincast.core.errors import InputError
 from traincast.core.knobs import CHOICES, STRATEGIES
-from traincast.core.plan import AXES
 from traincast.core.precision import ACCURACY
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
-from traincast.planner.frameworks.refusals import refused
 from traincast.planner.frameworks.spaces import Framework, lean, lock_values
+from traincast.step.changed_plan import NO_PLACEMENT_GIVEN, estimate_with
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
-
-NO_PLACEMENT_GIVEN: dict[str, Any] = {f"fast_{axis}": None for axis in AXES}  # the fastest is chosen
-
-
-def estimate_with(est: Estimate, gbs: int | None = None, **knobs: Any) -> Estimate | None:
-    """Return the estimate of a plan with other knobs or batch; None where it cannot run like that."""
-    try:
-        plan = replace(est.plan, **knobs)
-        batch = est.gbs if gbs is None else gbs
-        return estimate(est.model, est.system, plan, gbs=batch, assumptions=est.assumptions)
-    except InputError:
-        return None
 
 
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:
@@ -165,7 +150,7 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     tried: Iterable[Any] = values if generated is None else generated(est)
     given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
-        if value == current or refused(framework.name, given | {name: value}):
+        if value == current or framework.refused(given | {name: value}):
             continue
         other = estimate_with(est, **placement, **{name: value})
         if other is None:

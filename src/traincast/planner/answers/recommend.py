@@ -16,9 +16,9 @@ from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
 from traincast.core.plan import AXES, Plan, recomputed_modules
 from traincast.core.units import number_text, probability_text, seconds
 from traincast.planner.answers.plan_sentences import differences
+from traincast.step.rankings import WITHIN, layout_of
 
 FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
-WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
 VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest
 # Knobs in which plans of a family differ.
 VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order")
@@ -36,7 +36,6 @@ RECOMPUTED_WORK: Final = (
 )
 _family_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in (*VARIED, *PLACEMENTS)))
 _run_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name != "zero"))
-layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
 Probability: TypeAlias = Callable[["Candidate"], float]  # that a plan fits

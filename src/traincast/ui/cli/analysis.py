@@ -36,7 +36,7 @@ from traincast.ui.cli.output import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from traincast.analysis.flops_by_part import FlopsByPart
+    from traincast.analysis import FlopsByPart
     from traincast.ui.text.tables import Parts
 
 _FIGURES = "Draw figures into this folder as well, as --format says."
@@ -63,7 +63,7 @@ def advise(
 
     Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
     """
-    from traincast.analysis.advise import advise
+    from traincast.planner.answers.advice import advise
     from traincast.step.metrics import metrics
 
     errors = ErrorCollector("advise")
@@ -106,11 +106,10 @@ def trace(
 
     Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --dp 4 --gbs 128 --output trace.json
     """
-    from traincast.analysis import chrome_trace
-    from traincast.analysis.trace import trace
+    from traincast.analysis import TRACE_ENDINGS, trace, write_chrome_trace
 
     errors = ErrorCollector("trace")
-    errors.catch(check_output, output, force, chrome_trace.ENDINGS)
+    errors.catch(check_output, output, force, TRACE_ENDINGS)
     errors.catch(check_figure, figure, force)
     selection = [
         errors.catch(_ranges, "--stages", stages) or (),
@@ -119,7 +118,7 @@ def trace(
     est = errors.require(errors.catch(question.estimate, model, None, ErrorCollector("trace")))
     result = trace(est)
     if output is not None:
-        chrome_trace.write(result, output, force, *selection)
+        write_chrome_trace(result, output, force, *selection)
     if figure is not None:
         from traincast.ui.figures import save, timeline
 
@@ -158,7 +157,7 @@ def flops(
 
     Example: traincast flops mixtral-8x7b --seq 8192
     """
-    from traincast.analysis.flops_by_part import flops_by_part
+    from traincast.analysis import flops_by_part
 
     result = flops_by_part(model, seq)
     if json:
@@ -245,26 +244,32 @@ def limits(
 
     Example: traincast limits --accelerator h100-sxm-80 --figures out/limits
     """
-    from traincast.analysis.data_movement import SUSTAINED
-    from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS
-    from traincast.analysis.training_limits import limits as find
+    from traincast.analysis import limits as find
 
     errors = ErrorCollector("limits")
     widths = errors.catch(_layer_widths, layer) or (1, 1)
     tokens = errors.catch(parse_count, batch, "--batch", 1024) or 1
-    counts = CLUSTERS if gpus is None else errors.catch(_counts, "--gpus", gpus) or (1,)
-    run_days = DAYS if days is None else days
-    growth = BATCH_GROWTH if batch_growth is None else batch_growth
     a, b, c = (1.0 if degree is None else degree for degree in (tp_in, tp_out, dp))
     sharding = None if (tp_in, tp_out, dp) == (None, None, None) else (a, b, c)
-    read_share = errors.catch(parse_share, sustained, "--sustained")
-    share = SUSTAINED if read_share is None else read_share
+    share = errors.catch(parse_share, sustained, "--sustained")
+    asked: dict[str, Any] = {"days": days, "batch_growth": batch_growth, "sustained": share}
+    if gpus is not None:
+        asked["gpus"] = errors.catch(_counts, "--gpus", gpus) or (1,)
     errors.catch(check_folder, figures)
     found = errors.catch(
-        find, accelerator, system=system, network=network, layer=widths, tokens=tokens,
-        micro_batches=micro_batches, gpus=counts, days=run_days, batch_growth=growth, sharding=sharding,
-        width=width, sustained=share, flops8=flops8, memory=memory,
-    )  # fmt: skip
+        find,
+        accelerator,
+        system=system,
+        network=network,
+        layer=widths,
+        tokens=tokens,
+        micro_batches=micro_batches,
+        sharding=sharding,
+        width=width,
+        flops8=flops8,
+        memory=memory,
+        **{name: value for name, value in asked.items() if value is not None},
+    )
     result = errors.require(found)
     drawn: list[Path] = []
     if figures is not None:
@@ -347,7 +352,7 @@ def scaling(
 
     Example: traincast scaling --model gpt-13b --system polaris --gpus 8,16,64,512 --zero 1,2,3
     """
-    from traincast.analysis.zero_scaling import scaling as analysed
+    from traincast.analysis import scaling as analysed
 
     errors = ErrorCollector("scaling")
     errors.catch(check_folder, figures)
@@ -372,7 +377,7 @@ def scaling(
     request, stages = errors.require(analysis)
     compared = None
     if measured is not None:
-        from traincast.analysis.measured_scaling import measured_scaling
+        from traincast.analysis import measured_scaling
 
         compared = measured_scaling(measured, stages)
     drawn: list[Path] = []
@@ -417,7 +422,7 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
-    from traincast.analysis.paper_results import PAPER_ID, reproduce
+    from traincast.planner.paper_results import PAPER_ID, reproduce
 
     if paper.lower().removeprefix("arxiv:") != PAPER_ID:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])

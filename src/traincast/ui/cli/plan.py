@@ -144,7 +144,7 @@ def plan(
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
     if framework is not None and (named := ErrorCollector("").catch(framework_typed, framework)):
-        framework = named.name
+        framework = named.label
     model_read, machine, gbs = options.read(errors, model, system)
     request = search_request(
         errors,
@@ -248,7 +248,7 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    from traincast.analysis.operation_anatomy import anatomy
+    from traincast.analysis import anatomy
 
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
@@ -309,7 +309,7 @@ def memory(
 
         save(memory_timeline(est), timeline)
     if json:
-        from traincast.analysis.per_parameter import bytes_per_parameter_of
+        from traincast.analysis import bytes_per_parameter_of
 
         rows = est.device_rows(), est.memory_timeline(), bytes_per_parameter_of(est)
         print_json(outputs.plans.MemoryOutput(est.job, est, *rows, file_name(timeline)))

@@ -29,8 +29,7 @@ from traincast.ui.cli.options import (
 from traincast.ui.cli.output import print_files, print_json, progress, warn, write_html
 
 if TYPE_CHECKING:
-    from traincast.tuner.running import Runner
-    from traincast.tuner.tuner import Trial
+    from traincast.tuner import Runner, Trial
 
 OWN = "measure"  # launches of the training loop of `measure --step`
 JOURNAL = "journal.jsonl"
@@ -167,9 +166,7 @@ def _runner(
     from traincast.catalog.load import load_system
     from traincast.launch.formats import FORMATS
     from traincast.planner.frameworks.spaces import default_framework
-    from traincast.tuner.launches import STEPS, OwnTraining
-    from traincast.tuner.running import Runner, own_command
-    from traincast.tuner.tuner import Tuner
+    from traincast.tuner import STEPS, OwnTraining, Runner, Tuner, own_command
 
     model, system, gpus, gbs = job
     steps = count.pop("steps", STEPS)
@@ -234,7 +231,7 @@ def _result(word: str) -> tuple[int, dict[str, Any]]:
 
 def _run(runner: "Runner", json: bool) -> None:
     """Run trials until the tuner stops; show each as it begins and ends."""
-    from traincast.tuner.running import run_all
+    from traincast.tuner import run_all
 
     def show(trial: "Trial") -> None:
         lines = text.tuning.begun(trial) if trial.outcome == "running" else text.tuning.ended(trial)
@@ -294,7 +291,7 @@ def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
 
 def _replay(details: bool, json: bool) -> None:
     """Replay published runs, and print what trials would have found; with `details` the scorecard."""
-    from traincast.tuner.replay import replay_all
+    from traincast.tuner import replay_all
 
     with progress("replaying") as report_progress:
         report = replay_all(report_progress, details)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from traincast.analysis.advise import advise
-from traincast.analysis.trace import trace
+from traincast.analysis import trace
 from traincast.core.errors import (
     InputError,
     close_to,
@@ -19,6 +18,7 @@ from traincast.core.errors import (
 )
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
+from traincast.planner.answers.advice import advise
 from traincast.planner.answers.lock_prices import lock_sentence
 from traincast.planner.compare import LABELS, MOST, Comparison, compared
 from traincast.planner.search_result import Found

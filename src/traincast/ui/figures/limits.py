@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from traincast.analysis.training_limits import Limits
+from traincast.analysis import Limits
 from traincast.core.quantities import Floats
 from traincast.ui.figures import style
 

@@ -12,7 +12,11 @@ import numpy as np
 from traincast.accuracy.fit.measured_files import read as measured_on
 from traincast.accuracy.fit.residuals import collective_seconds
 from traincast.accuracy.logs.rows import CollectiveRow
-from traincast.analysis.paper_results import (
+from traincast.catalog.load import load_model, load_system
+from traincast.catalog.software_stacks import resolve, with_fitted_values
+from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
+from traincast.core.plan import Plan
+from traincast.planner.paper_results import (
     ACCELERATORS,
     DOMAINS,
     GLOBAL_BATCH,
@@ -21,10 +25,6 @@ from traincast.analysis.paper_results import (
     PAPER_ID,
     PUBLISHED,
 )
-from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import resolve, with_fitted_values
-from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
-from traincast.core.plan import Plan
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import Axis, Study, define
 

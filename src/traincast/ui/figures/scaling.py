@@ -7,9 +7,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from traincast.analysis.measured_scaling import MeasuredScaling
-from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
-from traincast.analysis.zero_scaling import Scaling, ScalingRequest
+from traincast.analysis import (
+    MeasuredScaling,
+    Scaling,
+    ScalingRequest,
+    activation_bytes,
+    speedup,
+    state_bytes,
+)
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
 from traincast.step.estimate import estimate

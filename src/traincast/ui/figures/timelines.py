@@ -10,8 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from traincast.analysis.trace import Trace
-from traincast.times.pipeline.simulation import SimulatedPass
+from traincast.analysis import Trace
 from traincast.ui.figures import style
 
 KINDS: Final = {
@@ -98,9 +97,10 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
             share = chunks.index(step_pass.chunk) / max(len(chunks) - 1, 1)
             full = to_rgb(KINDS[step_pass.kind][1])  # mixed with white, the more the later the chunk
             colour = tuple(1 - (1 - part) * (1 - MAX_WHITE_SHARE * share) for part in full)
-            bars.setdefault((colour, ""), []).append((device, step_pass.start, step_pass.end))
+            span = (device, step_pass.start, step_pass.end)
+            bars.setdefault((colour, ""), []).append(span)
             if numbered:
-                _draw_number(ax, step_pass, window, colour)
+                _draw_number(ax, span, step_pass.microbatch, window, colour)
         for component, start, seconds in trace.waits[device]:
             bars.setdefault((WAITS[component][1], ""), []).append((device, start, start + seconds))
         for after in trace.after:
@@ -130,16 +130,17 @@ def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[Span], edged
     ax.add_collection(PolyCollection(corners, facecolors=[colour], **look), autolim=False)
 
 
-def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any) -> None:
+def _draw_number(ax: Axes, span: Span, microbatch: int, window: Window, colour: Any) -> None:
     """Write the number of a pass's micro-batch where it has room."""
-    start = max(step_pass.start, window.start)
-    end = min(step_pass.end, window.end)
+    device, begin, finish = span
+    start = max(begin, window.start)
+    end = min(finish, window.end)
     width = (end - start) / window.seconds * AXES_WIDTH
-    if step_pass.end > step_pass.start and width >= DIGIT_WIDTH * len(str(step_pass.microbatch)):
+    if finish > begin and width >= DIGIT_WIDTH * len(str(microbatch)):
         is_light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
         look: dict[str, Any] = {"fontsize": NUMBER_FONT_SIZE, "color": style.BLACK if is_light else "white"}
-        place = ((start + end) / 2, step_pass.device)
-        ax.text(*place, str(step_pass.microbatch), ha="center", va="center_baseline", **look)
+        place = ((start + end) / 2, device)
+        ax.text(*place, str(microbatch), ha="center", va="center_baseline", **look)
 
 
 def _colour_and_hatch(component: str) -> tuple[Any, str]:

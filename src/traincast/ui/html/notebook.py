@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 RESULT_MODULES: Final = {
-    "Advice": "traincast.analysis.advise",
+    "Advice": "traincast.planner.answers.advice",
     "Calibration": "traincast.accuracy.fit.calibrate",
     "Estimate": "traincast.step.estimate",
     "Found": "traincast.planner.search_result",

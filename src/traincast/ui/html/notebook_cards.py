@@ -24,7 +24,7 @@ from traincast.ui.text.plans import (
 from traincast.ui.text.tables import BOLD, title_line
 
 if TYPE_CHECKING:
-    from traincast.analysis.zero_scaling import Scaling
+    from traincast.analysis import Scaling
     from traincast.planner.search_result import Found
     from traincast.planner.study.results import Results
     from traincast.step.metrics import Metrics
@@ -71,7 +71,7 @@ def _html_table(table: terminal.Table, caption: str) -> Table:
 
 def _search(result: "Found") -> Parts:
     yield from header(result)
-    yield f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit"
+    yield f"{result.candidates:,} candidates of {result.framework.label}, {result.feasible:,} fit"
     if result.plans:
         yield from recommendation(result)
         yield from filter(None, [lock_sentence(result)])

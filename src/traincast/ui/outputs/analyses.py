@@ -2,14 +2,10 @@
 
 from typing import Annotated
 
-from traincast.analysis.advise import Advice
-from traincast.analysis.flops_by_part import FlopsByPart
-from traincast.analysis.measured_scaling import MeasuredScaling
-from traincast.analysis.paper_results import Reproduction
-from traincast.analysis.trace import Trace
-from traincast.analysis.training_limits import Limits
-from traincast.analysis.zero_scaling import ScalingRecord
+from traincast.analysis import FlopsByPart, Limits, MeasuredScaling, ScalingRecord, Trace
 from traincast.core.result import INLINE, Doc
+from traincast.planner.answers.advice import Advice
+from traincast.planner.paper_results import Reproduction
 from traincast.ui.outputs.plans import AboutPlan
 from traincast.ui.outputs.reference import Answer
 

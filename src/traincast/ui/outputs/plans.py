@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from traincast.analysis.operation_anatomy import Anatomy
-from traincast.analysis.per_parameter import PerParameter
+from traincast.analysis import Anatomy, PerParameter
 from traincast.core.result import INLINE, Doc
 from traincast.planner.compare import Comparison
 from traincast.planner.search_result import SearchRecord

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from traincast.accuracy.fit.fit import FittedConstant
 from traincast.core.result import INLINE, Doc
-from traincast.tuner.replay import ReplayReport
-from traincast.tuner.tuner import TuneReport
+from traincast.tuner import ReplayReport, TuneReport
 from traincast.ui.outputs.reference import Answer
 
 

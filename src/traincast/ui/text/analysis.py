@@ -6,24 +6,28 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
-from traincast.analysis.advise import Advice
-from traincast.analysis.batch_and_network import BatchSizeOption, Network, best_batch
-from traincast.analysis.model_dimensions import GOOD_MULTIPLE, Dimension, Product
-from traincast.analysis.paper_results import Reproduction
-from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
-from traincast.analysis.trace import Trace
+from traincast.analysis import (
+    BatchSizeOption,
+    Dimension,
+    Network,
+    Product,
+    Trace,
+    best_batch,
+    bytes_per_parameter_of,
+)
+from traincast.catalog.software_stacks import stack_words
 from traincast.core.units import count_of, gib, percent, probability_text, rate, seconds, signed
-from traincast.planner.answers.knob_changes import LEAST_GAIN
+from traincast.planner.answers.advice import Advice
 from traincast.planner.answers.plan_sentences import label
+from traincast.planner.paper_results import Reproduction
+from traincast.step.changed_plan import LEAST_GAIN
 from traincast.step.estimate import Estimate
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, more_options
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
-    from traincast.analysis.measured_scaling import MeasuredScaling
-    from traincast.analysis.training_limits import Limits, ShardedLayer
-    from traincast.analysis.zero_scaling import Scaling, ScalingRequest, ScalingRow
+    from traincast.analysis import Limits, MeasuredScaling, Scaling, ScalingRequest, ScalingRow, ShardedLayer
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
 LEAST_SHOWN: Final = 0.0005  # share of tokens/s; less is no difference
@@ -96,7 +100,7 @@ def _throughput(result: Advice) -> Parts:
         hardware_text = "" if hardware is None else f"{hardware / 1e12:,.1f}"
         rows.append((row.convention, f"{row.model_flops_per_second / 1e12:,.1f}", mfu, hardware_text, hfu))
     yield table(("convention", "model TFLOP/s", "MFU", "with recomputation", "HFU"), rows)
-    yield note(f"{BEKMAN}: parameters × 3 (4 with checkpointing) × 2 × tokens")
+    yield note("bekman: parameters × 3 (4 with checkpointing) × 2 × tokens")
 
 
 def _changes(result: Advice) -> Parts:
@@ -142,7 +146,7 @@ def _methods(result: Advice) -> Parts:
 
 
 def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
-    good = f"good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too"
+    good = f"good: multiples of {Dimension.good_multiple}, at least of {MIN_MULTIPLE}, on a rank too"
     yield heading(f"Dimensions ({good})")
     rows = []
     for size in sizes:
@@ -154,7 +158,7 @@ def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
             gains = map(signed, (size.better.even, size.better.gain, size.better.step_seconds))
             cells += [f"{size.better.value:,}", *gains]
             notes.append(size.better.said)
-        if size.multiple < GOOD_MULTIPLE:
+        if size.multiple < size.good_multiple:
             notes.append(ALIGNMENT)
         rows.append([*cells, ", ".join(filter(None, notes))])
     names = ("", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "")
@@ -162,8 +166,8 @@ def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
     yield table(names, rows, left=(0, 8), wrap=(8,), gap=1, style=lambda row: "red" if bad[row] else None)
     if not est.assumptions.kernels.tile:
         yield "tiles and waves: not known with these assumptions; --assumptions calibrated knows them"
-    if any(size.multiple < GOOD_MULTIPLE for size in sizes):
-        rule = f"the rule of multiples of {GOOD_MULTIPLE} is {BEKMAN}'s"
+    if any(size.multiple < Dimension.good_multiple for size in sizes):
+        rule = f"the rule of multiples of {Dimension.good_multiple} is bekman's"
         yield from paragraphs(f"Not measured: what other sizes lose beside tiles and waves; {rule}.")
 
 
@@ -339,19 +343,19 @@ def _run_table(result: "Limits") -> Table:
 
 def _utilisation_sentences(result: "Limits") -> list[str]:
     """Return sentences on where utilisation falls, and on what is left out."""
-    from traincast.analysis.training_limits import EXCESS, HALF_OF_LARGEST, TENTH_OF_LARGEST
-
     lines = [f"The largest utilisation there can be is {result.largest:.0%}."]
-    for share, at, verb in (
-        (HALF_OF_LARGEST, result.halves, "halves"),
-        (TENTH_OF_LARGEST, result.collapses, "collapses"),
+    for utilisation, at, verb in (
+        (result.half, result.halves, "halves"),
+        (result.tenth, result.collapses, "collapses"),
     ):
         where = f"at {at:.1e} FLOP" if at is not None else "nowhere on the range looked at"
-        lines.append(f"Utilisation {verb} (to {share * result.largest:.0%}) {where}.")
+        lines.append(f"Utilisation {verb} (to {utilisation:.0%}) {where}.")
     unfinished = np.isnan(result.training.utilisation)
     if unfinished.any():
         first = f"From {result.training.flops[unfinished][0]:.1e} FLOP on"
-        lines.append(f"{first}, {EXCESS[-1]:.0f} times the accelerators of full utilisation are not enough.")
+        lines.append(
+            f"{first}, {result.most_excess:.0f} times the accelerators of full utilisation are not enough."
+        )
     omitted = "Latency, attention, the optimizer and a slower network between nodes"
     return [*lines, f"{omitted} are left out: these are ceilings."]
 
@@ -370,7 +374,7 @@ def scaling(
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
     yield from paragraphs(*filter(None, (model.taken, system.taken)))
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
-    yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {request.assumptions.name}"
+    yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {stack_words(request.assumptions.name)}"
     products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
     yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
     if request.predicted_k1 is not None:

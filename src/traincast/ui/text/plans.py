@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from traincast.catalog.software_stacks import fitted_stack, with_release
+from traincast.catalog.software_stacks import fitted_stack, stack_words, with_release
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
@@ -35,16 +35,17 @@ from traincast.planner.answers.plan_sentences import (
     what_decides,
     whole_memory,
 )
-from traincast.planner.answers.recommend import VARIED, WITHIN, Family
+from traincast.planner.answers.recommend import VARIED, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
+from traincast.step.rankings import WITHIN
 from traincast.step.uncertainty import NEVER
 from traincast.ui.text.headline import days, headline, narrowed, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
-    from traincast.analysis.operation_anatomy import Anatomy
+    from traincast.analysis import Anatomy
     from traincast.planner.answers.explain import Explanation
     from traincast.planner.search_result import Found
 
@@ -175,7 +176,7 @@ def _question(result: "Found", elapsed: float, usual: Usual) -> Parts:
         yield from paragraphs(f"{default.name} runs no plans with {locked}")
     share = result.feasible / max(result.candidates, 1)
     counts = (
-        f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit ({share:.0%})"
+        f"{result.candidates:,} candidates of {result.framework.label}, {result.feasible:,} fit ({share:.0%})"
     )
     yield from paragraphs(f"{counts}; searched in {seconds(elapsed)}")
 
@@ -196,7 +197,7 @@ def _why(
         yield from paragraphs(result.recommendation.reason)
     yield from paragraphs(
         f"In words: {in_words(plan, result.system.tiers)}.",
-        f"Searched: {result.framework.name}, {result.framework.about}.",
+        f"Searched: {result.framework.label}, {result.framework.about}.",
     )
     yield ""
     yield from breakdowns(est, command)
@@ -285,7 +286,7 @@ def calibration(system: System, stack: str) -> str:
         return "published runs, with a 90% interval"
     other = ""
     if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
-        other = f", but for those of {stack}, which is other software"
+        other = f", but for those of {stack_words(stack)}, which is other software"
     return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from traincast.core.units import count_of, probability_text, seconds, seconds_with_interval
-from traincast.tuner.belief import GAIN, SURE
+from traincast.tuner import GAIN, SURE
 from traincast.ui.text import accuracy
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
     from traincast.accuracy.fit.calibrate import Calibration
-    from traincast.tuner.replay import Replayed, ReplayReport
-    from traincast.tuner.tuner import Trial, TuneReport
+    from traincast.tuner import Replayed, ReplayReport, Trial, TuneReport
 
 TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")
 SUMMARY_COLUMNS: Final = (
