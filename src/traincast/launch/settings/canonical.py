@@ -43,7 +43,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 # Sequences of a step that its micro-batches make, of all ranks, where nothing states how many these are: at
 # least one; it goes where the accelerators are known.
 FILLED: Final = "filled"
-# Whether the ranks divide the global batch of the file among them, in as many micro-batches as are accumulated.
+# Whether the ranks divide the file's global batch among them, in as many micro-batches as are accumulated.
 DIVIDED: Final = "divided"
 # Whether state is sharded over what ranks the other degrees leave: nothing is, where they leave one.
 LEFT_OVER: Final = "left_over"
