@@ -100,6 +100,8 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	for parser in megatron:megatron-core==0.19.2 axolotl:axolotl==0.19.0 llama-factory:llamafactory==0.9.5 torchtune:torchtune==0.6.1; do \
 	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --ignore-requires-python --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
 	    $${parser#*:} || echo "$$parser: not installed, tests are skipped" >&2; done
+	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --no-deps --upgrade --target $(FRAMEWORKS)/parsers/ms-swift \
+	  ms-swift==4.6.0 modelscope==1.40.2 modelscope-hub==0.5.1 || echo 'ms-swift: not installed, its readings stay as they are' >&2
 	$(FRAMEWORKS)/bin/python tools/defaults.py || echo 'a framework is not installed: the tables of defaults stay as they are' >&2
 	$(FRAMEWORKS)/bin/python tools/launch_oracle || echo 'a framework is not installed: its readings stay as they are' >&2
 	rm -rf $(READINGS)

@@ -34,6 +34,7 @@ FORMATS = {  # of a launch -> module of this folder
     "megatron": "of_megatron",
     "axolotl": "of_axolotl",
     "llama-factory": "of_llama_factory",
+    "ms-swift": "of_ms_swift",
 }
 
 

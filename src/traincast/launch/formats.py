@@ -31,7 +31,7 @@ from traincast.launch.python import lightning, recipes, torchtitan_command, torc
 from traincast.launch.python import nemo as nemo_programs
 from traincast.launch.python import trainer as trainer_programs
 from traincast.launch.settings import beside
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.canonical import DIVIDED, Facts
 from traincast.launch.settings.format import Format, Reader, alone, load_format
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
@@ -52,7 +52,7 @@ READ_BY_FLAGS: Final = (
 # Facts that DeepSpeed's configuration gives where another program starts it.
 READ_OF_DEEPSPEED: Final = (
     *("gbs", "mbs", "accumulation", "zero", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
-    *("grad_dtype", "optimizer_kind"),
+    *("grad_dtype", "optimizer_kind", DIVIDED),
 )
 
 

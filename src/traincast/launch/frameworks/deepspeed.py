@@ -3,7 +3,7 @@
 from typing import Final
 
 from traincast.core.errors import InputError
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.canonical import DIVIDED, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import Values
@@ -13,7 +13,6 @@ BATCH: Final = {  # setting -> fact
     "train_micro_batch_size_per_gpu": "mbs",
     "gradient_accumulation_steps": "accumulation",
 }
-BATCH_OF_RANK: Final = "train_micro_batch_size_per_gpu"
 ZERO: Final = "zero_optimization."
 DEVICES: Final = ("none", "cpu", "nvme")
 OFFLOAD: Final = {  # part -> its device, and switches of old versions
@@ -55,8 +54,8 @@ def read_batch(settings: Settings) -> Facts:
     runtime/config.py, _set_batch_related_parameters).
     """
     facts: Facts = {fact: size for name, fact in BATCH.items() if (size := settings.size(name))}
-    if "gbs" in facts and BATCH_OF_RANK not in settings:
-        facts.setdefault("accumulation", 1)
+    if "gbs" in facts and "mbs" not in facts:
+        facts[DIVIDED] = True
     if "gbs" in facts and (tp := settings.size("tensor_parallel.autotp_size", default=1)) > 1:
         if facts["gbs"] % tp:
             problem = f"train_batch_size = {facts['gbs']}: must be divisible by autotp_size {tp}"

@@ -43,6 +43,8 @@ MEANINGS: Final[Mapping[str, str]] = {
 # Sequences of a step that its micro-batches make, of all ranks, where nothing states how many these are: at
 # least one; it goes where the accelerators are known.
 FILLED: Final = "filled"
+# Whether the ranks divide the file's global batch among them, in as many micro-batches as are accumulated.
+DIVIDED: Final = "divided"
 # Whether state is sharded over what ranks the other degrees leave: nothing is, where they leave one.
 LEFT_OVER: Final = "left_over"
 # What is assumed of documents whose lengths are not known, by whether sequences are packed; None: of actors.
@@ -80,6 +82,7 @@ GOVERNED: Final = {  # fact -> the one without some value of which it is none
     "offload_every": "offload",
     "ulysses": "cp_kind",
     LEFT_OVER: "zero",
+    DIVIDED: "gbs",
 }
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 

@@ -11,6 +11,7 @@ from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.plan import Plan
 from traincast.launch.settings.arguments import Arguments
 from traincast.launch.settings.canonical import (
+    DIVIDED,
     FILLED,
     GOVERNED,
     LEFT_OVER,
@@ -265,8 +266,9 @@ def complete_facts(facts: Facts) -> Facts:
         sharding_ranks = completed["dp"] * completed.get("cp", 1)
         if completed.pop(LEFT_OVER, False) and completed.get("replicas") == sharding_ranks > 1:
             completed |= {"zero": 0, "replicas": 1}
-        if {"gbs", "accumulation"} <= completed.keys() and "mbs" not in completed:
-            completed["mbs"] = max(completed["gbs"] // (completed["dp"] * completed["accumulation"]), 1)
+        if completed.pop(DIVIDED, False) and "mbs" not in completed:
+            micro_batches = completed["dp"] * completed.get("accumulation", 1)
+            completed["mbs"] = max(completed["gbs"] // micro_batches, 1)
         rows = completed.get("mbs", 1)
         least = completed.pop(FILLED, 0)
         usual = max(-(-least // (rows * completed["gpus"])), 1)
