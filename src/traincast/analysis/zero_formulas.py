@@ -11,7 +11,7 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.operations.operation import CollectiveKind
+from traincast.operations import CollectiveKind
 from traincast.times.collectives import collective_curve
 from traincast.times.process_groups import Group
 

@@ -9,7 +9,7 @@ from traincast.core.columns import maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
-from traincast.operations.operation import Axis, CollectiveKind, total
+from traincast.operations import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs, PartCosts, sum_of
 from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages

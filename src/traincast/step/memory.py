@@ -17,8 +17,7 @@ from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
 from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
-from traincast.operations.offload import offloaded_bytes
-from traincast.operations.operation import Operation, total
+from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.pipeline_stages import ENDS, VOCABULARY, Counts, Stages, present_parts
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.process_groups import is_group

@@ -9,7 +9,7 @@ from traincast.core.columns import log2, maximum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
-from traincast.operations.operation import total
+from traincast.operations import total
 from traincast.step.data_parallel import TINY, LeastTraffic, data_parallel
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.offload import offload_seconds

@@ -8,7 +8,7 @@ import numpy as np
 from traincast.accuracy.profiles.events import DeviceEvents
 from traincast.core.quantities import Column
 from traincast.core.result import Doc, Result
-from traincast.operations.operation import Operation
+from traincast.operations import Operation
 
 if TYPE_CHECKING:
     from traincast.step.estimate import Estimate

@@ -24,8 +24,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.model.model import Model
-from traincast.operations.operation import Operation
-from traincast.operations.transformer import Counted, parts
+from traincast.operations import Counted, Operation, parts
 from traincast.planner.space.search_space import Shards, Space, distinct_rows, stacked
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_phases, peak_bytes

@@ -24,7 +24,7 @@ from traincast.core.knobs import DEFAULTS, offloaded_activations
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import System
-from traincast.operations.transformer import Counted, parts
+from traincast.operations import Counted, parts
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.space.search_space import (

@@ -20,8 +20,7 @@ from traincast.core.columns import distinct_values, numbered
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
-from traincast.operations.operation import total
-from traincast.operations.transformer import Counted, parts
+from traincast.operations import Counted, parts, total
 from traincast.planner.frameworks.spaces import ORDER, CandidateBatch
 from traincast.planner.space.evaluation import (
     AROUND_LAYERS,
