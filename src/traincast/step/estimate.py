@@ -62,8 +62,7 @@ from traincast.step.uncertainty import (
     widths,
 )
 from traincast.step.validity import require_valid
-from traincast.times.operation_time import OperationTimer, PassSeconds, Timed, TimedOperation
-from traincast.times.process_groups import Placement, domains
+from traincast.times import OperationTimer, PassSeconds, Placement, Timed, TimedOperation, domains
 
 if TYPE_CHECKING:
     import polars as pl

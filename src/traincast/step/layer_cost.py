@@ -10,7 +10,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.pipeline_stages import Counts
-from traincast.times.operation_time import Timed
+from traincast.times import Timed
 
 
 @dataclass(slots=True)

@@ -19,8 +19,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.pipeline_stages import ENDS, VOCABULARY, Counts, Stages, present_parts
-from traincast.times.pipeline.schedules import SCHEDULES
-from traincast.times.process_groups import is_group
+from traincast.times import SCHEDULES, is_group
 
 # parts that hold a matrix of the vocabulary
 NOTHING: Final = 1e-6  # bytes that count as none

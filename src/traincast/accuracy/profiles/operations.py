@@ -12,7 +12,7 @@ from traincast.operations import Operation
 
 if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
-    from traincast.times.operation_time import TimedOperation
+    from traincast.times import TimedOperation
 
 COMPUTE: Final = ("compute", "exposed_memory", "recomputation")  # components that operations take
 BUSY: Final = ("products", "attention", "vector")  # kinds of work of operations

@@ -13,7 +13,7 @@ from traincast.core.units import count_of, gib, number_text, probability_text, s
 from traincast.operations import Axis
 from traincast.planner.answers.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
-from traincast.times.process_groups import Placement
+from traincast.times import Placement
 
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
 MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit

@@ -31,8 +31,7 @@ from traincast.step.memory import Footprint, devices_phases, peak_bytes
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.step_time import step, step_seconds_bound
-from traincast.times.operation_time import OperationTimer, Passes
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times import SCHEDULES, OperationTimer, Passes
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache

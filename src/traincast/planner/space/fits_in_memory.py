@@ -53,7 +53,7 @@ from traincast.step.memory import (
 )
 from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times import SCHEDULES
 
 LADDERS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
