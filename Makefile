@@ -9,6 +9,7 @@ WORKERS  ?= 3
 DRAWS    ?= 10
 FRAMEWORKS ?= .venv/frameworks
 ORACLES    := torch==2.13.0 transformers==5.23.0
+READINGS   ?= .cache/readings
 LAUNCHED   ?= tests/frameworks tests/launch/test_published_files.py
 # `make frameworks` runs them, where the frameworks are installed
 NO_FRAMEWORKS := --ignore tests/frameworks
@@ -24,7 +25,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks docs clean distclean
+.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -88,7 +89,8 @@ oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with 
 	$(BIN)/python tools/oracle.py --draws $(DRAWS)
 	$(BIN)/python -m pytest -m "" --timeout $(HOURS) tests/operations/test_torch_oracle.py
 
-frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read what is exported, and launch it on CPUs
+frameworks: DRAWS := 1000
+frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read what is exported and DRAWS random files, and launch on CPUs
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) $(ORACLES) accelerate==1.15.0 deepspeed==0.19.8 || \
 	  echo 'DeepSpeed or Accelerate: not installed, tests are skipped' >&2
@@ -99,8 +101,16 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --ignore-requires-python --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
 	    $${parser#*:} || echo "$$parser: not installed, tests are skipped" >&2; done
 	$(FRAMEWORKS)/bin/python tools/defaults.py || echo 'a framework is not installed: the tables of defaults stay as they are' >&2
-	$(FRAMEWORKS)/bin/python tools/launch_oracle.py || echo 'Megatron-LM: not installed, its readings stay as they are' >&2
+	$(FRAMEWORKS)/bin/python tools/launch_oracle || echo 'a framework is not installed: its readings stay as they are' >&2
+	rm -rf $(READINGS)
+	$(FRAMEWORKS)/bin/python tools/launch_oracle --draws $(DRAWS) --output $(READINGS) || \
+	  echo 'a framework is not installed: it reads no random files' >&2
+	TRAINCAST_READINGS=$(abspath $(READINGS)) $(BIN)/python -m pytest --timeout $(HOURS) tests/launch/test_launch_oracle.py
 	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest --timeout $(HOURS) $(LAUNCHED)
+
+release: .venv/.dev  ## Build wheel and source distribution into dist/, and run each in an environment of its own
+	$(INSTALL) build==1.3.0
+	$(BIN)/python tools/release.py
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python tools/docs/generate.py

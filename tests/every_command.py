@@ -46,8 +46,8 @@ FURTHER = {
         "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1 --strategy 1d --html report.html",
         "plan gpt3-1t --system h200-nvs8 --gpus 8",
         "plan gpt3-1t --system h200-nvs8 --gpus 7919",
-        "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 1 --recompute full "
-        "--ep 32",
+        "plan mixtral-8x7b --system dgx-h100 --gpus 64 --gbs 256 --objective cost --top 1 --recompute full "
+        "--ep 8",
     ],
     "estimate": [
         "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",

@@ -242,7 +242,7 @@ def test_a_study_and_a_design_take_an_alias() -> None:
         (load_system, "dgx-h10", "dgx-h100", "b200"),
         (figures, "h100-foo", "dgx-h100", "a100|h200"),
         (load_model, "nemotron-h-99b", "nemotron-h-(8|56)b", "llama"),
-        (load_model, "Qwen/Qwen3-9B", "qwen3-[48]b", "llama"),
+        (load_model, "Qwen/Qwen3-9B", r"qwen3(\.5-9|-[48])b", "llama"),
         (load_model, "llama-72b", "llama-[23]-70b|llama-70b", "qwen"),
         (load_model, "llama3", "llama-3-8b", "llama-[12]|llama-33b"),
         (load_model, "gemma-3", "gemma-3-[14]b", "gemma-2"),

@@ -146,10 +146,15 @@ def test_advice_on_deepspeed_is_in_its_names(tmp_path):
     assert not any("fsdp" in each.setting for each in checked.best_settings)
 
 
+def test_the_stage_is_by_default_that_of_accelerates_plugin(tmp_path):
+    """DeepSpeedPlugin of Accelerate 1.15.0 has stage 2 (utils/dataclasses.py)."""
+    assert plan_of(NAMED | {"deepspeed_config": {"zero3_init_flag": False}}, tmp_path).zero == 2
+    assert any("zero_stage 2" in note for note in read(tmp_path / "run.yaml", FORMATS, "accelerate").assumed)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"deepspeed_config": {"zero3_init_flag": True}}, "zero_stage: missing"),
         ({"deepspeed_config": {"zero_stage": 7}}, "stage = '7'"),
         (
             {"deepspeed_config": {"zero_stage": 2}, "fp8_config": {"backend": "XX"}},
@@ -169,3 +174,25 @@ def test_the_batch_is_left_to_the_training_program():
     written = tc.export(tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(dp=8, zero=3), gbs=64), "accelerate")
     assert "gradient_accumulation_steps" not in written.text.partition("num_machines")[2]
     assert "gbs" in written.not_expressed
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offloaded_checkpoints_are_of_fsdp2_alone(version, tmp_path):
+    """accelerate 1.15.0, utils/dataclasses.py: FullyShardedDataParallelPlugin raises a ValueError."""
+    document = {
+        "distributed_type": "FSDP",
+        "mixed_precision": "bf16",
+        "num_machines": 1,
+        "num_processes": 8,
+        "fsdp_config": {
+            "fsdp_version": version,
+            "fsdp_activation_checkpointing": True,
+            "fsdp_activation_checkpointing_offload": True,
+        },
+    }
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", model="llama-3-8b", gbs=8)
+    refused = [line for line in checked.reading.assumed if "refuses this launch" in line]
+    assert len(refused) == (version == 1)
+    assert all(line.endswith("activation_checkpointing_offload needs fsdp_version: 2") for line in refused)

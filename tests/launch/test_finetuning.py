@@ -498,6 +498,21 @@ def test_other_checkpoints_are_asked_for(name):
         model_called("base_model", name)
 
 
+@pytest.mark.parametrize(
+    ("name", "members", "never"),
+    [
+        ("mistralai/mixtral", ("mixtral-8x7b", "mixtral-8x22b"), "mistral-7b"),
+        ("Qwen/Qwen3", ("qwen3-0.6b", "qwen3-8b"), "qwen2"),
+        ("my-own-model", (), "one of this family"),
+    ],
+)
+def test_a_family_without_a_size_is_asked_for_with_its_models(name, members, never):
+    with pytest.raises(tc.InputError, match="no model of the catalogue; give --model") as caught:
+        model_called("base_model", name)
+    assert all(member in str(caught.value) for member in members)
+    assert never not in str(caught.value)
+
+
 PURE = {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"}
 PLANS = [
     ("full", {"zero": 3, "precision": "bf16", "recompute": "full"}),

@@ -114,6 +114,7 @@ def test_a_preset_of_fsdp_replaces_what_stands_beside_it(launch):
         ("NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B\n", "reinforcement learning"),
         ("NPROC_PER_NODE=8 swift sft --model Qwen/Qwen3-8B\n", "sequence length"),
         (f"NPROC_PER_NODE=8 {MEGATRON} --tuner_type lora --lora_dtype bfloat16\n", "another precision"),
+        (f"NPROC_PER_NODE=8 {MEGATRON} --freeze_vit false\n", "the tower of images is trained"),
         (
             "NPROC_PER_NODE=8 megatron rlhf --rlhf_type dpo --model Qwen/Qwen3-8B --max_length 8192\n",
             "reference",
@@ -147,6 +148,14 @@ def test_on_megatron_core(launch):
         )
     )
     assert float(again.est.step_seconds) == float(result.est.step_seconds)
+
+
+def test_a_frozen_tower_is_the_default(launch):
+    """megatron_args.py: freeze_vit and freeze_aligner are True; many examples say so of models of text."""
+    text = f"NPROC_PER_NODE=8 {MEGATRON} --expert_model_parallel_size 4"
+    written = reading(launch(f"{text} --freeze_llm false --freeze_vit true --freeze_aligner true\n"))
+    written.check_unread()
+    assert written.facts == reading(launch(f"{text}\n")).facts
 
 
 def test_adapters_on_megatron_core(launch):

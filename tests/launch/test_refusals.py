@@ -161,25 +161,49 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 
 
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
-    from traincast.catalog.software_stacks import load_stack, stack_names
+    from traincast.catalog.software_stacks import facts_of, stack_names
     from traincast.core.knobs import ALLOWED
     from traincast.planner.frameworks.spaces import FRAMEWORKS
 
-    with_facts = {stack for each in REFUSALS if "+" in (stack := str(each.conditions.get("stack")))}
-    assert all(load_stack(stack).name == stack for stack in with_facts)
-    stacks = {*stack_names(), *with_facts}
+    facts_by_stack = {name: facts_of(name) for name in stack_names()}
     for refusal in REFUSALS:
         assert refusal.framework in FRAMEWORKS
         assert refusal.values <= set(ALLOWED[refusal.choice])
         assert all(
-            value in {"stack": stacks, "device": ("cpu", "gpu"), **ALLOWED}[name]
-            for name, value in refusal.conditions.items()
+            value in {"device": ("cpu", "gpu"), **ALLOWED}[name] for name, value in refusal.conditions.items()
         )
         choices = {refusal.choice: next(iter(refusal.values)), **refusal.conditions}
-        assert refused(refusal.framework, choices) == (refusal,)
+        if refusal.software:
+            assert refusal not in refused(refusal.framework, choices)
+            wanted = refusal.software.items()
+            choices["stack"] = next(name for name, facts in facts_by_stack.items() if wanted <= facts.items())
+        assert refused(refusal.framework, choices, refusal.until) == (refusal,)
         in_every_framework = "tp_overlap" in choices and choices.get("sp") is False
         assert bool(refused("any", choices)) == in_every_framework
-        assert refused(refusal.framework, accepted(refusal.framework, choices)) == ()
+        if not refusal.until:
+            assert refused(refusal.framework, accepted(refusal.framework, choices)) == ()
+
+
+@pytest.mark.parametrize(
+    ("software", "refuses"),
+    [
+        ("torchtitan-2025+compiled=false", True),
+        ("torchtitan-2024+compiled=false+kernels=unfused-rotation", True),
+        ("torchtitan-2025+loss=chunked", False),
+        ("calibrated", False),
+    ],
+)
+def test_refusals_are_of_facts_whatever_the_stack_is_called(software, refuses):
+    """Before, four names of stacks stood in the table; the first here was not among them."""
+    choices = {"tp_overlap": True, "sp": True, "stack": software}
+    assert bool(refused("torchtitan", choices)) is refuses
+
+
+def test_forks_refuse_other_things_whatever_their_release():
+    choices = {"ep_overlap": True, "recompute": "full"}
+    assert refused("megatron", choices)
+    for software in ("megatron-deepspeed-2022", "megatron-deepspeed-gaudi"):
+        assert refused("megatron", choices | {"stack": software}) == ()
 
 
 @pytest.mark.parametrize(

@@ -307,6 +307,23 @@ UNREAD = [
         "fsdp_config.fsdp_backward_prefetch",
         "NO_PREFETCH",
     ),
+    # DeepSpeed 0.19.8, runtime/tensor_parallel/config.py; axolotl 0.19.0, utils/schemas/fp8.py
+    *(
+        (
+            DEEPSPEED.format(f'"tensor_parallel": {{"autotp_size": 2, "{name}": true}}'),
+            "deepspeed",
+            f"tensor_parallel.{name}",
+            "on",
+        )
+        for name in ("vocab_parallel_lm_head", "tp_overlap_comm")
+    ),
+    (
+        "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nsample_packing: true\nmicro_batch_size: 1\n"
+        "gradient_accumulation_steps: 2\nbf16: true\nfp8: true\nfp8_config: {recipe: rowwise}\n",
+        "axolotl",
+        "fp8_config.recipe",
+        "rowwise",
+    ),
 ]
 
 

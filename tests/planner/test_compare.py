@@ -121,18 +121,19 @@ def saved(path, result):
     return path
 
 
-@pytest.fixture
-def answers(run_json, tmp_path):
+@pytest.fixture(scope="module")
+def answers(run_json, tmp_path_factory):
     """Answers of the command line to one question on two systems, and to another that has adapters."""
     commands = {
         "h100": f"plan llama-3-8b --system {H100} --gpus 8 --top 1 --json",
         "mi300x": f"plan llama-3-8b --system {MI300X} --gpus 8 --top 1 --json",
         "lora": f"estimate llama-3-8b --system {H100} --dp 8 --gbs 64 --train lora:r=16 --json",
     }
-    return {name: saved(tmp_path / f"{name}.json", run_json(command)) for name, command in commands.items()}
+    folder = tmp_path_factory.mktemp("answers")
+    return {name: saved(folder / f"{name}.json", run_json(command)) for name, command in commands.items()}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run_json():
     """Run a command line in this process, and return what it prints with --json."""
     import contextlib

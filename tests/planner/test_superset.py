@@ -126,9 +126,9 @@ def test_no_lock_of_a_knob_makes_a_search_faster(seed):
 
 
 def test_replicas_are_locked_only_where_the_framework_can_shard_within_them():
-    """DeepSpeed's MiCS shards under ZeRO-3 (runtime/zero/mics.py), nanotron has nothing like it."""
+    """DeepSpeed's MiCS shards under ZeRO-3 (0.18.9, runtime/zero/mics.py), nanotron has nothing like it."""
     asked = {"gpus": 16, "gbs": 16, "locks": {"replicas": 2}}
-    found = tc.search("gpt-125m", "dgx-h100", framework="deepspeed", **asked)
+    found = tc.search("gpt-125m", "dgx-h100", framework="deepspeed@0.18", **asked)
     assert {plan.zero for plan, _ in found.plans} == {3}
     with pytest.raises(
         tc.InputError,

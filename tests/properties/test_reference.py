@@ -38,7 +38,7 @@ PAPER_RECIPE = {"precision": "bf16", "grad_dtype": "16-bit", "optimizer_kind": "
 # recipes keep
 MASTER = {"bf16": 4, "fp16": 4, "bf16-pure": 0}
 GRADIENT = {"16-bit": 2, "fp32": 4}
-STATES = {"adam": 8, "adam-bf16": 4, "adam-8bit": 2, "sgd": 4, "lion": 4}
+STATES = {"adam": 8, "adam-bf16": 4, "adam-8bit": 2, "adam-4bit": 1, "sgd": 4, "lion": 4}
 
 
 def gemm(M, K, N):

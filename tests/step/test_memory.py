@@ -250,7 +250,16 @@ WEIGHTS = {
 }
 WEIGHTS |= {"mxfp8": 2 + 33 / 32, "int8": 2}
 MASTER = {"fp32": 0, "bf16-pure": 0}  # else a copy of 4 bytes
-MOMENTS = {"adam": 8, "adam-bf16": 4, "adam-8bit": 2, "sgd": 4, "lion": 4, "adafactor": 4, "muon": 4}
+MOMENTS = {
+    "adam": 8,
+    "adam-bf16": 4,
+    "adam-8bit": 2,
+    "adam-4bit": 1,
+    "sgd": 4,
+    "lion": 4,
+    "adafactor": 4,
+    "muon": 4,
+}
 
 
 @pytest.mark.parametrize("precision", [*WEIGHTS, "nvfp4"])

@@ -1,6 +1,8 @@
 """Page on launches: prose, and the table of settings of every format."""
 
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from traincast.launch.export import FORMATS
 from traincast.launch.formats import READERS
@@ -8,7 +10,9 @@ from traincast.launch.settings.arguments import MEGATRON
 from traincast.launch.settings.canonical import MEANINGS
 from traincast.launch.settings.format import Format
 from traincast.launch.settings.table import ANY, ChoiceRow, ComputedRow, Row, ValueRow
-from traincast.planner.frameworks.refusals import REFUSALS
+from traincast.planner.frameworks.refusals import REFUSALS, Refusal
+
+ORACLES = Path(__file__).parents[2] / "tests/launch/oracle"
 
 INTRO = """# Launches
 
@@ -104,9 +108,14 @@ and `--set NAME=VALUE` gives it. A script that starts such a program beside it i
 its recipe from the repository that it stands in, from the installed package, or from a table of release 0.6.0; `-m torchtitan.train
 --module … --config …` takes its configuration from a registry beside it, or from a table of what torchtitan 0.3.0 returns.
 
-What holds the readings: those of torchtitan's configurations are compared with what the installed package returns, those of
-Megatron-Bridge's benchmarks with what the recipes set when they are run. ms-swift, NeMo AutoModel, verl and Python programs have no such
-oracle: their names and defaults were read in the packages' sources.
+What holds the readings: launches with random settings, of the names that the tables below read, are given to the framework's own classes and
+to the reader, and what both make of them (degrees, batch, length, precision, sharding, recomputation, offloading, adapters) is compared. A few dozen of
+each format are kept with the tests; `make frameworks` compares a thousand.
+
+{oracles}
+
+Besides, torchtitan's configurations are compared with what the installed package returns, and Megatron-Bridge's benchmarks with what the
+recipes set when they are run. There is no oracle for {no_oracle}: their names and defaults were read in the packages' sources.
 
 Files of other programs, and launches of what is not counted (multimodal and diffusion models, retrieval, other reinforcement learning,
 evaluation, conversion), are refused by name with exit code 2. So is a value that the framework does not know.
@@ -171,22 +180,51 @@ def page() -> str:
     intro = INTRO.replace("{refusals}", _refusals()).replace("{rules}", _rules())
     titles = (form.title for name, form in READERS.items() if name not in FORMATS)
     intro = intro.replace("{read_only}", ", ".join(titles))
+    intro = intro.replace("{oracles}", _oracles()).replace("{no_oracle}", _without_oracle())
     intro = intro.replace("{revisions}", " and ".join(MEGATRON.revisions))
     return intro + "\n" + "\n".join(formats)
+
+
+def _oracles() -> str:
+    """Return the table of formats whose readings are held to the framework's own classes."""
+    readings = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in ORACLES.glob("*.json")}
+    rows = (
+        f"| {form.title} | {readings[name]['release']} | {readings[name]['classes']} | {len(readings[name]['cases'])} |"
+        for name, form in READERS.items()
+        if name in readings
+    )
+    return "\n".join(("| format | release | read by | files kept |", "| --- | --- | --- | --- |", *rows))
+
+
+def _without_oracle() -> str:
+    """Return the formats whose readings nothing but tables and tests holds."""
+    known = {path.stem for path in ORACLES.glob("*.json")}
+    titles = [form.title for name, form in READERS.items() if name not in known]
+    return f"{', '.join(titles[:-1])} and {titles[-1]}"
 
 
 def _refusals() -> str:
     """Return the table of combinations of settings that frameworks refuse."""
     rows = (
         f"| {refusal.framework} | `{refusal.choice}` | {', '.join(sorted(map(_word, refusal.values)))} |"
-        f" "
-        f"{', '.join(f'`{name}` {_word(value)}' for name, value in refusal.conditions.items()) or 'anything'} |"
+        f" {_beside(refusal)} |"
         f" {refusal.why} ({refusal.source}) |"
         for refusal in REFUSALS
     )
     return "\n".join(
         ("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows)
     )
+
+
+def _beside(refusal: Refusal) -> str:
+    """Return with what a value is refused: other choices, facts of the software, releases."""
+    conditions = {**refusal.conditions, **refusal.software}
+    parts = [f"`{name}` {_word(value)}" for name, value in conditions.items()]
+    if refusal.since:
+        parts.append(f"release {refusal.since} and later")
+    if refusal.until:
+        parts.append(f"release {refusal.until} and before")
+    return ", ".join(parts) or "anything"
 
 
 def _rules() -> str:

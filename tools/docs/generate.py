@@ -566,7 +566,6 @@ def pages() -> dict[str, str]:
         "scoreboard.md": GENERATED + scoreboard(),
         "export.md": GENERATED + export_page.page(),
         "json.md": GENERATED + json_page.page(),
-        **json_page.schemas(),
         "commands.md": GENERATED + commands_page.page(),
         "recipes.md": recipes_page.renewed((DOCS / "recipes.md").read_text(encoding="utf-8")),
     }
@@ -639,6 +638,7 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    for name, text in (pages() | slow_pages()).items():
+    (DOCS / "schemas").mkdir(exist_ok=True)  # of the site only, not of the repository
+    for name, text in (pages() | slow_pages() | json_page.schemas()).items():
         (DOCS / name).write_text(text, encoding="utf-8")
     draw()

@@ -14,7 +14,7 @@ INTRO = """# JSON outputs
 Every command takes `--json` and then prints one JSON object on standard output, also for an error; messages and progress go
 to standard error. Numbers are in SI units (FLOP, byte, second) unless the unit says otherwise, shares are fractions of 1, and
 what is not known is `null`. Each output has a [JSON Schema](https://json-schema.org/draft/2020-12/schema), in which `x-unit`
-is the unit of a number: `traincast schema plan` prints it. The [schemas](schemas/plan.json) stand next to this page, and the
+is the unit of a number: `traincast schema plan` prints it. On the site the [schemas](schemas/plan.json) stand next to this page; the
 tables are generated from them. A key in a table is a path: `[]` stands for every element of a list, `*` for any name. Later
 versions may add keys.
 

@@ -129,6 +129,42 @@ FACTS: Final = {
 OF_SOFTWARE: Final = {name: fact for name, fact in FACTS.items() if not fact.of_plan}
 ALWAYS_GIVEN: Final = ("framework", "released")  # where facts are blind
 
+FACT_WORDS: Final = {  # fact of software -> how each value is called
+    "dispatcher": {
+        "alltoall": "all-to-all",
+        "allgather": "all-gather",
+        "deepep": "DeepEP",
+        "hybridep": "HybridEP",
+        "flex": "a fused dispatcher",
+    },
+    "overlap": {"all": "DP overlap", "none": "no DP overlap"},
+    "compiled": {"true": "torch.compile", "false": "eager layers"},
+    "grouped": {"true": "grouped experts", "false": "experts one by one"},
+    "graphs": {"iteration": "full CUDA graphs", "layer": "CUDA graphs of layers", "none": "no CUDA graphs"},
+    "loss": {"fused": "a fused loss", "chunked": "a chunked loss", "whole": "a loss of whole logits"},
+    "kernels": {
+        "flex-attention": "FlexAttention",
+        "unfused-wgrad": "unfused weight gradients",
+        "deferred-wgrad": "deferred weight gradients",
+        "unfused-rotation": "unfused rotation",
+    },
+    "update": {"step": "an update after backward", "backward": "an update in backward"},
+}
+
+
+def fact_words(fact: str, value: str) -> str:
+    """Return a fact of software in words, each of several values that a plus sign joins.
+
+    Examples
+    --------
+    >>> fact_words("compiled", "false")
+    'eager layers'
+    """
+    if fact in ALWAYS_GIVEN:
+        return value
+    known = FACT_WORDS.get(fact, {})
+    return ", ".join(known.get(part.lower(), f"{fact}={part}") for part in str(value).split("+"))
+
 
 def framework_called(text: str) -> str | None:
     """Return the framework of a name, whatever its case and hyphens; None if it is none."""

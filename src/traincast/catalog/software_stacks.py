@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read
-from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE, checked
+from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE, checked, fact_words
 from traincast.catalog.software import constants, constants_of, month, search_spaces
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, OF_EXPERTS, PAPER, PRESETS, Assumptions
 from traincast.core.errors import InputError, raise_problems, require_type, unknown_name_error
@@ -269,12 +269,32 @@ def stack_of(framework: str, released: str = "") -> str | None:
 
 
 def with_release(name: str) -> str:
-    """Return the name of a software with the date of its release, where the name does not say the year."""
+    """Return a software as `stack_words` does, with the date of its release where the name has no year."""
     if not names_stack(name):
         return name
     released = facts_of(name)["released"]
     is_said = released[:4] in name or f"{released[2:4]}." in name
-    return name if is_said else f"{name} (released {released})"
+    words = stack_words(name)
+    return words if is_said else f"{words} (released {released})"
+
+
+@cache
+def stack_words(name: str) -> str:
+    """Return a software in words: its stack, and the facts that differ from those of the stack.
+
+    Examples
+    --------
+    >>> stack_words("torchtitan-2024+compiled=false+kernels=unfused-rotation")
+    'torchtitan-2024, eager layers, unfused rotation'
+    """
+    if CHANGED not in name:
+        return name
+    parts = [base_stack(name)]
+    for fact, value in _stated_facts(name).items():
+        words = fact_words(fact, value)
+        is_bare = fact == "dispatcher" and not words.endswith(fact)  # such as all-gather
+        parts.append(f"{words} {fact}" if is_bare else words)
+    return ", ".join(parts)
 
 
 @cache

@@ -179,6 +179,13 @@ _OPTIMIZERS = (
         accuracy="matches 32 bits if the embedding's moments stay in 32 bits (arXiv 2110.02861)",
     ),
     Optimizer(
+        "adam-4bit",
+        1.0,
+        "AdamW, two 4-bit moments (arXiv 2309.01507)",
+        precision_aware=True,
+        accuracy="comparable to 32 bits in fine-tuning and pretraining (arXiv 2309.01507)",
+    ),
+    Optimizer(
         "sgd",
         4.0,
         "SGD with one fp32 momentum",

@@ -5,7 +5,7 @@ A framework is added with a table in `tables`, a module of functions of computed
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from traincast.core.errors import ErrorCollector
 from traincast.launch.frameworks import (
@@ -32,7 +32,7 @@ from traincast.launch.python import nemo as nemo_programs
 from traincast.launch.python import trainer as trainer_programs
 from traincast.launch.settings import beside
 from traincast.launch.settings.canonical import Facts
-from traincast.launch.settings.format import Format, alone, load_format
+from traincast.launch.settings.format import Format, Reader, alone, load_format
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
 from traincast.launch.settings.unread_settings import UnreadRules
@@ -277,6 +277,16 @@ def _verl_sft() -> Format:
     )
 
 
+def _actor(name: str, base: Format, read: Reader, **own: Any) -> Format:
+    """Return the format of reinforcement learning of which the actor's step is read."""
+    form = dialects.dialect(name, base, read)
+
+    def assumptions(settings: Settings) -> tuple[str, ...]:
+        return (*actors.assumptions(settings), *dialects.dispatcher_notes(name, form.defaults(settings)))
+
+    return replace(form, assumptions=assumptions, **own)
+
+
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
     _RECIPE.name: _RECIPE,
@@ -340,7 +350,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         defaults=ms_swift.defaults,
     ),
     **{
-        name: replace(dialects.dialect(name, base, reader), assumptions=actors.assumptions, **own)
+        name: _actor(name, base, reader, **own)
         for name, base, reader, own in (
             ("slime", _MEGATRON, actors.read_slime, {"spelled": write_bash.flag}),
             ("verl-megatron", _MEGATRON, actors.read_verl, {"named_model": actors.verl_model}),

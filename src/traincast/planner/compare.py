@@ -393,7 +393,7 @@ def _facts(result: Found) -> dict[str, str]:
         "system": result.system.name,
         "gpus": count_of(result.gpus, "GPU"),
         "gbs": f"batch {result.gbs:,}",
-        "framework": result.framework.name,
+        "framework": result.framework.label,
         "assumptions": result.assumptions.name,
         "plan": " ".join(f"{name}={value}" for name, value in _locks(result).items()) or "any plan",
     }
@@ -436,13 +436,13 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> C
     """Return the recommended plan of a search as an alternative, or the nearest miss."""
     answer = result.explain().miss if result.recommended is None else result.recommended
     if answer is not None:
-        return compared(letter, name, answer[1], result.framework.name, figures)
+        return compared(letter, name, answer[1], result.framework.label, figures)
     why = result.explain().broken_locks() or ["no plan uses exactly so many GPUs"]
     return Compared(
         label=letter,
         name=name,
         job=result.job,
-        framework=result.framework.name,
+        framework=result.framework.label,
         fits=False,
         step_seconds=None,
         memory_bytes=None,

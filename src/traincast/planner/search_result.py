@@ -417,7 +417,7 @@ class Found:
         first, listed = self.within_3_percent or (None, None)
         return SearchRecord(
             job=self.job,
-            framework=self.framework.name,
+            framework=self.framework.label,
             objective=self.objective,
             strategies=self.strategies,
             locks=dict(self.locks),

@@ -18,7 +18,13 @@ import numpy as np
 
 from traincast.catalog.error_figures import error_figures
 from traincast.catalog.given_facts import contradicts, software_with
-from traincast.catalog.software_stacks import ANY_SOFTWARE, fitted_stack, has_measured_pace, stack_year
+from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
+    fitted_stack,
+    has_measured_pace,
+    stack_words,
+    stack_year,
+)
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.core.units import rate
@@ -661,12 +667,12 @@ def _respects(case: ErrorCase) -> dict[str, str]:
     kind = "mixture-of-experts run" if case.moe else "dense run"
     of_experts = " of experts" if case.moe else ""
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
-    new_stack = f"software without a run{of_experts} that constants are fitted to ({case.stack})"
+    new_stack = f"software without a run{of_experts} that constants are fitted to ({stack_words(case.stack)})"
     if case.gathers_tokens:
         new_stack = "the all-gather dispatcher of tokens"
     words = {
         "new_stack": new_stack,
-        "new_cell": f"fewer than {FEW} measured configurations of {case.stack} on {case.host}, "
+        "new_cell": f"fewer than {FEW} measured configurations of {stack_words(case.stack)} on {case.host}, "
         + ("pipelined" if case.sizes["pp"] > 1 else "in one stage")
         + (" and with experts across fast domains" if case.across else ""),
         "new_accelerator": f"accelerator without a measured run ({case.accelerator})",

@@ -167,4 +167,4 @@ def test_an_answer_with_other_software_says_so(tmp_path, capsys):
     main(["plan", "llama-3-8b", "--system", str(out), "--gpus", "32", "--framework", "torchtitan"])
     said = " ".join(capsys.readouterr().out.split())
     assert "your 3 runs with megatron-core-2025" in said
-    assert "but for those of torchtitan-2025+loss=chunked, which is other software" in said
+    assert "but for those of torchtitan-2025, a chunked loss, which is other software" in said

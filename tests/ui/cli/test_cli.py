@@ -579,7 +579,7 @@ def test_as_a_process():
             [sys.executable, "-m", "traincast", *arguments], capture_output=True, text=True, check=False
         )
 
-    assert traincast("--version").stdout.strip() == "0.1.0"
+    assert traincast("--version").stdout.strip() == "0.2.0"
     wrong = traincast("plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "x")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("traincast: ")

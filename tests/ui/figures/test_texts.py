@@ -223,7 +223,8 @@ def text_problems(figure):
 def problems(figure):
     """Reasons why texts of a figure cannot be read."""
     with _style():
-        FigureCanvasAgg(figure).draw()
+        FigureCanvasAgg(figure)
+        figure.draw_without_rendering()  # texts are laid out as where they are drawn
         yield from text_problems(figure)
     for at, ax in enumerate(figure.axes):
         for name, axis in (("x", ax.xaxis), ("y", ax.yaxis)):

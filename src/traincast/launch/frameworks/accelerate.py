@@ -19,6 +19,7 @@ MESH: Final = ("tp", "cp")
 AXES: Final = (*MESH, "dp_replicate", "dp_shard", "sp")
 OFFLOAD = "fsdp_config.fsdp_offload_params"
 RECOMPUTE = "fsdp_config.fsdp_activation_checkpointing"
+OFFLOADED: Final = f"{RECOMPUTE}_offload"
 OFFLOAD_SAVED: Final = f"{RECOMPUTE}_offload"  # of what is recomputed: the inputs of layers
 VERSION: Final = "fsdp_config.fsdp_version"
 RESHARD: Final = "fsdp_config.fsdp_reshard_after_forward"
@@ -51,6 +52,7 @@ DEEPSPEED_NAMES: Final = {
     "offload_param_device": "zero_optimization.offload_param.device",
 }
 STAGE: Final = "zero_optimization.stage"
+USUAL_STAGE: Final = 2  # of DeepSpeedPlugin (1.15.0, utils/dataclasses.py)
 HYBRID_STRATEGIES: Final = ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2")  # shard within a machine
 ZERO_STAGES: Final = {  # of FSDP1's strategies, numbered from 1 (torch.distributed.fsdp.ShardingStrategy)
     "FULL_SHARD": 3,
@@ -146,16 +148,15 @@ def distributed_type(settings: Settings) -> str:
 
 
 def native_deepspeed(settings: Settings) -> Settings:
-    """Return what is set of DeepSpeed, in its own names."""
-    return deepspeed_settings(settings, DEEPSPEED_NAMES)
+    """Return what is set of DeepSpeed, in its own names, with the stage that Accelerate sets."""
+    written = deepspeed_settings(settings, DEEPSPEED_NAMES)
+    return Settings({**written, STAGE: USUAL_STAGE}) if leaves_stage(settings) else written
 
 
 def mixed_precision(settings: Settings) -> str:
     """Return the precision of products, empty where nothing mixes them; DeepSpeed's counts first."""
-    written = native_deepspeed(settings)
-    for name in ("bf16", "fp16"):
-        if written.is_on(f"{name}.enabled"):
-            return name
+    if written := deepspeed.mixed_precision(native_deepspeed(settings)):
+        return written
     mixed = settings.get("mixed_precision")
     word = "no" if is_off(mixed) else str(mixed).lower()
     if word not in ("no", *PRECISIONS):
@@ -187,7 +188,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return the defaults of what a file leaves out, and the precision where nothing is mixed."""
     kind = distributed_type(settings)
     notes = []
-    used = []
+    used = [("zero_stage", str(USUAL_STAGE))] if leaves_stage(settings) else []
     if kind == "FSDP" and not has_mesh(settings):
         used = [(VERSION, "1")] if VERSION not in settings else []
         is_first = str(settings.get(VERSION, 1)) == "1"
@@ -196,6 +197,8 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     absent = (f"{name.rpartition('.')[2]} {value}" for name, value in used if name not in settings)
     if words := ", ".join(absent):
         notes.append(f"{words}: defaults of Accelerate, not set in the file")
+    if kind == "FSDP":
+        notes += _refused_offload(settings)
     if mixed_precision(settings):
         return tuple(notes)
     said = "as mixed_precision is no" if "mixed_precision" in settings else "without mixed_precision"
@@ -209,6 +212,14 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             " model in: bf16, that of most checkpoints"
         )
     return tuple(notes)
+
+
+def _refused_offload(settings: Settings) -> list[str]:
+    """Return why Accelerate refuses to offload checkpointed activations (1.15, utils/dataclasses.py)."""
+    if not is_true(settings, OFFLOADED) or str(settings.get(VERSION, 1)) == "2":
+        return []
+    needed = f"{OFFLOADED.rpartition('.')[2]} needs {VERSION.rpartition('.')[2]}: 2"
+    return [f"Accelerate refuses this launch; the answer is as if it ran: {needed}"]
 
 
 def read_data(settings: Settings) -> Facts:
@@ -259,12 +270,18 @@ def _strategy(settings: Settings) -> str:
 
 def _read_deepspeed_data(settings: Settings) -> Facts:
     """Read data parallelism with DeepSpeed, whose configuration states what is sharded."""
-    written = native_deepspeed(settings)
-    if STAGE not in written and f"{DEEPSPEED}deepspeed_config_file" not in settings:
-        raise InputError("zero_stage", [f"{DEEPSPEED}zero_stage: missing"])
     if not has_mesh(settings):
         return {}
     return {"dp": settings.number(REPLICATE) * settings.number(SHARD)}
+
+
+def leaves_stage(settings: Settings) -> bool:
+    """Return whether DeepSpeed's stage is Accelerate's own: no configuration of either states it."""
+    if str(settings.get("distributed_type")).upper() != "DEEPSPEED":
+        return False
+    written = [name.removeprefix(DEEPSPEED) for name in settings if name.startswith(DEEPSPEED)]
+    is_native = any("." in name or name in deepspeed.BATCH for name in written)
+    return not is_native and "zero_stage" not in written and "deepspeed_config_file" not in written
 
 
 def write_mesh(facts: Facts) -> Values:

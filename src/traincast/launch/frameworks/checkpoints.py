@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from traincast.catalog import names
+from traincast.catalog.documents import catalogue
 from traincast.catalog.names import TUNED, letters
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, some_of
 from traincast.launch.settings.table import load_document
 
 NAMED_MODEL: Final = "catalogue_model"  # setting that names a model, in place of the program's own
@@ -38,7 +39,23 @@ def model_called(setting: str, checkpoint: str) -> str:
 def unknown_model(setting: str, name: str) -> InputError:
     """Return the error of a name, the value of a setting, for which the catalogue has no model."""
     problem = f"{setting} = {name[:80]}: no model of the catalogue; give --model with its config.json"
+    if members := _members_of_family(name):
+        problem += f", or one of this family: {some_of(members)}"
     return InputError(setting, [problem])
+
+
+def _members_of_family(name: str) -> list[str]:
+    """Return the models of the catalogue that a name without a size, such as ``Qwen3``, may mean.
+
+    Examples
+    --------
+    >>> _members_of_family("mistralai/mixtral")
+    ['mixtral-8x22b', 'mixtral-8x7b']
+    """
+    family = letters(name.rpartition("/")[2].removesuffix(".yaml"))
+    if not family:
+        return []
+    return [model for model in sorted(catalogue("models")) if letters(model).startswith(family)]
 
 
 def catalogue_name(name: str) -> str:

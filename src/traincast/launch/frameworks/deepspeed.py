@@ -13,6 +13,7 @@ BATCH: Final = {  # setting -> fact
     "train_micro_batch_size_per_gpu": "mbs",
     "gradient_accumulation_steps": "accumulation",
 }
+BATCH_OF_RANK: Final = "train_micro_batch_size_per_gpu"
 ZERO: Final = "zero_optimization."
 DEVICES: Final = ("none", "cpu", "nvme")
 OFFLOAD: Final = {  # part -> its device, and switches of old versions
@@ -49,9 +50,13 @@ def write_batch(facts: Facts) -> Values:
 def read_batch(settings: Settings) -> Facts:
     """Read batch and micro-batch; together with the accumulation steps also the data-parallel replicas.
 
-    Of a batch that counts tensor-parallel ranks, those of one replica have the same sequences.
+    Of a batch that counts tensor-parallel ranks, those of one replica have the same sequences. Without a
+    micro-batch each rank has its part of the batch in as many steps as are stated, or in one (0.19.8,
+    runtime/config.py, _set_batch_related_parameters).
     """
     facts: Facts = {fact: size for name, fact in BATCH.items() if (size := settings.size(name))}
+    if "gbs" in facts and BATCH_OF_RANK not in settings:
+        facts.setdefault("accumulation", 1)
     if "gbs" in facts and (tp := settings.size("tensor_parallel.autotp_size", default=1)) > 1:
         if facts["gbs"] % tp:
             problem = f"train_batch_size = {facts['gbs']}: must be divisible by autotp_size {tp}"
@@ -63,16 +68,30 @@ def read_batch(settings: Settings) -> Facts:
     return facts
 
 
+def mixed_precision(settings: Settings) -> str:
+    """Return the precision that is turned on, empty where none is; `bfloat16` is the old name of `bf16`.
+
+    It counts where the other is absent (0.19.8, runtime/precision_config.py, get_bfloat16_config).
+    """
+    has_new_name = any(name.startswith("bf16.") for name in settings)
+    if settings.is_on("bf16.enabled") or (settings.is_on("bfloat16.enabled") and not has_new_name):
+        return "bf16"
+    return "fp16" if settings.is_on("fp16.enabled") else ""
+
+
+def read_precision(settings: Settings) -> Facts:
+    """Read the precision: fp32 where nothing else is turned on, or left to another program (``"auto"``)."""
+    automatic = [name for name in ("bf16", "fp16") if settings.get(f"{name}.enabled") == "auto"]
+    return {"precision": mixed_precision(settings) or next(iter(automatic), "fp32")}
+
+
 def write_groups(facts: Facts) -> Values:
-    """Write the size of a sharding group where there are several (ZeRO++, MiCS)."""
-    replicas = facts.get("replicas", 1)
-    if replicas == 1 or facts.get("zero") != 3:
-        return {}
-    return {f"{ZERO}mics_shard_size": facts["dp"] * facts["cp"] // replicas}
+    """Write nothing: the size of a sharding group (MiCS) is no field of DeepSpeedZeroConfig since 0.19."""
+    return {}
 
 
 def read_groups(settings: Settings) -> Facts:
-    """Read the replicas of the sharded state from the size of a sharding group."""
+    """Read the replicas of the sharded state from the size of a group, as releases before 0.19 do."""
     size = settings.size(f"{ZERO}mics_shard_size")
     return {"shards": size} if size else {}
 
@@ -111,9 +130,8 @@ def read_offload(settings: Settings) -> Facts:
         if settings.is_on(device):
             settings.choice(device, DEVICES)
     offloaded = [part for part, names in OFFLOAD.items() if settings.any_on(*names)]
-    if f"{ZERO}stage" in settings:  # else a flag of the program states it
-        stage = settings.count(f"{ZERO}stage")
-        offloaded = [part for part in offloaded if stage >= OFFLOADED_FROM[part]]
+    stage = settings.count(f"{ZERO}stage")
+    offloaded = [part for part in offloaded if stage >= OFFLOADED_FROM[part]]
     return {"offload": "+".join(offloaded) or "none"}
 
 

@@ -14,7 +14,7 @@ from traincast.launch.scripts.bash import arguments, directives, read_script
 from traincast.launch.settings.format import Format, Reader
 from traincast.launch.settings.given import NOTHING, Given, chosen
 from traincast.launch.settings.settings import Settings, dotted, evaluated, is_off, not_allowed, same_value
-from traincast.launch.settings.table import ANY, load_document, rows_of
+from traincast.launch.settings.table import ANY, Values, load_document, rows_of
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
 
 TABLE: Final[Mapping[str, Any]] = load_document("dialects")
@@ -27,10 +27,28 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
     """Return the format of a dialect, from that of another format, `base`; `read` reads its own settings."""
     table = TABLE[name]
     rules = unread_rules(table.get("unread", {})) + base.unread + UnreadRules(harmless=(NAMED_MODEL,))
+    experts: Mapping[str, Any] = table.get("experts", {})  # what it has by default of what moves tokens
     own_names = {megatron_name: own_name for own_name, megatron_name in table.get("names", {}).items()}
 
     def read_translated(text: str, given: Given = NOTHING) -> Settings:
         return translated(name, read(text, given))
+
+    def defaults(settings: Settings) -> Values:
+        if not experts:
+            return base.defaults(settings)
+        named = str(settings.get(NAMED_MODEL, ""))
+        is_of_model = "models" in experts and named not in experts["models"]  # whose own file says it
+        return {} if is_of_model else megatron.usual_dispatcher(settings, experts["dispatcher"])
+
+    def stack(settings: Settings) -> str:
+        complete = Settings({**settings, **defaults(settings)}) if experts else settings
+        if "stack" not in table:
+            return base.stack(complete)
+        return megatron.stack_of_dispatcher(table["stack"], complete)
+
+    def assumptions(settings: Settings) -> tuple[str, ...]:
+        own = () if "stack" in table else base.assumptions(settings)
+        return (*own, *dispatcher_notes(name, defaults(settings)))
 
     further = {"rows": tuple(rows_of(table["rows"], name, megatron))} if "rows" in table else {}
     return replace(
@@ -44,13 +62,22 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
         read=read_translated,
         unread=rules,
         spelled=lambda setting: own_names.get(setting, setting),
-        stack=partial(megatron.stack_of_dispatcher, table["stack"]) if "stack" in table else base.stack,
-        assumptions=base.assumptions if "stack" not in table else lambda _: (),
+        stack=stack,
+        defaults=defaults,
+        assumptions=assumptions,
         usual_by_fact=lambda _: {},  # its defaults stand in the table
         named_model=base.named_model
         if base.names_model
         else partial(named_model, setting=own_names.get(NAMED_MODEL, "model")),
     )
+
+
+def dispatcher_notes(name: str, usual: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is assumed of a dialect's default of what moves tokens to experts; nothing without one."""
+    if megatron.DISPATCHER not in usual or "experts" not in TABLE[name]:
+        return ()
+    source = TABLE[name]["experts"]["source"]
+    return (f"{megatron.DISPATCHER} {usual[megatron.DISPATCHER]}: not set, the default of {source}",)
 
 
 def named_model(settings: Settings, setting: str = "model") -> str:

@@ -52,6 +52,7 @@ OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as t
     "adam": "adamw_torch_fused adamw_torch adamw_hf adamw_apex_fused adamw_torch_xla paged_adamw_32bit"
     " paged_adamw adamw_torch_npu_fused",
     "adam-8bit": "adamw_bnb_8bit adamw_8bit adamw_torch_8bit ao_adamw_8bit paged_adamw_8bit",
+    "adam-4bit": "adamw_torch_4bit ao_adamw_4bit",
     "lion": "lion_32bit paged_lion_32bit",
     "muon": "muon",
 }
@@ -74,6 +75,9 @@ ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
 # Words of a command line that are objectives of TRL.
 SCRIPTS: Final = ("sft", "dpo", "orpo", "cpo", "grpo", "rloo", "ppo", "kto", "reward", "gkd", "online_dpo")
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
+# Arguments of `accelerate launch` without effect where neither `--use_parallelism_config` nor its
+# configuration makes a mesh (accelerate 1.15.0, commands/launch.py, _validate_launch_command).
+FLAT_DEGREES: Final = "parallelism_config_"
 FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuration
     **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
     **{f"fp8_{name}": f"{accelerate.FP8}{name}" for name in accelerate.FP8_NAMES},
@@ -157,7 +161,9 @@ class Program:
         for name, meanings in self.presets.items():
             if str(settings.get(name)) in meanings:
                 preset |= dotted(meanings[str(settings.pop(name))])
-        return Settings({**preset, **{self._common(name): value for name, value in settings.items()}})
+        meshless = not settings.is_on("use_parallelism_config")
+        common = {self._common(name, meshless): value for name, value in settings.items()}
+        return Settings({**preset, **common})
 
     def _read_own(self, text: str, given: Given) -> Settings:
         """Read a configuration, or the arguments of a script, in the program's own names."""
@@ -185,8 +191,11 @@ class Program:
                 settings["objective"] = objective
         return settings
 
-    def _common(self, name: str) -> str:
-        """Return a setting's name in the words of the Trainer and of Accelerate."""
+    def _common(self, name: str, meshless: bool) -> str:
+        """Return a setting's name in the words of the Trainer and of Accelerate.
+
+        Degrees among the arguments of `accelerate launch` keep their names where it makes no mesh of them.
+        """
         if name in self.names:
             return self.names[name]
         section, _, rest = name.partition(".")
@@ -194,8 +203,8 @@ class Program:
             return fsdp_setting(rest)
         if section == "deepspeed" and rest:
             return f"{DEEPSPEED}{rest}"
-        if section.startswith("parallelism_config_"):
-            return f"parallelism_config.{section}"
+        if section.startswith(FLAT_DEGREES):
+            return section if meshless else f"parallelism_config.{section}"
         if section.startswith("fsdp_") and section != "fsdp_config":
             return f"fsdp_config.{section}"
         return FLAT.get(name, name)
@@ -556,13 +565,22 @@ class Program:
         if self._loads_fp32(settings):
             usual = "fp32"
         names = self.weights.split()
-        for name in (*(f"{LOADING}{name}" for name in names), *names):
+        loading = names[:1] if self._fills_dtype else names
+        for name in (*(f"{LOADING}{name}" for name in loading), *names):
             if settings.is_on(name) or settings.get(name) == "auto":
                 word = str(settings[name]).lower().removeprefix("torch.")
                 if word not in DTYPES:
                     raise not_allowed(name, settings[name], [*DTYPES][:-1])
                 return DTYPES[word]
         return usual
+
+    @property
+    def _fills_dtype(self) -> bool:
+        """Whether the program loads the model in its `dtype`, so that the old name beside it has no effect.
+
+        The command line of TRL does (1.16, scripts/sft.py), and transformers takes the new name of the two.
+        """
+        return self.name == "trl" and self.own_text is None
 
     def _loads_fp32(self, settings: Settings) -> bool:
         """Return whether a program on the Trainer alone is of a release that loads weights in fp32."""
@@ -650,6 +668,11 @@ class Program:
             notes.append(
                 "the reference model is counted in 16 bits; it is held in fp32, as the model is loaded"
             )
+        notes += [
+            f"{name} has no effect without use_parallelism_config"
+            for name in settings
+            if name.startswith(FLAT_DEGREES) and settings.is_degree(name)
+        ]
         if any(settings.is_on(f"{name}{KWARGS}offload") for name in CHECKPOINTING):
             notes.append(
                 "computation hides the copies of activations to and from the host, although transformers 5.23"

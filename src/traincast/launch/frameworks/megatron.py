@@ -25,7 +25,7 @@ from traincast.launch.frameworks.layer_patterns import (
 )
 from traincast.launch.settings.arguments import MEGATRON as MEGATRON_ARGUMENTS
 from traincast.launch.settings.arguments import Arguments
-from traincast.launch.settings.beside import deepspeed_settings
+from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.settings.canonical import Facts, is_alone, normalized_recompute
 from traincast.launch.settings.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.settings.table import Values
@@ -768,7 +768,10 @@ def write_offload(facts: Facts) -> Values:
 
 def read_offload(settings: Settings) -> Facts:
     """Read what is offloaded to the host: by flags, or by DeepSpeed's configuration."""
-    offloaded = set(deepspeed.read_offload(deepspeed_settings(settings, {}))["offload"].split("+")) - {"none"}
+    written = deepspeed_settings(settings, {})
+    if settings.is_on("zero_stage"):
+        written[STAGE.removeprefix(DEEPSPEED)] = str(settings["zero_stage"]).removesuffix(".0")
+    offloaded = set(deepspeed.read_offload(written)["offload"].split("+")) - {"none"}
     offloaded |= {"optimizer"} if settings.any_on("optimizer_cpu_offload", "cpu_optimizer") else set()
     offloaded |= {"activations"} if settings.is_on("checkpoint_in_cpu") else set()
     facts: Facts = {}
@@ -808,6 +811,17 @@ def stack(settings: Settings) -> str:
     return stack_of_dispatcher(DEFAULT_STACK, settings)
 
 
+def has_experts(settings: Settings) -> bool:
+    """Return whether the model has experts, as settings say: of a named one the degree does."""
+    return settings.is_on("num_experts") or settings.is_degree("expert_model_parallel_size")
+
+
+def usual_dispatcher(settings: Settings, dispatcher: str) -> Values:
+    """Return a program's default of what moves tokens to experts; empty where settings say it."""
+    stated = settings.any_on(DISPATCHER, "moe_enable_deepep", "moe_flex_dispatcher_backend")
+    return {DISPATCHER: dispatcher} if has_experts(settings) and not stated else {}
+
+
 def stack_of_dispatcher(name: str, settings: Settings) -> str:
     """Return a software stack, with the all-gather dispatcher where settings have it."""
     return software_with(name, {"dispatcher": ALLGATHER}) if gathers_tokens(settings) else name
@@ -815,7 +829,7 @@ def stack_of_dispatcher(name: str, settings: Settings) -> str:
 
 def gathers_tokens(settings: Settings) -> bool:
     """Return whether the all-gather dispatcher moves tokens to experts."""
-    return settings.get(DISPATCHER) == ALLGATHER and settings.is_on("num_experts")
+    return settings.get(DISPATCHER) == ALLGATHER and has_experts(settings)
 
 
 def arguments(settings: Settings) -> Arguments | None:

@@ -16,6 +16,7 @@ from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import Values
 
 OLD_ARGUMENTS: Final = Arguments("megatron_old_arguments")  # before Megatron-Core
+BACKEND: Final = "moe_flex_dispatcher_backend"
 DEFAULTS: Final = parser_defaults("megatron", "pretrain")
 # Those that the parser still has and the program refuses (megatron-core 0.19.2, arguments.py, validate_args).
 REFUSED: Final = ("batch_size", "warmup", "model_parallel_size", "checkpoint_activations")
@@ -137,7 +138,19 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             "Megatron-LM refuses this launch; the answer is as if it ran: it overlaps communication with"
             " experts beside the dispatchers alltoall and flex only (transformer_config.py)"
         )
-    return (*megatron.assumptions(settings), *notes)
+    return (*megatron.assumptions(settings), *notes, *_notes_on_backend(complete))
+
+
+def _notes_on_backend(settings: Settings) -> list[str]:
+    """Return what is assumed of NCCL's dispatcher of tokens, of which no run is measured."""
+    if settings.get(BACKEND) != "ncclep" or not settings.is_on("num_experts"):
+        return []
+    if settings.get(megatron.DISPATCHER) == "flex":
+        return [f"{_flag(BACKEND)} ncclep moves tokens as DeepEP does: it has no measured run"]
+    return [
+        "Megatron-LM refuses this launch; the answer is as if it ran:"
+        f" {_flag(BACKEND)} ncclep needs {_flag(megatron.DISPATCHER)} flex (transformer_config.py)"
+    ]
 
 
 def _notes_on_release(settings: Settings) -> list[str]:

@@ -11,7 +11,7 @@ from traincast.catalog.software_stacks import load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.frameworks.checkpoints import unknown_model
-from traincast.launch.settings.canonical import Facts, model_facts
+from traincast.launch.settings.canonical import LEFT_OVER, Facts, model_facts
 from traincast.launch.settings.defaults import parser_defaults
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed, whole_number
@@ -159,9 +159,9 @@ def read_data(settings: Settings) -> Facts:
     if policy == "default":
         policy = "never" if settings.size(PP, 1) > 1 else "always"
     zero = 2 if policy == "never" else 3
-    facts: Facts = {}
+    facts: Facts = {LEFT_OVER: True} if replicate > 1 else {}
     if str(settings.get(SHARD, -1)) != "-1":
-        facts["dp"] = replicate * settings.size(SHARD, 1)
+        facts = {"dp": replicate * settings.size(SHARD, 1)}
         zero = zero if settings.size(SHARD, 1) * settings.size(CP, 1) > 1 else 0
     return facts | {"zero": zero} | ({"replicas": replicate} if replicate > 1 and zero else {})
 

@@ -266,12 +266,16 @@ def _recipe_called(name: str, given: Given) -> Settings:
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed: the file or release of a named recipe, and the documents that it packs."""
-    packed = [OF_SQUAD] if settings.is_on(PACKED) else []
+    notes = [OF_SQUAD] if settings.is_on(PACKED) else []
+    notes += [
+        f"{name} {value}: not set, what most models of Megatron-Bridge with experts have"
+        for name, value in megatron.usual_dispatcher(settings, "alltoall").items()
+    ]
     if not settings.is_on(RELEASE):
-        return (*megatron_bridge.assumptions(settings), *packed)
+        return (*megatron_bridge.assumptions(settings), *notes)
     own = Settings({name: value for name, value in settings.items() if name != "recipe"})
     named = f"the recipe {settings.get('recipe')} is that of {settings[RELEASE]}"
-    return (named, *megatron_bridge.assumptions(own), *packed)
+    return (named, *megatron_bridge.assumptions(own), *notes)
 
 
 def _named(built: Mapping[str, Any], part: str) -> Any:

@@ -43,6 +43,8 @@ MEANINGS: Final[Mapping[str, str]] = {
 # Sequences of a step that its micro-batches make, of all ranks, where nothing states how many these are: at
 # least one; it goes where the accelerators are known.
 FILLED: Final = "filled"
+# Whether state is sharded over what ranks the other degrees leave: nothing is, where they leave one.
+LEFT_OVER: Final = "left_over"
 # What is assumed of documents whose lengths are not known, by whether sequences are packed; None: of actors.
 FULL_LENGTH: Final = {
     None: "prompts and answers are as long as they may get",
@@ -77,6 +79,7 @@ GOVERNED: Final = {  # fact -> the one without some value of which it is none
     "recompute_every": "recompute",
     "offload_every": "offload",
     "ulysses": "cp_kind",
+    LEFT_OVER: "zero",
 }
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 

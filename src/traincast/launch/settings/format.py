@@ -13,6 +13,7 @@ from traincast.launch.settings.arguments import Arguments
 from traincast.launch.settings.canonical import (
     FILLED,
     GOVERNED,
+    LEFT_OVER,
     Facts,
     launch_facts,
     model_facts,
@@ -261,6 +262,11 @@ def complete_facts(facts: Facts) -> Facts:
         if "shards" in completed:
             sharded_ranks = completed["dp"] * completed.get("cp", 1)
             completed["replicas"] = max(sharded_ranks // completed["shards"], 1)
+        sharding_ranks = completed["dp"] * completed.get("cp", 1)
+        if completed.pop(LEFT_OVER, False) and completed.get("replicas") == sharding_ranks > 1:
+            completed |= {"zero": 0, "replicas": 1}
+        if {"gbs", "accumulation"} <= completed.keys() and "mbs" not in completed:
+            completed["mbs"] = max(completed["gbs"] // (completed["dp"] * completed["accumulation"]), 1)
         rows = completed.get("mbs", 1)
         least = completed.pop(FILLED, 0)
         usual = max(-(-least // (rows * completed["gpus"])), 1)

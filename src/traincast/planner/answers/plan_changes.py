@@ -8,7 +8,6 @@ from traincast.core.knobs import CHOICES, STRATEGIES
 from traincast.core.precision import ACCURACY
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
-from traincast.planner.frameworks.refusals import refused
 from traincast.planner.frameworks.spaces import Framework, lean, lock_values
 from traincast.step.changed_plan import NO_PLACEMENT_GIVEN, estimate_with
 from traincast.step.estimate import Answer, Estimate, estimate
@@ -151,7 +150,7 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     tried: Iterable[Any] = values if generated is None else generated(est)
     given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
-        if value == current or refused(framework.name, given | {name: value}):
+        if value == current or framework.refused(given | {name: value}):
             continue
         other = estimate_with(est, **placement, **{name: value})
         if other is None:

@@ -1,11 +1,16 @@
-"""Since when training frameworks have what is searched: a run is compared with what its software had."""
+"""Since when training frameworks have what is searched, and what earlier releases had instead."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from traincast.core.errors import InputError
 from traincast.core.knobs import JOINED, STRATEGIES, words
-from traincast.planner.frameworks.spaces import Framework
+from traincast.planner.frameworks.refusals import numbers_of
 from traincast.step.validity import Rule
+
+if TYPE_CHECKING:
+    from traincast.planner.frameworks.spaces import Framework
 
 Month = tuple[int, int]  # year and month
 
@@ -20,6 +25,7 @@ class Feature:
     source: str
     values: frozenset[Any] = frozenset()  # of a choice; words of one whose words can be joined
     until: Rule | None = None  # condition before
+    release: str = ""  # the first with it; every release of `RELEASES` has it where empty
 
     def younger(self, value: Any) -> bool:
         """Return whether a value of the choice has it."""
@@ -27,6 +33,35 @@ class Feature:
         return bool(of_value & self.values)
 
 
+@dataclass(frozen=True)
+class Former:
+    """What a framework had up to a release, and has no more."""
+
+    framework: str  # its name, as in `FRAMEWORKS`
+    release: str  # the last with it
+    source: str
+    values: Mapping[str, Any] = field(default_factory=dict)  # of fields of `Framework`
+    rules: tuple[Rule, ...] = ()  # conditions that the next release lifts
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Releases of a framework whose checks were read, and the names that count them."""
+
+    owner: str  # how its version is called
+    names: tuple[str, ...]  # of `FRAMEWORKS` and of programs of the same release numbers
+    known: tuple[str, ...]
+
+
+RELEASES: Final = {
+    "megatron": Releases(
+        "Megatron-Core",
+        ("megatron", "megatron-lm", "megatron-core", "mcore"),
+        ("0.16", "0.17", "0.18", "0.19"),
+    ),
+    "torchtitan": Releases("torchtitan", ("torchtitan", "titan", "torch-titan"), ("0.2", "0.3")),
+    "deepspeed": Releases("DeepSpeed", ("deepspeed",), ("0.18", "0.19")),
+}
 MEGATRON: Final = "NVIDIA/Megatron-LM"
 AUTOMODEL: Final = "NVIDIA-NeMo/Automodel"
 MODULES: Final = frozenset({"norms", "activation", "mlp", "experts", "mla_up_proj"})
@@ -89,11 +124,11 @@ FEATURES: Final = (
     ),
     Feature(  # in 0.18.0, of June 2026
         "megatron", "cp", (2026, 4), f"{MEGATRON} 20ba03fec0, context parallel gated delta net, #2642",
-        until=NO_CONTEXT,
+        until=NO_CONTEXT, release="0.18",
     ),
     Feature(  # in 0.18.0 as well
         "megatron", "pp", (2026, 5), f"{MEGATRON} 286445c28a, ep_overlap and MTP without pp, #4796",
-        until=PIPED_PREDICTION,
+        until=PIPED_PREDICTION, release="0.18",
     ),
     Feature("torchtitan", "schedule", (2025, 2), "pytorch/torchtitan 3996b634a, #817", frozenset({"zb-v"})),
     Feature("automodel", "tp_overlap", (2026, 4), f"{AUTOMODEL} 2013a4dd6, #1711", frozenset({True})),
@@ -102,7 +137,79 @@ FEATURES: Final = (
 )  # fmt: skip
 
 
-def as_of(space: Framework, month: Month, stack: str = "") -> Framework:
+RECOMPUTED_DUALPIPE: Final = Rule(
+    "torchtitan runs experts of several ranks under DualPipeV without recomputation before 0.3",
+    ("ep",),
+    lambda model, plan, gbs: (plan.schedule != "dualpipe-v") | (plan.ep == 1) | (plan.recompute == "none"),
+    search_only=True,
+)
+FORMER: Final = (
+    Former(  # components/loss.py of 0.2 has no loss of chunks of the tokens
+        "torchtitan",
+        "0.2",
+        "torchtitan 0.2.2, torchtitan/components/loss.py",
+        values={"assumptions": "torchtitan-2025"},
+    ),
+    Former(
+        "torchtitan",
+        "0.2",
+        "torchtitan 0.2.2, torchtitan/distributed/dual_pipe_v.py, get_dual_pipe_v_flag",
+        rules=(RECOMPUTED_DUALPIPE,),
+    ),
+    Former(  # lowest stage that replicas can be locked with
+        "deepspeed",
+        "0.18",
+        "DeepSpeed 0.18.9, deepspeed/runtime/zero/mics.py, which 0.19 has no more",
+        values={"hybrid_zero": 3},
+    ),
+)
+
+
+def at_release(space: "Framework", release: str, name: str) -> "Framework":
+    """Return a framework as one of its releases is: without what is younger, with what went later.
+
+    Parameters
+    ----------
+    space : Framework
+        The framework as its newest known release is.
+    release : str
+        A release, such as ``0.17`` or ``0.17.1``; numbers after the second do not count.
+    name : str
+        The name that the release was given with.
+
+    Raises
+    ------
+    InputError
+        If the name has other release numbers than the framework, or the release is not known.
+
+    Examples
+    --------
+    >>> from traincast.planner.frameworks.spaces import FRAMEWORKS
+    >>> at_release(FRAMEWORKS["megatron"], "0.17", "megatron").version
+    'Megatron-Core 0.17'
+    """
+    asked = f"framework = {name}@{release}"
+    releases = RELEASES.get(space.name)
+    if releases is None or name not in releases.names:
+        named = ", ".join(f"{one} ({', '.join(each.known)})" for one, each in RELEASES.items())
+        raise InputError("search", [f"{asked}: no releases of {name} are known, only of {named}"])
+    wanted = ".".join(release.split(".")[:2])
+    if wanted not in releases.known:
+        known = ", ".join(releases.known)
+        raise InputError("search", [f"{asked}: the known releases of {releases.owner} are {known}"])
+    for feature in FEATURES:
+        is_younger = feature.release and numbers_of(feature.release) > numbers_of(wanted)
+        if feature.framework == space.name and is_younger:
+            space = _without(space, feature)
+    for former in FORMER:
+        if former.framework == space.name and numbers_of(former.release) >= numbers_of(wanted):
+            space = replace(space, rules=(*space.rules, *former.rules), **former.values)
+    if wanted == releases.known[-1]:
+        return space
+    return replace(space, version=f"{releases.owner} {wanted}", release=wanted)
+
+
+def as_of(space: "Framework", month: Month, stack: str = "") -> "Framework":
     """Return a framework as it was in a month: without what is younger.
 
     Parameters
@@ -127,7 +234,7 @@ def as_of(space: Framework, month: Month, stack: str = "") -> Framework:
     return space
 
 
-def _without(space: Framework, feature: Feature) -> Framework:
+def _without(space: "Framework", feature: Feature) -> "Framework":
     """Return a framework without a feature."""
     if feature.until is not None:
         return replace(space, rules=(*space.rules, feature.until))

@@ -1,9 +1,11 @@
 """Combinations of choices that training frameworks refuse: data for searches, exports and advice."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
+from traincast.catalog.software_stacks import facts_of, names_stack
 from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
 from traincast.core.precision import OPTIMIZERS
 
@@ -15,18 +17,32 @@ class Refusal:
     framework: str  # its name, as in `FRAMEWORKS`
     choice: str
     values: frozenset[Any]  # refused values; refused words of a choice that joins words with ``+``
-    conditions: Mapping[
-        str, Any
-    ]  # choices, or a word of them, with which it is refused; ``stack`` by name, ``device`` cpu or gpu
+    conditions: Mapping[str, Any]  # choices, or a word of them, with which it is; ``device`` is cpu or gpu
     why: str  # the reason, in the words of the framework's users
     source: str  # where the framework refuses it
+    software: Mapping[str, str] = field(default_factory=dict)  # facts of the software stack that refuses it
+    since: str = ""  # first release that refuses it; every known one where empty
+    until: str = ""  # last release that refuses it; the newest does as well where empty
+
+    def is_of(self, release: str) -> bool:
+        """Return whether a release refuses it; the newest that is known where empty."""
+        if not release:
+            return not self.until
+        asked = numbers_of(release)
+        is_early = bool(self.since) and asked < numbers_of(self.since)
+        is_late = bool(self.until) and asked > numbers_of(self.until)
+        return not (is_early or is_late)
 
     def holds(self, choices: Mapping[str, Any]) -> bool:
         """Return whether choices are refused."""
-        return self._left(choices.get(self.choice)) is not None and all(
-            value in words(choices.get(name, "none")) if name in JOINED else choices.get(name) == value
-            for name, value in self.conditions.items()
-        )
+        if self._left(choices.get(self.choice)) is None:
+            return False
+        for name, value in self.conditions.items():
+            given = choices.get(name)
+            if not (value in words(given or "none") if name in JOINED else given == value):
+                return False
+        software = _software(choices.get("stack", ""))
+        return all(software.get(fact) == value for fact, value in self.software.items())
 
     def without(self, value: Any) -> Any:
         """Return a value of the choice without its refused part; False, 0 or the default if none remains."""
@@ -47,7 +63,7 @@ MEGATRON: Final = "Megatron-Core 0.19.2, megatron/core/transformer/transformer_c
 ARGUMENTS: Final = "Megatron-Core 0.19.2, megatron/training/arguments.py"
 OPTIMIZER: Final = "Megatron-Core 0.19.2, megatron/core/optimizer/optimizer_config.py"
 MUON: Final = "Megatron-Core 0.19.2, megatron/core/optimizer/__init__.py"
-FORKS: Final = ("megatron-deepspeed-2022",)  # stacks of software that refuses other things than its framework
+FORKS: Final = ("Megatron-DeepSpeed",)  # software that refuses other things than the framework it came from
 TORCHTITAN: Final = "torchtitan 0.3.0, torchtitan/config/configs.py"
 DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
 NANOTRON: Final = "huggingface/nanotron 00708b8, src/nanotron"
@@ -64,13 +80,6 @@ MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]]
         {"full", *MODULES},
         {"offload": "activations"},
         "Megatron offloads or recomputes",
-    ),
-    (
-        MEGATRON,
-        "offload",
-        {"expert_fc1", "moe_act"},
-        {"recompute": "experts"},
-        "recomputed experts (moe) have nothing to offload",
     ),
     (OPTIMIZER, "offload", {"optimizer"}, {"zero": 0}, f"Adam on the host {SHARDED}"),
     (OPTIMIZER, "offload", {"optimizer"}, {"optimizer_kind": "sgd"}, HOST),
@@ -114,6 +123,25 @@ REFUSALS: Final = (
         {"recompute": "experts"},
         "overlap of expert communication does not support recomputation of experts (moe), since 0.17",
         MEGATRON,
+        since="0.17",
+    ),
+    Refusal(
+        "megatron",
+        "recompute",
+        frozenset({"gdn_norm_out"}),
+        {},
+        "the norm of the gated delta net is recomputed alone (gdn_norm_out) since 0.19",
+        MEGATRON,
+        until="0.18",
+    ),
+    Refusal(
+        "megatron",
+        "offload",
+        frozenset({"expert_fc1", "moe_act"}),
+        {"recompute": "experts"},
+        "recomputed experts (moe) have nothing to offload",
+        MEGATRON,
+        since="0.19",
     ),
     Refusal(
         "megatron",
@@ -183,36 +211,28 @@ REFUSALS: Final = (
             ("jax", "MaxText", "MaxText 0.2.2, src/maxtext/configs/types.py"),
         )
     ),
-    *(
-        Refusal(
-            "torchtitan",
-            "tp_overlap",
-            ON,
-            {"stack": stack},
-            "asynchronous tensor parallelism requires torch.compile of the model",
-            f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
-        )
-        for stack in (
-            "torchtitan-eager",
-            "torchtitan-2024+compiled=false+kernels=unfused-rotation",
-            "torchtitan-2025+compiled=false+loss=chunked",
-            "torchtitan-2025+compiled=false+loss=chunked+kernels=unfused-rotation",
-        )
+    Refusal(
+        "torchtitan",
+        "tp_overlap",
+        ON,
+        {},
+        "asynchronous tensor parallelism requires torch.compile of the model",
+        f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
+        software={"compiled": "false"},
     ),
     *(
         Refusal(
             framework,
             "offload",
             frozenset({"weights"}),
-            {"zero": stage, **stack},
+            {"zero": stage},
             "DeepSpeed offloads weights with ZeRO-3 alone",
             "DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py, offload_param",
+            software=software,
         )
-        for framework, stack in (
+        for framework, software in (
             ("deepspeed", {}),
-            ("huggingface", {"stack": "huggingface-deepspeed"}),
-            ("huggingface", {"stack": "huggingface-deepspeed+loss=chunked"}),
-            ("huggingface", {"stack": "huggingface-deepspeed-fused-loss"}),
+            ("huggingface", {"framework": "Transformers-DeepSpeed"}),
         )
         for stage in (0, 1, 2)
     ),
@@ -224,23 +244,41 @@ REFUSALS: Final = (
         "Accelerate has FSDP for GPUs and other devices alone: on CPUs it runs DDP",
         "accelerate 1.15.0, accelerate/state.py, AcceleratorState",
     ),
-    *(
-        Refusal(
-            "torchtitan",
-            "schedule",
-            frozenset({"zb-v"}),
-            {"stack": stack},
-            "Transformer Engine computes the gradients of inputs and weights in one node of autograd, which"
-            " PyTorch's zero-bubble schedule cannot part",
-            "Transformer Engine 2.9, pytorch/module/linear.py, requires_wgrad; NeMo AutoModel, linear: te",
-        )
-        for stack in ("automodel-2025", "automodel-flex-2025")
+    Refusal(
+        "torchtitan",
+        "schedule",
+        frozenset({"zb-v"}),
+        {},
+        "Transformer Engine computes the gradients of inputs and weights in one node of autograd, which"
+        " PyTorch's zero-bubble schedule cannot part",
+        "Transformer Engine 2.9, pytorch/module/linear.py, requires_wgrad; NeMo AutoModel, linear: te",
+        software={"framework": "AutoModel"},
     ),
 )
 
 
-def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """Return the refusals of a framework that apply to choices, and to `stack`, a software stack's name.
+@cache
+def _software(stack: str) -> dict[str, str]:
+    """Return the facts of a software stack; none of other assumptions."""
+    return facts_of(stack) if stack and names_stack(stack) else {}
+
+
+def numbers_of(release: str) -> tuple[int, ...]:
+    """Return the numbers of a release such as ``0.17``, which compare as releases follow each other."""
+    return tuple(int(number) for number in release.split("."))
+
+
+def refused(framework: str, choices: Mapping[str, Any], release: str = "") -> tuple[Refusal, ...]:
+    """Return the refusals of a framework that apply to choices.
+
+    Parameters
+    ----------
+    framework : str
+        Its name.
+    choices : mapping
+        Values of choices, and of `stack`, a software stack's name, and `device`.
+    release : str, optional
+        An earlier release, such as ``0.17``; by default the newest that is known.
 
     Examples
     --------
@@ -248,8 +286,13 @@ def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
     >>> [refusal.choice for refusal in refused("megatron", choices)]
     ['recompute']
     """
-    known = () if choices.get("stack") in FORKS else REFUSALS
-    return tuple(refusal for refusal in known if refusal.framework == framework and refusal.holds(choices))
+    if _software(choices.get("stack", "")).get("framework") in FORKS:
+        return ()
+    return tuple(
+        refusal
+        for refusal in REFUSALS
+        if refusal.framework == framework and refusal.is_of(release) and refusal.holds(choices)
+    )
 
 
 def accepted(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,8 @@ from traincast.core.plan import AXES, Plan, Plans, contradicting_choices
 from traincast.core.system import System
 from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
-from traincast.planner.frameworks.refusals import refused
+from traincast.planner.frameworks.history import at_release
+from traincast.planner.frameworks.refusals import Refusal, refused
 from traincast.step.validity import Rule, rule_problems
 from traincast.times import SCHEDULES
 
@@ -138,6 +139,16 @@ class Framework:
     usual_zero_of_fine_tuning: int | None = None
     # Frameworks whose combinations of choices are searched besides its own, placed and ruled as its own are.
     includes: tuple[str, ...] = ()
+    release: str = ""  # the release asked for, such as ``0.17``; the one of `version` where empty
+
+    @property
+    def label(self) -> str:
+        """Name, with the release where one is asked for: ``"megatron@0.17"``."""
+        return f"{self.name}@{self.release}" if self.release else self.name
+
+    def refused(self, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
+        """Return what its release refuses of choices; arguments as for `refusals.refused`."""
+        return refused(self.name, choices, self.release)
 
     @property
     def runs_all(self) -> bool:
@@ -167,7 +178,7 @@ class Framework:
                     others = sorted(runs) if isinstance(value, int) else runs
                     listed = "" if isinstance(value, bool) else f"; it runs {', '.join(map(str, others))}"
                     listed = f"{self.name} does not run it{listed}"
-                    why = next((refusal.why for refusal in refused(self.name, {name: value})), listed)
+                    why = next((refusal.why for refusal in self.refused({name: value})), listed)
                     lines.append(f"{name} = {value}: {why}{BEYOND}")
         return lines
 
@@ -301,7 +312,7 @@ class Framework:
         reasons = list[str]()
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
-            if refused(self.name, chosen | stack):
+            if self.refused(chosen | stack):
                 continue
             if wrong := contradicting_choices({**chosen, **STRATEGIES[strategy].choices}):
                 reasons += wrong
@@ -311,7 +322,7 @@ class Framework:
             if isinstance(batch, str):
                 reasons.append(batch)
                 continue
-            overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
+            overlaps = overlapping and not self.refused(chosen | stack | {"tp_overlap": True})
             batches.append(replace(batch, overlaps_in_domain=overlaps))
         batches = _joined([*batches, *self._included(model, locks, assumptions, tiers)])
         if not batches:
@@ -319,7 +330,7 @@ class Framework:
             problems = [
                 f"{refusal.choice} = {choices[refusal.choice]}: {refusal.why}{self._beyond}"
                 for choices in (dict(zip(fixed, values, strict=True)) for values in requested)
-                for refusal in refused(self.name, choices | stack)
+                for refusal in self.refused(choices | stack)
             ]
             problems += filter(None, dict.fromkeys(reasons))
             together = ", ".join(f"{name} = {value}" for name, value in locks.items())
@@ -824,7 +835,7 @@ FRAMEWORKS: Final = {
             ("1d", "ulysses"),
             {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), "sp": (True, False)},
             interleaved=False,
-            hybrid_zero=3,  # MiCS, deepspeed/runtime/zero/mics.py
+            hybrid_zero=None,  # MiCS went with 0.19: deepspeed@0.18 has it
             pipeline_zero=1,  # deepspeed/runtime/pipe/engine.py, PipelineEngine.__init__
             assumptions="deepspeed-2025",
             held={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
@@ -991,15 +1002,22 @@ CALLED: Final = {
 def framework(name: str | Framework) -> Framework:
     """Return the framework of a name, in any case, or a given framework itself.
 
-    The name of a program whose plans it runs names it as well: those of TRL are those of huggingface.
+    The name of a program whose plans it runs names it as well: those of TRL are those of huggingface. A
+    release after ``@`` searches what that release runs: ``"megatron@0.17"``.
+
+    Raises
+    ------
+    InputError
+        If there is no such framework, or nothing is known of the release.
     """
     if isinstance(name, Framework):
         return name
-    known = str(name).lower().replace("_", "-").replace(" ", "-")
-    known = CALLED.get(known, known)
+    program, at, release = str(name).partition("@")
+    written = program.strip().lower().replace("_", "-").replace(" ", "-")
+    known = CALLED.get(written, written)
     if known not in FRAMEWORKS:
-        raise unknown_name_error("framework", name, FRAMEWORKS)
-    return FRAMEWORKS[known]
+        raise unknown_name_error("framework", program, FRAMEWORKS)
+    return at_release(FRAMEWORKS[known], release.strip(), written) if at else FRAMEWORKS[known]
 
 
 def default_framework(model: Model, system: System | None, strategies: Sequence[str] = ()) -> Framework:

@@ -72,7 +72,7 @@ def _again(study: Study, row: Mapping[str, Any]) -> tuple[Estimate, str]:
     )
     plan = _plan(row)
     est = estimate(with_fields(model, fields), machine, plan, gbs=row["gbs"], assumptions=study.assumptions)
-    return est, space.name
+    return est, space.label
 
 
 def _plan(row: Mapping[str, Any]) -> Plan:

@@ -322,7 +322,7 @@ def define(
     errors.catch(_check_names, listed(models), listed(systems), given)
     try:
         searched = list(filter(None, spaces))
-        alike = len({(space.name, space.strategies) for space in searched}) == 1
+        alike = len({(space.label, space.strategies) for space in searched}) == 1
         study = Study(
             name=name,
             models=tuple(loaded),
@@ -333,7 +333,7 @@ def define(
             assumptions=_assumed(assumptions, zip(cases, searched, strict=True)),
             top=top,
             vary=errors.require(axes),
-            framework=searched[0].name if alike else framework,
+            framework=searched[0].label if alike else framework,
         )
         _check_size(study)
         study.chunks()  # which makes every model and machine

@@ -132,6 +132,8 @@ OPTIMIZERS: Final = {  # of torch and bitsandbytes, as transformers 5.23 names t
     "adamw-bnb-8bit": "adam-8bit",
     "adam8bit": "adam-8bit",
     "adamw8bit": "adam-8bit",
+    "adamw-4bit": "adam-4bit",
+    "adamw4bit": "adam-4bit",
 }
 VALUES: Final[Mapping[str, Mapping[str, str]]] = {
     "--precision": {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp4": "nvfp4"},

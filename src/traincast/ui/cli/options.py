@@ -408,7 +408,7 @@ def _require_run(
     from traincast.planner.search_arguments import choose_framework
 
     errors = ErrorCollector("estimate")
-    runs = errors.catch(choose_framework, model, system, None, framework.name, locks)
+    runs = errors.catch(choose_framework, model, system, None, framework.label, locks)
     if runs is not None and assumed is not None:
         errors.catch(runs.batches, model, locks, assumed, len(system.tiers))
     if not errors.errors and plan is not None and gbs is not None:

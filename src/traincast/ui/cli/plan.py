@@ -144,7 +144,7 @@ def plan(
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
     if framework is not None and (named := ErrorCollector("").catch(framework_typed, framework)):
-        framework = named.name
+        framework = named.label
     model_read, machine, gbs = options.read(errors, model, system)
     request = search_request(
         errors,

@@ -207,7 +207,7 @@ class ExplorerCase:
             "system": _known_system_name(self.state.system),
             "global_batch": question.gbs,
             "seq": self.model.seq,
-            "framework": question.framework.name,
+            "framework": question.framework.label,
             "strategy": list(question.framework.strategies),
             "assumptions": question.assumptions.name,
             "given": ",".join(f"{fact}={value}" for fact, value in question.assumptions.given) or None,

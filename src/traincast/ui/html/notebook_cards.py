@@ -71,7 +71,7 @@ def _html_table(table: terminal.Table, caption: str) -> Table:
 
 def _search(result: "Found") -> Parts:
     yield from header(result)
-    yield f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit"
+    yield f"{result.candidates:,} candidates of {result.framework.label}, {result.feasible:,} fit"
     if result.plans:
         yield from recommendation(result)
         yield from filter(None, [lock_sentence(result)])

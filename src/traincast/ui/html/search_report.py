@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from traincast.catalog.software_stacks import stack_words
 from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.answers.explain import Explanation
 from traincast.planner.answers.lock_prices import lock_lines, lock_sentence
@@ -61,12 +62,12 @@ def _question(result: Found) -> Pairs:
     yield "Model", f"{model.title}, {model.parameters:,} parameters, sequences of {model.seq:,} tokens"
     yield "Machine", f"{machine}: {memory}, fast domains of {result.system.fast_domain}"
     yield "Global batch", f"{count_of(result.gbs, 'sequence')}, {result.gbs * model.seq:,} tokens"
-    yield "Search space", f"{result.framework.name}, {result.framework.about}"
+    yield "Search space", f"{result.framework.label}, {result.framework.about}"
     yield "Strategies", ", ".join(result.strategies)
     locks = {name: map(str, lock_values(name, value)) for name, value in result.locks.items()}
     yield "Locked", ", ".join(f"{name} = {' or '.join(of)}" for name, of in locks.items()) or "nothing"
     yield "Best is", best
-    yield "Assumptions", result.assumptions.name
+    yield "Assumptions", stack_words(result.assumptions.name)
     yield "Candidates", f"{result.candidates:,} meet every rule, {result.feasible:,} of them fit in memory"
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from traincast.catalog.facts import fact_words
 from traincast.catalog.software_stacks import facts_of, fitted_stack, names_stack
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import DEFAULTS
@@ -30,20 +31,6 @@ from traincast.ui.text.tables import Parts, title_line, width
 ATYPICAL: Final = 0.05  # share between a time and the median of all software, from which on both are said
 TIMES: Final = 2.0  # share by which a time is longer, from which on it is said to be several times another
 ZERO_WORDS: Final = {0: "DDP", 2: "ZeRO-2", 3: "FSDP"}  # how replicas of these stages of ZeRO are called
-FACT_WORDS: Final = {  # fact of software -> how each value is called
-    "dispatcher": {
-        "alltoall": "all-to-all",
-        "allgather": "all-gather",
-        "deepep": "DeepEP",
-        "hybridep": "HybridEP",
-        "flex": "a fused dispatcher",
-    },
-    "overlap": {"all": "DP overlap", "none": "no DP overlap"},
-    "compiled": {"true": "torch.compile", "false": "eager layers"},
-    "grouped": {"true": "grouped experts", "false": "experts one by one"},
-    "graphs": {"iteration": "full CUDA graphs", "layer": "CUDA graphs of layers", "none": "no CUDA graphs"},
-    "loss": {"fused": "a fused loss", "chunked": "a chunked loss", "whole": "a loss of whole logits"},
-}
 
 
 def headline(
@@ -236,14 +223,7 @@ def software_words(name: str, other: str) -> tuple[str, str]:
     fact = next((fact for fact in shared if mine[fact] != theirs[fact]), None)
     if fact is None:
         return own, other
-    return _fact_words(fact, mine[fact]), _fact_words(fact, theirs[fact])
-
-
-def _fact_words(fact: str, value: str) -> str:
-    """Return a fact of software in words."""
-    if fact in ("framework", "released"):
-        return value
-    return FACT_WORDS.get(fact, {}).get(str(value).lower(), f"{fact}={value}")
+    return fact_words(fact, mine[fact]), fact_words(fact, theirs[fact])
 
 
 def memory_line(est: Estimate) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from traincast.catalog.software_stacks import fitted_stack, with_release
+from traincast.catalog.software_stacks import fitted_stack, stack_words, with_release
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
@@ -176,7 +176,7 @@ def _question(result: "Found", elapsed: float, usual: Usual) -> Parts:
         yield from paragraphs(f"{default.name} runs no plans with {locked}")
     share = result.feasible / max(result.candidates, 1)
     counts = (
-        f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit ({share:.0%})"
+        f"{result.candidates:,} candidates of {result.framework.label}, {result.feasible:,} fit ({share:.0%})"
     )
     yield from paragraphs(f"{counts}; searched in {seconds(elapsed)}")
 
@@ -197,7 +197,7 @@ def _why(
         yield from paragraphs(result.recommendation.reason)
     yield from paragraphs(
         f"In words: {in_words(plan, result.system.tiers)}.",
-        f"Searched: {result.framework.name}, {result.framework.about}.",
+        f"Searched: {result.framework.label}, {result.framework.about}.",
     )
     yield ""
     yield from breakdowns(est, command)
@@ -286,7 +286,7 @@ def calibration(system: System, stack: str) -> str:
         return "published runs, with a 90% interval"
     other = ""
     if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
-        other = f", but for those of {stack}, which is other software"
+        other = f", but for those of {stack_words(stack)}, which is other software"
     return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 
