@@ -28,7 +28,7 @@ MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 MOST_DOORS = {  # names that a package gives to others
     "core": 123,
     "model": 57,
-    "catalog": 98,
+    "catalog": 100,
     "operations": 27,
     "times": 34,
     "step": 113,
