@@ -16,11 +16,11 @@ from pathlib import Path
 STUDY = """
 import resource, sys, time
 from dataclasses import replace
-from traincast.planner.paper_results import ACCELERATORS, GLOBAL_BATCH, DOMAINS, GPUS, MODELS, STRATEGY
+from traincast.planner.paper_results import PUBLISHED, STRATEGY
 from traincast.catalog.load import load_model, load_system
 from traincast.planner.search import search_each
-models = [load_model(name) for name in MODELS.values()]
-systems = [load_system(f"{gpu}-nvs{domain}") for domain in DOMAINS for gpu in ACCELERATORS]
+models = [load_model(name) for name in PUBLISHED.models.values()]
+systems = [load_system(f"{gpu}-nvs{domain}") for domain in PUBLISHED.domains for gpu in PUBLISHED.accelerators]
 if sys.argv[1] == "all":
     systems = [replace(system, accelerator=replace(system.accelerator, hbm_bytes=float("inf"))) for system in systems]
 begin = time.process_time()
@@ -29,7 +29,7 @@ for model in models:
     for strategy in STRATEGY.values():
         for system in systems:
             for result in search_each(
-                model, system, gpus=GPUS, gbs=GLOBAL_BATCH, assumptions="paper", strategy=strategy, top=1
+                model, system, gpus=PUBLISHED.gpus, gbs=PUBLISHED.global_batch, assumptions="paper", strategy=strategy, top=1
             ):
                 candidates += result.candidates
                 feasible += result.feasible

@@ -20,6 +20,8 @@ from left_out import SPLITS, TABLE, later_runs
 from megatron_tests import LARGE, memory_tests
 from published import FILE
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
+from traincast.accuracy.runs.reported_memory import LEFT_OUT as NOT_REPORTED
+from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import independent_weights
 from traincast.accuracy.validate import batches
@@ -29,8 +31,6 @@ from traincast.catalog.software_stacks import resolve, same_experts
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.step.memory import LEFT_OUT as NOT_REPORTED
-from traincast.step.memory import memory_as_reported
 from traincast.step.rankings import plan_coordinates, plan_distance
 from traincast.step.uncertainty import COMPONENTS, DISTANCES, SIZES, ErrorCase, Evidence, Span, cell_name
 

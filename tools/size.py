@@ -26,13 +26,13 @@ MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 
 # What is allowed at most. Lower a number when the code allows it; raise one only with a reason in the commit.
 MOST_DOORS = {  # names that a package gives to others
-    "core": 126,
+    "core": 123,
     "model": 57,
-    "catalog": 103,
+    "catalog": 100,
     "operations": 27,
     "times": 34,
-    "step": 116,
-    "planner": 109,
+    "step": 113,
+    "planner": 103,
     "analysis": 41,
     "launch": 33,
     "accuracy": 45,

@@ -11,11 +11,11 @@ import pytest
 import traincast as tc
 from normalise import published
 from traincast.accuracy.logs import holds
+from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.accuracy.runs.run import NEEDED, bundled, read
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import resolve
-from traincast.step.memory import memory_as_reported
 from traincast.ui.cli.main import main
 from traincast.ui.text.accuracy import validation
 

@@ -19,12 +19,12 @@ from traincast.core.units import (
     number_text,
     parse,
     parse_count,
-    parse_duration,
     rate,
     seconds,
     signed,
     to_si,
 )
+from traincast.ui.cli.quantities import parse_duration
 
 
 @pytest.mark.parametrize(

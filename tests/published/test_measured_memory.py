@@ -13,8 +13,8 @@ import pytest
 import traincast as tc
 from normalise import published
 from traincast.accuracy.runs.cells import Unreadable
+from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.accuracy.runs.run import read
-from traincast.step.memory import memory_as_reported
 from traincast.step.placement import placements
 
 TABLE = published()

@@ -6,12 +6,13 @@ from itertools import product
 import pytest
 
 import traincast as tc
+from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.catalog.load import model_names
 from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
-from traincast.step.memory import Footprint, Stored, devices_memory, memory_as_reported, states
+from traincast.step.memory import Footprint, Stored, devices_memory, states
 from traincast.step.pipeline_stages import stages
 
 CALIBRATED = calibrated()

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.catalog.training import read_training
 from traincast.core.plan import Plans
 from traincast.core.units import GIB
 from traincast.operations.operation import total
 from traincast.step.estimate import estimate_columns
-from traincast.step.memory import PHASES, Footprint, devices_memory, memory_as_reported
+from traincast.step.memory import PHASES, Footprint, devices_memory
 from traincast.step.pipeline_stages import stages
 
 CALIBRATED = calibrated()

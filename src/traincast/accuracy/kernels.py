@@ -29,10 +29,9 @@ from traincast.core.quantities import Column, Floats
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import ATTENTION_KERNELS as ATTENTION
 from traincast.core.system import PEAKS, Accelerator, System
-from traincast.operations.attention import Heads, flash
-from traincast.operations.operation import CollectiveKind, Gemm, PassCount
-from traincast.times.collectives import collective
-from traincast.times.process_groups import Group as Members
+from traincast.operations import CollectiveKind, Gemm, Heads, PassCount, flash
+from traincast.times import Group as Members
+from traincast.times import collective
 
 MACHINES: Final = {  # name of a machine in the tables → accelerator, its kernels' generation, and system
     "a100_sxm": ("a100-sxm-80", "sm80", "dgx-a100"),

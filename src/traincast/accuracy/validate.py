@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
+from traincast.accuracy.runs.reported_memory import LEFT_OUT, memory_as_reported
 from traincast.accuracy.runs.run import UNKNOWN_MACHINE, Run, bundled, readable, rows
 from traincast.accuracy.scores import (
     INDEPENDENT,
@@ -32,7 +33,6 @@ from traincast.core.system import System
 from traincast.core.units import seconds as rounded
 from traincast.model.model import Model
 from traincast.step.estimate import Estimates, estimate, estimate_columns
-from traincast.step.memory import LEFT_OUT, memory_as_reported
 from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
 from traincast.step.placement import placements

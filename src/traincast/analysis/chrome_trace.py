@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from traincast.analysis.trace import REMAINDER, Trace
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.output_files import atomic_output, check_output
-from traincast.times.pipeline.simulation import SimulatedPass
+from traincast.times import SimulatedPass
 
 TRACE_ENDINGS: Final = (".json", ".json.gz")
 MAX_EVENTS: Final = 1_000_000  # 150 MB; browsers get slow beyond

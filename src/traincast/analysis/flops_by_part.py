@@ -16,12 +16,22 @@ from traincast.core.plan import Plans
 from traincast.core.result import KEY, Doc, Result
 from traincast.model.blocks import Kind
 from traincast.model.model import PATCHES, PROJECTOR, Model, Tower
-from traincast.operations.embedding_and_head import head, mtp
-from traincast.operations.linear_attention import linear_attention
-from traincast.operations.mlp import experts, mlp
-from traincast.operations.operation import Operation, total
-from traincast.operations.sharding import Sharding, sharding_of
-from traincast.operations.transformer import attention, beside, cross_attention, layer, parts
+from traincast.operations import (
+    Operation,
+    Sharding,
+    attention_operations,
+    beside,
+    cross_attention,
+    experts,
+    head,
+    layer,
+    linear_attention_operations,
+    mlp_operations,
+    mtp,
+    parts,
+    sharding_of,
+    total,
+)
 from traincast.step.model_flops import CONVENTIONS, index_flops, scan_flops, tokens_share
 
 PROJECTIONS: Final = "attention projections"
@@ -213,13 +223,13 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
     linear = model.linear_attention(kind)
     config = model.experts if kind.moe else None
     if linear is not None:
-        mixed = _count(linear_attention(sharding, kind.linear, linear), model)
+        mixed = _count(linear_attention_operations(sharding, kind.linear, linear), model)
         attention_matrices = model.attention_matrices if kind.attends else 0
         matrices = model.mixer_matrices(kind) - attention_matrices
         result[LINEAR] = mixed._replace(products=2 * matrices * model.seq)
         result[SCANS] = _Count(products=scan_flops(model, kind) * model.seq)
     if kind.scores:
-        core = list(attention(sharding, kind)) if kind.attends else []
+        core = list(attention_operations(sharding, kind)) if kind.attends else []
         if kind.crosses and model.encoder is not None:
             core += cross_attention(sharding, model.encoder)
         result[PROJECTIONS] = _count((op for op in core if op.weights), model)
@@ -231,7 +241,7 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
             index = index_flops(model, kind, is_masked) * model.seq
             result[SCORES] = _Count(products=scores + index)
     if config is None and kind.feed_forward:
-        result["MLP"] = _count(mlp(sharding, model.ffn), model)
+        result["MLP"] = _count(mlp_operations(sharding, model.ffn), model)
     elif config is not None:
         inner = list(experts(sharding, config))
         routed = len(list(experts(sharding, replace(config, shared_ffn=0))))  # shared experts come last

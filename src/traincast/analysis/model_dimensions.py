@@ -14,10 +14,10 @@ from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.model.model import Model
-from traincast.operations.operation import Direction, Gemm
+from traincast.operations import Direction, Gemm
 from traincast.step.estimate import Estimate, estimate, estimate_columns
 from traincast.step.model_flops import model_flops_per_token
-from traincast.times.kernel_efficiency import tiled
+from traincast.times import tiled
 
 SEARCH_RANGE: Final = 0.08  # of the size: candidates are at most this far from it
 MAX_SIZES_TRIED: Final = 12  # of a dimension, the nearest first

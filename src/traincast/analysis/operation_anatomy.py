@@ -6,8 +6,7 @@ from typing import Annotated, Final
 from traincast.core.plan import Plans
 from traincast.core.quantities import plain
 from traincast.core.result import Doc, Result
-from traincast.operations.operation import Operation, PassCount, Unit, total
-from traincast.operations.transformer import parts
+from traincast.operations import Operation, PassCount, Unit, parts, total
 from traincast.step.estimate import Estimate
 
 # Classes of a transformer's operations (Ivanov et al., arXiv 2007.00072; S. Bekman).

@@ -15,7 +15,7 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
 from traincast.core.result import KEY, Doc, Result
 from traincast.model.model import Model
-from traincast.operations.transformer import parts
+from traincast.operations import parts
 from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.memory import Footprint, Stored
 from traincast.step.metrics import metrics

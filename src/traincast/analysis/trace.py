@@ -16,8 +16,7 @@ from traincast.analysis.trace_passes import Passes, passes
 from traincast.core.errors import InputError
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.step.estimate import Estimate, require_one_plan
-from traincast.times.pipeline.schedules import SCHEDULES, Kind
-from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
+from traincast.times import SCHEDULES, Kind, SimulatedPass, Timeline, simulate
 
 MAX_PASSES: Final = 500_000  # some seconds of simulation
 MIN_WAIT: Final = 1e-12  # of a step: shorter waits are rounding

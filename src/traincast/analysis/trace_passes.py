@@ -15,10 +15,7 @@ from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.layer_cost import Costs, cost_part, sum_of
 from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
 from traincast.step.step_time import links, paced_by_host
-from traincast.times.operation_time import PassSeconds, Timed
-from traincast.times.overlap import paced_by
-from traincast.times.pipeline.schedules import SCHEDULES, Kind
-from traincast.times.process_groups import Placement
+from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed, paced_by
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {  # field of PassSeconds → component

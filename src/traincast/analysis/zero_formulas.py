@@ -11,9 +11,8 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.operations.operation import CollectiveKind
-from traincast.times.collectives import collective_curve
-from traincast.times.process_groups import Group
+from traincast.operations import CollectiveKind
+from traincast.times import Group, collective_curve
 
 ZERO: Final = (1, 2, 3)
 # k1, k2: shares of compute time in which kernels run, and of kernel time in which the transformer's run; the

@@ -53,7 +53,6 @@ LEAST = 1e-30
 MOST = 1e30
 MOST_IN_FULL: Final = 1e15  # numbers beyond are printed as powers of ten
 GIB: Final = 2.0**30  # [byte]
-DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
 MOST_COUNTED: Final = 1e16  # 250 times the tokens of the longest training runs known in 2025
 
 
@@ -78,14 +77,6 @@ def parse(text: object, unit: str) -> float:
     if math.isfinite(value) and not (value == 0 or LEAST <= abs(value) <= MOST):
         raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {EXAMPLES[unit]!r}")
     return value
-
-
-def parse_option(text: str, unit: str, name: str) -> float:
-    """Read a quantity of the command line as `parse` does; raise `InputError` with the name of the option."""
-    try:
-        return parse(text, unit)
-    except ValueError as error:
-        raise InputError(name, [f"{text!r}: {error}"]) from None
 
 
 def to_si(value: object, unit: str) -> float:
@@ -120,16 +111,6 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
     return "", 0, 1.0
 
 
-def parse_duration(text: str, name: str, *, zero: bool = False) -> float:
-    """Read a duration such as ``"2h"``, ``"90m"``, ``"5min"`` or ``"600"`` [s]; 0 is allowed on request."""
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    value = float(match[1]) * DURATIONS[match[2]] if match and match[2] in DURATIONS else -1.0
-    if value < 0 or not (value or zero):
-        least = "of at least" if zero else "above"
-        raise InputError(name, [f"{text!r}: must be a duration {least} 0, such as 600s, 90min or 2h"])
-    return value
-
-
 def parse_count(text: str, name: str, step: int) -> int:
     """Read a count such as ``"16M"``, ``"15T"`` or ``"15e12"``."""
     match = re.fullmatch(
@@ -142,15 +123,6 @@ def parse_count(text: str, name: str, step: int) -> int:
         allowed = f"must be a whole number from 1 to {most}, such as 4194304, 4M or 15T"
         raise InputError(name, [f"{text!r}: {allowed}"])
     return int(number)
-
-
-def parse_share(text: str, name: str = "share") -> float:
-    """Read a share such as ``"2%"`` or ``"0.02"``."""
-    digits = text.strip().removesuffix("%")
-    try:
-        return float(digits) / (100 if digits != text.strip() else 1)
-    except ValueError:
-        raise InputError(name, [f"{text!r}: must be a share, such as 2% or 0.02"]) from None
 
 
 def number_text(value: float, digits: int = 4) -> str:

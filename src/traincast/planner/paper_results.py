@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from traincast.catalog.load import load_model, load_system
-from traincast.core.assumptions import ERRATA, PAPER, PRESETS, with_errata
+from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
 from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
@@ -20,13 +20,6 @@ from traincast.model.model import Model
 from traincast.planner.search import search_each
 from traincast.step.estimate import estimate
 
-PAPER_ID: Final = "2410.00273"
-MODELS: Final = {"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"}  # as the published files call them
-ACCELERATORS: Final = ("a100", "h200", "b200")
-DOMAINS: Final = (4, 8, 64)  # accelerators of a fast domain
-GPUS: Final = tuple(4 << power for power in range(13))
-GLOBAL_BATCH: Final = 4096  # [sequences]
-PUBLISHED: Final = PRESETS["paper-published"]
 COMPONENTS: Final = {  # published column → component of the step time
     "published_compute_s": "compute",
     "published_exposed_memory_s": "exposed_memory",
@@ -58,6 +51,29 @@ EFFECTS: Final[dict[Effect, Callable[[Floats], Any]]] = {
     "lowest": np.min,
     "highest": np.max,
 }
+
+
+class PublishedSearches(NamedTuple):
+    """What the published searches are of, and the assumptions of their code."""
+
+    arxiv: str  # number of the paper
+    models: dict[str, str]  # as the published files call them -> names of the catalogue
+    accelerators: tuple[str, ...]
+    domains: tuple[int, ...]  # accelerators of a fast domain
+    gpus: tuple[int, ...]
+    global_batch: int  # [sequences]
+    assumptions: Assumptions
+
+
+PUBLISHED: Final = PublishedSearches(
+    arxiv="2410.00273",
+    models={"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"},
+    accelerators=("a100", "h200", "b200"),
+    domains=(4, 8, 64),
+    gpus=tuple(4 << power for power in range(13)),
+    global_batch=4096,
+    assumptions=PRESETS["paper-published"],
+)
 
 
 def _errata(of: str) -> Doc:
@@ -121,7 +137,9 @@ def reproduce() -> Reproduction:
         by_case.setdefault((row["model"], row["strategy"]), []).append(row)
     configurations = [_configurations(*case, rows) for case, rows in by_case.items()]
     begin = time.perf_counter()
-    cases = [(load_model(model), strategy) for model in MODELS.values() for strategy in STRATEGY.values()]
+    cases = [
+        (load_model(model), strategy) for model in PUBLISHED.models.values() for strategy in STRATEGY.values()
+    ]
     optima = {(model.name, strategy): _optima(model, strategy) for model, strategy in cases}
     elapsed = time.perf_counter() - begin
     published = {_key(row): row for row in _published("optima")}
@@ -134,7 +152,9 @@ def reproduce() -> Reproduction:
     total = sum(row.candidates for row in searches)
     agrees = all(row.agreeing == row.compared for row in searches)
     agrees = agrees and all(row.worst_difference < 1e-9 for row in configurations)
-    return Reproduction(f"arXiv {PAPER_ID}", agrees, configurations, searches, total, total * 2, elapsed)
+    return Reproduction(
+        f"arXiv {PUBLISHED.arxiv}", agrees, configurations, searches, total, total * 2, elapsed
+    )
 
 
 Key = tuple[str, str, str, int, int]  # model, strategy, accelerator, fast domain, GPUs
@@ -152,10 +172,15 @@ def _optima(model: Model, strategy: str) -> dict[Key, dict[str, Optimum]]:
     """Run one strategy's searches on every machine, with published and corrected assumptions."""
     optima: dict[Key, dict[str, Optimum]] = {}
     # Domains first: machines with equal domains share the enumeration.
-    for domain, gpu in product(DOMAINS, ACCELERATORS):
+    for domain, gpu in product(PUBLISHED.domains, PUBLISHED.accelerators):
         system = load_system(f"{gpu}-nvs{domain}")
-        for variant, assumed in (("published", PUBLISHED), ("corrected", PAPER)):
-            request: dict[str, Any] = {"gpus": GPUS, "gbs": GLOBAL_BATCH, "assumptions": assumed, "top": 1}
+        for variant, assumed in (("published", PUBLISHED.assumptions), ("corrected", PAPER)):
+            request: dict[str, Any] = {
+                "gpus": PUBLISHED.gpus,
+                "gbs": PUBLISHED.global_batch,
+                "assumptions": assumed,
+                "top": 1,
+            }
             for found in search_each(model, system, strategy=strategy, **request):
                 key = model.name, strategy, gpu, domain, found.gpus
                 optimum = Optimum(found.candidates, found.feasible, found.least_seconds)
@@ -223,10 +248,10 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
     memory = dict.fromkeys(errata, 0.0)
     for (gpu, nvs), batch in machines.items():
         plans = _plans(STRATEGY[strategy], batch)
-        where = load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}")
+        where = load_model(PUBLISHED.models[model]), load_system(f"{gpu}-nvs{nvs}")
         published, corrected, *others = (
-            estimate(*where, plans, gbs=GLOBAL_BATCH, assumptions=assumed)
-            for assumed in (PUBLISHED, PAPER, *errata.values())
+            estimate(*where, plans, gbs=PUBLISHED.global_batch, assumptions=assumed)
+            for assumed in (PUBLISHED.assumptions, PAPER, *errata.values())
         )
         recomputed = {
             "published_step_time_s": published.step_seconds,
@@ -244,7 +269,7 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
         for name, other in zip(errata, others, strict=True):
             seconds[name] = max(seconds[name], _largest(other.step_seconds / step))
             memory[name] = max(memory[name], _largest(other.memory_bytes / published.memory_bytes))
-    return Configurations(MODELS[model], STRATEGY[strategy], len(rows), worst, seconds, memory)
+    return Configurations(PUBLISHED.models[model], STRATEGY[strategy], len(rows), worst, seconds, memory)
 
 
 def _difference(computed: Any, published: Floats, step: Any) -> float:
@@ -278,13 +303,13 @@ def _column(rows: list[dict[str, str]], name: str) -> Floats:
 
 def _published(table: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a bundled table of published figures."""
-    path = files("traincast").joinpath(f"catalog/published/{PAPER_ID}-{table}.csv")
+    path = files("traincast").joinpath(f"catalog/published/{PUBLISHED.arxiv}-{table}.csv")
     with path.open(encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
 
 def _key(row: dict[str, str]) -> tuple[Key, str]:
     """Return the key of a published search, and its variant."""
-    model = MODELS[row["model"]]
+    model = PUBLISHED.models[row["model"]]
     strategy = STRATEGY[row["strategy"]]
     return (model, strategy, row["gpu"].lower(), int(row["nvs"]), int(row["gpus"])), row["variant"]

@@ -9,13 +9,22 @@ from traincast.core.columns import maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
-from traincast.operations.operation import Axis, CollectiveKind, total
+from traincast.operations import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs, PartCosts, sum_of
 from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages
-from traincast.times.collectives import Curve, collective_curve, least_streaming
-from traincast.times.overlap import exposed_time, largest, layer_by_layer, paced_by
-from traincast.times.process_groups import AnyPlacement, Placement, is_group
+from traincast.times import (
+    AnyPlacement,
+    Curve,
+    Placement,
+    collective_curve,
+    exposed_time,
+    is_group,
+    largest,
+    layer_by_layer,
+    least_streaming,
+    paced_by,
+)
 
 TINY: Final = 1e-30  # in place of a pass that takes no time [s]
 

@@ -40,8 +40,7 @@ from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System, changes_accelerator
 from traincast.core.units import GIB
 from traincast.model.model import Model
-from traincast.operations.operation import Axis, PassCount, total
-from traincast.operations.transformer import parts
+from traincast.operations import Axis, PassCount, parts, total
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.fit_probability import OpenMemory, Verdict, fits_probability, verdict
 from traincast.step.layer_cost import cost_part
@@ -63,8 +62,7 @@ from traincast.step.uncertainty import (
     widths,
 )
 from traincast.step.validity import require_valid
-from traincast.times.operation_time import OperationTimer, PassSeconds, Timed, TimedOperation
-from traincast.times.process_groups import Placement, domains
+from traincast.times import OperationTimer, PassSeconds, Placement, Timed, TimedOperation, domains
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,10 +8,9 @@ import numpy as np
 from traincast.core.columns import TakesRows, maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
-from traincast.operations.offload import offloaded_bytes
-from traincast.operations.operation import Operation, total
+from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.pipeline_stages import Counts
-from traincast.times.operation_time import Timed
+from traincast.times import Timed
 
 
 @dataclass(slots=True)

@@ -17,11 +17,9 @@ from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
 from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
-from traincast.operations.offload import offloaded_bytes
-from traincast.operations.operation import Operation, total
+from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.pipeline_stages import ENDS, VOCABULARY, Counts, Stages, present_parts
-from traincast.times.pipeline.schedules import SCHEDULES
-from traincast.times.process_groups import is_group
+from traincast.times import SCHEDULES, is_group
 
 # parts that hold a matrix of the vocabulary
 NOTHING: Final = 1e-6  # bytes that count as none
@@ -37,13 +35,6 @@ Phase: TypeAlias = Literal[
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)  # in the order of a step
 Components: TypeAlias = dict[str, Column]  # component -> memory [byte]
 Phases: TypeAlias = dict[Phase, Components]
-Reported = Literal["allocated", "paged", "reserved", "device"]
-LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
-    "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
-    "paged": ("optimizer", "reserved", "buffers"),  # the same, where bitsandbytes allocates paged moments
-    "reserved": ("buffers",),  # torch.cuda.max_memory_reserved
-    "device": (),  # nvidia-smi
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,14 +489,6 @@ def no_larger_microbatch(room: Column, growing: GrowingMemory) -> Column:
     rising = (most - growing.in_step) / maximum(change, NOTHING)
     falling = where(single <= most, float("inf"), 0.0)
     return maximum(largest_microbatch(room, growing), where(change > 0, rising, falling))
-
-
-def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
-    """Return the memory of a rank as a tool reports it [byte].
-
-    `used`: memory by component [byte].
-    """
-    return total(column for name, column in used.items() if name not in LEFT_OUT[kind])
 
 
 def states(

@@ -10,7 +10,7 @@ from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import Counts
-from traincast.times.overlap import exposed_time
+from traincast.times import exposed_time
 
 
 def offload_seconds(

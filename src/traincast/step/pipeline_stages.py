@@ -22,7 +22,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.units import count_of
 from traincast.model.model import Model
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices
 ENDS: Final = (*VOCABULARY, "mtp")

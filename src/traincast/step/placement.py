@@ -11,7 +11,7 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Ints
 from traincast.core.system import System
-from traincast.times.process_groups import ORDERS
+from traincast.times import ORDERS
 
 MOST_NEAR: Final = 1 << 10  # ways to place a group up to which layouts are bounded
 

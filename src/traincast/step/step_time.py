@@ -9,16 +9,24 @@ from traincast.core.columns import log2, maximum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
-from traincast.operations.operation import total
+from traincast.operations import total
 from traincast.step.data_parallel import TINY, LeastTraffic, data_parallel
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.offload import offload_seconds
 from traincast.step.optimizer import optimizer_seconds
 from traincast.step.pipeline_stages import Stages
-from traincast.times.overlap import exposed_time, largest, paced_by
-from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
-from traincast.times.pipeline.schedules import SCHEDULES, Passes, Schedule
-from traincast.times.process_groups import AnyPlacement, Placement
+from traincast.times import (
+    SCHEDULES,
+    AnyPlacement,
+    Placement,
+    Schedule,
+    StagePasses,
+    exposed_time,
+    largest,
+    paced_by,
+    slowest_stage_link,
+    stage_transfer,
+)
 
 GPUS_WITHOUT_STRAGGLERS: Final = 8  # a node: its GPUs rarely wait for each other
 ROUNDING: Final = 1e-12  # relative; a bound adds the same terms as a step, in another order
@@ -149,7 +157,7 @@ def _lost(costs: Costs, stages: Stages, plan: Plans, assumed: Assumptions) -> Co
     schedule = SCHEDULES[plan.schedule]
     forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
-    passes = Passes(forward, backward - weight, weight)
+    passes = StagePasses(forward, backward - weight, weight)
     return schedule.lost(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
 
 

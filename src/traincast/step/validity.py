@@ -18,7 +18,7 @@ from traincast.model.blocks import Experts
 from traincast.model.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
 from traincast.model.model import Model
 from traincast.step.pipeline_stages import most_chunks
-from traincast.times.pipeline.schedules import SCHEDULES, Requirement
+from traincast.times import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
 

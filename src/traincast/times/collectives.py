@@ -16,7 +16,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct, maximum, minimum, sign
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System, Tier
-from traincast.operations.operation import CollectiveKind, total
+from traincast.operations import CollectiveKind, total
 from traincast.times import nccl
 from traincast.times.nccl import Protocols, achieved_bandwidth, congested
 from traincast.times.process_groups import Group, domains, is_group

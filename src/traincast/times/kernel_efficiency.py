@@ -13,7 +13,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import ceil, maximum, minimum, sign, where
 from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
-from traincast.operations.operation import Fused, Gemm, PassCount, Unit, total
+from traincast.operations import Fused, Gemm, PassCount, Unit, total
 
 REFERENCE_HEAD_WIDTH: Final = 128  # width of heads that the rates of fused attention are given for
 # keys of the longest row relative to the mean one, of a causal mask; of a window hardly more than 1

@@ -30,7 +30,7 @@ from traincast.core.assumptions import Collectives
 from traincast.core.columns import log2, maximum, minimum, sign, sqrt, where
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Tier
-from traincast.operations.operation import CollectiveKind
+from traincast.operations import CollectiveKind
 from traincast.times.process_groups import Group, domains, is_group
 
 PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCCL (src/include/device.h)

@@ -15,7 +15,7 @@ from traincast.core.columns import common_divisor, distinct, log2, maximum, mini
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, nonzero
 from traincast.core.system import System, Tier
-from traincast.operations.operation import Axis, Collective, CollectiveKind, Operation, PassCount, total
+from traincast.operations import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.nccl import achieved_bandwidth
 from traincast.times.overlap import exposed_time, panelled

@@ -6,7 +6,7 @@ import numpy as np
 
 from traincast.core.columns import maximum, minimum, sqrt, where
 from traincast.core.quantities import Column, nonzero
-from traincast.operations.operation import total
+from traincast.operations import total
 
 
 def exposed_time(x: Column) -> Column:

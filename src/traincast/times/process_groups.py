@@ -13,7 +13,7 @@ from traincast.core.columns import ceil, common_divisor, floor, maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Tier, fast_domains
-from traincast.operations.operation import Axis
+from traincast.operations import Axis
 
 ORDERS: Final = {
     "tp-cp-dp-pp": ("tp", "tp2", "cp", "dp", "pp"),  # Megatron-Core, torchtitan, DeepSpeed

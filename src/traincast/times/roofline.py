@@ -5,7 +5,7 @@ from traincast.core.columns import maximum, minimum
 from traincast.core.precision import Precision, Rate
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Accelerator
-from traincast.operations.operation import PassCount
+from traincast.operations import PassCount
 from traincast.times.kernel_efficiency import attention, burst, work_done
 from traincast.times.overlap import exposed_time
 

@@ -12,11 +12,11 @@ import pytest
 from left_out import LATER
 from normalise import published
 from traincast.accuracy.runs.cells import Cells
+from traincast.accuracy.runs.framework_recipes import TABLES, recipes, release_at, releases_with_recipes
 from traincast.accuracy.runs.plan import recomputed
 from traincast.accuracy.runs.run import read, rows
 from traincast.catalog.documents import catalogue
 from traincast.catalog.facts import FACTS
-from traincast.catalog.framework_recipes import TABLES, recipes, release_at, releases_with_recipes
 from traincast.core.precision import PRECISIONS
 
 TABLE = files("traincast") / "catalog/recipes/megatron-bridge.csv"

@@ -26,11 +26,9 @@ from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator, System, fast_domains
-from traincast.operations.operation import CollectiveKind, PassCount
-from traincast.operations.operation import Gemm as Product
-from traincast.times.collectives import collective
-from traincast.times.process_groups import Group
-from traincast.times.roofline import arithmetic, exposed_memory
+from traincast.operations import CollectiveKind, PassCount
+from traincast.operations import Gemm as Product
+from traincast.times import Group, arithmetic, collective, exposed_memory
 
 GROUP_WEIGHT_EXPONENT: Final = -0.35  # a group of n rows, whose errors are correlated, counts as n^0.65
 # expected relative error of a run, or of a timed benchmark

@@ -23,8 +23,7 @@ from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result
 from traincast.core.system import Accelerator, System, Tier
-from traincast.operations.attention import Heads, flash
-from traincast.operations.operation import PassCount, Vector
+from traincast.operations import Heads, PassCount, Vector, flash
 
 Values: TypeAlias = dict[str, float]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]

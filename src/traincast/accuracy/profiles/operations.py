@@ -8,11 +8,11 @@ import numpy as np
 from traincast.accuracy.profiles.events import DeviceEvents
 from traincast.core.quantities import Column
 from traincast.core.result import Doc, Result
-from traincast.operations.operation import Operation
+from traincast.operations import Operation
 
 if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
-    from traincast.times.operation_time import TimedOperation
+    from traincast.times import TimedOperation
 
 COMPUTE: Final = ("compute", "exposed_memory", "recomputation")  # components that operations take
 BUSY: Final = ("products", "attention", "vector")  # kinds of work of operations

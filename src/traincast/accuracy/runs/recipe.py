@@ -5,8 +5,8 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.accuracy.runs.cells import Cells
+from traincast.accuracy.runs.framework_recipes import Recipe, distance, nearest, recipes, release_at
 from traincast.accuracy.runs.plan import precision_of
-from traincast.catalog.framework_recipes import Recipe, distance, nearest, recipes, release_at
 from traincast.catalog.load import load_accelerator, load_model
 from traincast.core.system import System
 from traincast.model.blocks import Experts

@@ -32,6 +32,7 @@ from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import DEGREES, filled, fits_with_slack, plan, policies
 from traincast.accuracy.runs.recipe import OF_FACTS, assume_recipe
+from traincast.accuracy.runs.reported_memory import Reported
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
 from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE
 from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
@@ -56,7 +57,6 @@ from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.model.blocks import Experts, Latent, Local
 from traincast.model.model import Model
-from traincast.step.memory import Reported
 from traincast.step.uncertainty import errors, host_of
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows

@@ -10,10 +10,10 @@ from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIE
 from traincast.core.plan import Plan
 from traincast.core.system import Tier
 from traincast.core.units import count_of, gib, number_text, probability_text, seconds, signed
-from traincast.operations.operation import Axis
+from traincast.operations import Axis
 from traincast.planner.answers.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
-from traincast.times.process_groups import Placement
+from traincast.times import Placement
 
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
 MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit

@@ -2,17 +2,47 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from traincast.core.errors import InputError
 from traincast.core.knobs import JOINED, STRATEGIES, words
 from traincast.planner.frameworks.refusals import numbers_of
 from traincast.step.validity import Rule
 
-if TYPE_CHECKING:
-    from traincast.planner.frameworks.spaces import Framework
-
 Month = tuple[int, int]  # year and month
+
+
+class Released(Protocol):
+    """What a release changes of a framework, which `spaces.Framework` has; that stands above."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Name of the framework."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What it cannot run."""
+
+    @property
+    def choices(self) -> Mapping[str, tuple[Any, ...]]:
+        """Values that are searched, by knob."""
+
+    @property
+    def held(self) -> Mapping[str, tuple[Any, ...]]:
+        """Values of knobs that are held constant."""
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Strategies that are searched."""
+
+    @property
+    def on_request(self) -> tuple[str, ...]:
+        """Strategies that are searched where they are asked for."""
+
+
+Space = TypeVar("Space", bound=Released)
 
 
 @dataclass(frozen=True)
@@ -165,7 +195,7 @@ FORMER: Final = (
 )
 
 
-def at_release(space: "Framework", release: str, name: str) -> "Framework":
+def at_release(space: Space, release: str, name: str) -> Space:
     """Return a framework as one of its releases is: without what is younger, with what went later.
 
     Parameters
@@ -209,7 +239,7 @@ def at_release(space: "Framework", release: str, name: str) -> "Framework":
     return replace(space, version=f"{releases.owner} {wanted}", release=wanted)
 
 
-def as_of(space: "Framework", month: Month, stack: str = "") -> "Framework":
+def as_of(space: Space, month: Month, stack: str = "") -> Space:
     """Return a framework as it was in a month: without what is younger.
 
     Parameters
@@ -234,12 +264,12 @@ def as_of(space: "Framework", month: Month, stack: str = "") -> "Framework":
     return space
 
 
-def _without(space: "Framework", feature: Feature) -> "Framework":
+def _without(space: Space, feature: Feature) -> Space:
     """Return a framework without a feature."""
     if feature.until is not None:
         return replace(space, rules=(*space.rules, feature.until))
     if not feature.values:
-        return replace(space, **{feature.name: False})  # type: ignore[arg-type]  # a field that is on or off
+        return replace(space, **{feature.name: False})  # a field that is on or off
 
     def older(name: str) -> bool:
         return not feature.younger(STRATEGIES[name].choices.get(feature.name))

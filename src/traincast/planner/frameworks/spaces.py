@@ -39,7 +39,7 @@ from traincast.model.model import Model
 from traincast.planner.frameworks.history import at_release
 from traincast.planner.frameworks.refusals import Refusal, refused
 from traincast.step.validity import Rule, rule_problems
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times import SCHEDULES
 
 # Choices that rules or the enumeration depend on.
 SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout", "offload")

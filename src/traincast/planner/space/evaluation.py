@@ -24,16 +24,14 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.model.model import Model
-from traincast.operations.operation import Operation
-from traincast.operations.transformer import Counted, parts
+from traincast.operations import Counted, Operation, parts
 from traincast.planner.space.search_space import Shards, Space, distinct_rows, stacked
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_phases, peak_bytes
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.step_time import step, step_seconds_bound
-from traincast.times.operation_time import OperationTimer, Passes
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times import SCHEDULES, OperationTimer, Passes
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache

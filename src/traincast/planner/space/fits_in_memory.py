@@ -24,7 +24,7 @@ from traincast.core.knobs import DEFAULTS, offloaded_activations
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import System
-from traincast.operations.transformer import Counted, parts
+from traincast.operations import Counted, parts
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.space.search_space import (
@@ -53,7 +53,7 @@ from traincast.step.memory import (
 )
 from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times import SCHEDULES
 
 LADDERS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less

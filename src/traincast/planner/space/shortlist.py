@@ -20,8 +20,7 @@ from traincast.core.columns import distinct_values, numbered
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
-from traincast.operations.operation import total
-from traincast.operations.transformer import Counted, parts
+from traincast.operations import Counted, parts, total
 from traincast.planner.frameworks.spaces import ORDER, CandidateBatch
 from traincast.planner.space.evaluation import (
     AROUND_LAYERS,
@@ -47,8 +46,7 @@ from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
-from traincast.times.operation_time import LeastTimer, Passes, PassSeconds, exposed_share
-from traincast.times.process_groups import AnyPlacement
+from traincast.times import AnyPlacement, LeastTimer, Passes, PassSeconds, exposed_share
 
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
 FIRST_ROWS: Final = 1 << 11, 1 << 12  # but at least and at most so many rows,

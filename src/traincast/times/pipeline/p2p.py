@@ -7,7 +7,7 @@ from traincast.core.columns import maximum, minimum
 from traincast.core.knobs import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.operations.operation import total
+from traincast.operations import total
 from traincast.times.collectives import collective, message_across, point_to_point
 from traincast.times.process_groups import Group, Placement, domains, is_group
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_output
-from traincast.core.units import parse_duration
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import (
     Force,
@@ -30,6 +29,7 @@ from traincast.ui.cli.output import (
     remark,
     write_html,
 )
+from traincast.ui.cli.quantities import parse_duration
 
 if TYPE_CHECKING:
     from traincast.accuracy.measure.training.compare import TrainingJob

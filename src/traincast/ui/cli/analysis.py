@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError, raise_problems
 from traincast.core.output_files import check_folder, check_output
-from traincast.core.units import number_text, parse_count, parse_share
+from traincast.core.units import number_text, parse_count
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
@@ -32,6 +32,7 @@ from traincast.ui.cli.output import (
     print_json,
     progress,
 )
+from traincast.ui.cli.quantities import parse_share
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -422,10 +423,10 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
-    from traincast.planner.paper_results import PAPER_ID, reproduce
+    from traincast.planner.paper_results import PUBLISHED, reproduce
 
-    if paper.lower().removeprefix("arxiv:") != PAPER_ID:
-        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
+    if paper.lower().removeprefix("arxiv:") != PUBLISHED.arxiv:
+        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PUBLISHED.arxiv}"])
     check_folder(figures)
     result = reproduce()
     drawn: list[Path] = []

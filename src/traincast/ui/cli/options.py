@@ -15,7 +15,7 @@ from traincast.core.errors import (
     whole_number_problems,
 )
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
-from traincast.core.units import parse_count, parse_duration, parse_option, parse_share
+from traincast.core.units import parse_count
 from traincast.ui.cli.app import (
     KNOB_GROUP,
     QUESTION,
@@ -31,6 +31,7 @@ from traincast.ui.cli.completion import (
     names_of_systems,
 )
 from traincast.ui.cli.output import remark, warn
+from traincast.ui.cli.quantities import parse_duration, parse_option, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -61,6 +61,7 @@ from traincast.ui.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from traincast.analysis import Anatomy
     from traincast.launch.settings.format import Format
     from traincast.planner.answers.explain import Explanation
     from traincast.planner.search_result import Found
@@ -248,11 +249,10 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    from traincast.analysis import anatomy
-
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
     est = question.estimate(model, errors=errors)
+    seen = _anatomy(est) if operations else None
     measures = question.run.metrics(est)
     usual = question.run.usual(est.model, est.system)
     if html is not None:
@@ -261,7 +261,6 @@ def estimate(
         write_html(plan_report.page(est, measures, text.plans.remarks(est, usual)), html)
     if json:
         rows = est.operation_rows() if operations else None
-        seen = anatomy(est) if operations else None
         figures = (measures, est.group_rows(), rows, seen)
         print_json(outputs.plans.EstimateOutput(est.job, est, *figures, file_name(html)))
     else:
@@ -274,12 +273,19 @@ def estimate(
         header = plans.header(est, usual)
         narrowing = () if why else text.headline.narrowing_line(est)
         show(lead, [""], header, narrowing, plans.breakdowns(est, command_with, why), run)
-        if operations:
-            show(plans.operations(est, anatomy(est)))
+        if seen is not None:
+            show(plans.operations(est, seen))
         if est.widths and not why:
             show(plans.more_options(["--why: all causes of the interval's width"]))
         print_files(html)
     require_fit(est)
+
+
+def _anatomy(est: "Estimate") -> "Anatomy":
+    """Return the anatomy of a plan's operations; analyses are imported where they are asked for."""
+    from traincast.analysis import anatomy
+
+    return anatomy(est)
 
 
 @command("Ask about a run", "training", "nomenclature")

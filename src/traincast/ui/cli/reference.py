@@ -228,7 +228,8 @@ def serve(
 def _server_memory(text: str) -> int:
     """Read what the searches of a server may take together [bytes]."""
     from traincast.core.errors import InputError
-    from traincast.core.units import gib, parse_option
+    from traincast.core.units import gib
+    from traincast.ui.cli.quantities import parse_option
     from traincast.ui.explorer.limits import LEAST_MEMORY
 
     memory = parse_option(text, "B", "--memory")

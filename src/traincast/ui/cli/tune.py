@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits, raise_problems, require_known
 from traincast.core.output_files import check_folder
-from traincast.core.units import parse_duration
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import (
@@ -27,6 +26,7 @@ from traincast.ui.cli.options import (
     locked_values,
 )
 from traincast.ui.cli.output import print_files, print_json, progress, warn, write_html
+from traincast.ui.cli.quantities import parse_duration
 
 if TYPE_CHECKING:
     from traincast.tuner import Runner, Trial

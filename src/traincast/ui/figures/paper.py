@@ -16,15 +16,7 @@ from traincast.catalog.load import load_model, load_system
 from traincast.catalog.software_stacks import resolve, with_fitted_values
 from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.core.plan import Plan
-from traincast.planner.paper_results import (
-    ACCELERATORS,
-    DOMAINS,
-    GLOBAL_BATCH,
-    GPUS,
-    MODELS,
-    PAPER_ID,
-    PUBLISHED,
-)
+from traincast.planner.paper_results import PUBLISHED
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import Axis, Study, define
 
@@ -32,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SYSTEM: Final = "b200-nvs8"  # of the studies of one machine
-GPT, VIT = MODELS.values()
+GPT, VIT = PUBLISHED.models.values()
 GENERATIONS: Final = ("a100-nvs8", "h200-nvs8", "b200-nvs8", "b200-next-nvs8")  # of studies 4 and 5
 HBM: Final = ("accelerator.hbm_bytes", "accelerator.hbm_bandwidth")
 RATES: Final = ("accelerator.matrix_flops", "accelerator.vector_flops")
@@ -53,16 +45,20 @@ def paper_studies() -> dict[str, Study]:
     """Return studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is not a search."""
     capacity = np.linspace(80e9, 1000e9, 32)
     bandwidth = np.linspace(500e9, 16000e9, 28)
-    systems = [f"{name}-nvs{domain}" for name in ACCELERATORS for domain in DOMAINS]
+    systems = [f"{name}-nvs{domain}" for name in PUBLISHED.accelerators for domain in PUBLISHED.domains]
     sweeps: dict[str, tuple[Axis, ...]] = {
         "capacity-bandwidth": ({HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}),
         "flops-capacity": (between_generations(HBM, 4), between_generations(RATES, 8)),
     }
     one_system: dict[str, Any] = {"models": [GPT], "systems": [SYSTEM], "strategies": ["1d"]}
     name = "strong-scaling"
-    job: dict[str, Any] = {"gpus": GPUS, "gbs": GLOBAL_BATCH}
-    studies = {name: define(models=list(MODELS.values()), systems=systems, **job, name=name)}
-    published: dict[str, Any] = {"models": [GPT, VIT], "systems": [SYSTEM], "assumptions": PUBLISHED}
+    job: dict[str, Any] = {"gpus": PUBLISHED.gpus, "gbs": PUBLISHED.global_batch}
+    studies = {name: define(models=list(PUBLISHED.models.values()), systems=systems, **job, name=name)}
+    published: dict[str, Any] = {
+        "models": [GPT, VIT],
+        "systems": [SYSTEM],
+        "assumptions": PUBLISHED.assumptions,
+    }
     studies["optima-published"] = define(**published, **job, name="optima-published")
     for name, vary in sweeps.items():
         studies[name] = define(**one_system, **job, vary=vary, name=name)
@@ -97,7 +93,10 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     for model, plans in DESIGN_PLANS.items():
         for plan in plans:
             stem = f"3-design-space-{model}-{plan.strategy}"
-            yield stem, plots.design_space(load_model(model), machine, DESIGN_GPUS, GLOBAL_BATCH, plan)
+            yield (
+                stem,
+                plots.design_space(load_model(model), machine, DESIGN_GPUS, PUBLISHED.global_batch, plan),
+            )
     marks = [load_system(name) for name in GENERATIONS]
     yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, CONTOUR_GPUS, marks=marks)
     fields = (RATES[0], HBM[0])
@@ -107,7 +106,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
 
 def timed_collectives() -> tuple[CollectiveRow, ...]:
     """Return the collectives that the paper's code has timings of: two groups of 32 GPUs of Perlmutter."""
-    source = files("traincast").joinpath(f"catalog/published/{PAPER_ID}-collectives.csv")
+    source = files("traincast").joinpath(f"catalog/published/{PUBLISHED.arxiv}-collectives.csv")
     with as_file(source) as bundled:
         return measured_on(THEORY_SYSTEM, nccl=(bundled,)).collectives
 

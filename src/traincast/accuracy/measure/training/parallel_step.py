@@ -13,7 +13,7 @@ from traincast.accuracy.measure.rank_group import gather_and_scatter
 from traincast.accuracy.measure.training.gpt import GroupRank, Stage, flatten_parameters
 from traincast.core.plan import Plan
 from traincast.model.model import Model
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times import SCHEDULES
 
 LEARNING_RATE: Final = 1e-4
 DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # by precision; the loss is in fp32

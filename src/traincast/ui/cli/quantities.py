@@ -1,0 +1,36 @@
+"""Quantities, durations and shares as options of the command line give them."""
+
+import re
+from typing import Final
+
+from traincast.core.errors import InputError
+from traincast.core.units import parse
+
+DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
+
+
+def parse_option(text: str, unit: str, name: str) -> float:
+    """Read a quantity of the command line as `parse` does; raise `InputError` with the name of the option."""
+    try:
+        return parse(text, unit)
+    except ValueError as error:
+        raise InputError(name, [f"{text!r}: {error}"]) from None
+
+
+def parse_duration(text: str, name: str, *, zero: bool = False) -> float:
+    """Read a duration such as ``"2h"``, ``"90m"``, ``"5min"`` or ``"600"`` [s]; 0 is allowed on request."""
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    value = float(match[1]) * DURATIONS[match[2]] if match and match[2] in DURATIONS else -1.0
+    if value < 0 or not (value or zero):
+        least = "of at least" if zero else "above"
+        raise InputError(name, [f"{text!r}: must be a duration {least} 0, such as 600s, 90min or 2h"])
+    return value
+
+
+def parse_share(text: str, name: str = "share") -> float:
+    """Read a share such as ``"2%"`` or ``"0.02"``."""
+    digits = text.strip().removesuffix("%")
+    try:
+        return float(digits) / (100 if digits != text.strip() else 1)
+    except ValueError:
+        raise InputError(name, [f"{text!r}: must be a share, such as 2% or 0.02"]) from None
