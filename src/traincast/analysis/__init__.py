@@ -14,16 +14,8 @@ from traincast.analysis.measured_scaling import MeasuredScaling, measured_scalin
 from traincast.analysis.methods import Method, methods
 from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
 from traincast.analysis.operation_anatomy import Anatomy, anatomy
-from traincast.analysis.per_parameter import (
-    STATES,
-    PerParameter,
-    Throughput,
-    bytes_per_parameter_of,
-    flops_of_thumb,
-    per_parameter,
-    recomputes_all,
-    throughput,
-)
+from traincast.analysis.per_parameter import PerParameter, Throughput, bytes_per_parameter_of, throughput
+from traincast.analysis.rules_of_thumb import RuleOfThumb, rules_of_thumb
 from traincast.analysis.trace import Trace, trace
 from traincast.analysis.training_limits import Limits, ShardedLayer, limits
 from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
@@ -31,7 +23,6 @@ from traincast.analysis.zero_scaling import Scaling, ScalingRecord, ScalingReque
 
 __all__ = [
     "NETWORK_SHARE",
-    "STATES",
     "TRACE_ENDINGS",
     "Anatomy",
     "BatchSizeOption",
@@ -43,6 +34,7 @@ __all__ = [
     "Network",
     "PerParameter",
     "Product",
+    "RuleOfThumb",
     "Scaling",
     "ScalingRecord",
     "ScalingRequest",
@@ -57,13 +49,11 @@ __all__ = [
     "bytes_per_parameter_of",
     "dimensions",
     "flops_by_part",
-    "flops_of_thumb",
     "limits",
     "measured_scaling",
     "methods",
     "network",
-    "per_parameter",
-    "recomputes_all",
+    "rules_of_thumb",
     "scaling",
     "speedup",
     "state_bytes",

@@ -1,60 +1,34 @@
-"""Advice on one plan, and rules of thumb next to the estimator's own figures.
+"""Advice on one plan: what the analyses say of it, and which changes help."""
 
-The rules are those of S. Bekman, "Software tune up for the best performance" (Machine Learning Engineering),
-and of Megatron-LM (arXiv 2104.04473).
-"""
-
-from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Final
+from typing import Annotated
 
 from traincast.analysis import (
     NETWORK_SHARE,
-    STATES,
     BatchSizeOption,
     Dimension,
     Method,
     Network,
     PerParameter,
     Product,
+    RuleOfThumb,
     Throughput,
     batches,
     best_batch,
     bytes_per_parameter_of,
     dimensions,
-    flops_of_thumb,
     methods,
     network,
-    per_parameter,
-    recomputes_all,
+    rules_of_thumb,
     throughput,
     wasteful,
 )
 from traincast.core.result import KEY, Doc, Result
-from traincast.core.units import GIB, gib, percent, rate, signed
 from traincast.planner.answers.knob_changes import ChangedPlan, PlanTester
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_of
-from traincast.step.changed_plan import estimate_with
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.measured_step import Cause, MeasuredStep, measured_step
-from traincast.step.model_flops import hardware_flops_per_token
-
-BEKMAN: Final = "Bekman"
-MEGATRON: Final = "arXiv 2104.04473"
-CONTEXT_RULE: Final = "0.5 to 2 GB (A100 80 GB: 1.78 in PyTorch 1.10, 0.90 in 1.13)"
-
-
-class RuleOfThumb(Result):
-    """A rule of thumb and the figure that the estimator predicts for the same quantity."""
-
-    about: Annotated[str, Doc("quantity that the rule is about")]
-    rule: Annotated[str, Doc("what the rule says")]
-    here: Annotated[str, Doc("what the estimator says of this plan")]
-    low: Annotated[float | None, Doc("the rule in numbers, from; in SI units")] = None
-    high: Annotated[float | None, Doc("the rule in numbers, to")] = None
-    exact: Annotated[float | None, Doc("the estimator's number, in the same unit")] = None
-    source: Annotated[str, Doc("whose rule it is")] = BEKMAN
 
 
 class Advice(Result):
@@ -139,7 +113,7 @@ class Advice(Result):
     @cached_property
     def rules(self) -> Annotated[list[RuleOfThumb], Doc(key="rules_of_thumb")]:
         """Rules of thumb with the estimator's figures."""
-        return list(_rules_of_thumb(self))
+        return list(rules_of_thumb(self.est, self.batches, self.throughput, self.network))
 
 
 def advise(
@@ -192,57 +166,3 @@ def advise(
     advice = Advice(est, measured, network_share, space)
     _ = advice.throughput, advice.network  # compute now, to raise for a time or share that cannot be
     return advice
-
-
-def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
-    """Yield rules on bytes, FLOPs, time and bandwidth, each with the estimator's figure."""
-    est = advice.est
-    plan = advice.est.plan
-    per_byte = per_parameter().training
-    states = per_byte * est.model.trained_parameters
-    low = states / plan.gpus
-    high = states / (plan.tp * plan.tp2 * plan.pp)
-    exact = sum(float(est.memory[name]) for name in STATES)
-    rule = f"{per_byte:.0f} B a parameter: {low / GIB:,.1f} to {gib(high)}"
-    yield RuleOfThumb("model states of a rank", rule, gib(exact), low, high, exact)
-    if context := float(est.memory.get("buffers", 0.0)):
-        here = f"{context / 1e9:.2f} GB"
-        yield RuleOfThumb("context, libraries", CONTEXT_RULE, here, 0.5e9, 2e9, context)
-    recomputed = recomputes_all(est)
-    thumb = flops_of_thumb(est.model, est.gbs, recomputed)
-    of_token = hardware_flops_per_token(est.model, "full" if recomputed else "none", "megatron-full")
-    counted = of_token * est.model.seq * est.gbs
-    products = (4 if recomputed else 3) - (est.model.adapters is not None)
-    rule = f"{2 * products} × P × tokens: {rate(thumb, 'FLOP')}"
-    yield RuleOfThumb("work of a step", rule, rate(counted, "FLOP"), thumb, thumb, counted)
-    backward = _backward_over_forward(est)
-    yield RuleOfThumb("backward pass", "2 × forward", f"{backward:.2f} ×", 2.0, 2.0, backward)
-    none, full = (estimate_with(est, recompute=modules, recompute_every=1) for modules in ("none", "full"))
-    if none is not None and full is not None:
-        slower = 1 - float(none.step_seconds / full.step_seconds)
-        here = f"{percent(slower)} slower, -{gib(float(none.memory_bytes - full.memory_bytes))}"
-        yield RuleOfThumb("full recomputation", "20 to 25% slower", here, 0.20, 0.25, slower)
-    gain = next((option.gain for option in advice.batches if option.gbs == 2 * est.gbs), None)
-    if gain is not None:
-        here = f"{signed(gain)} with twice as much"
-        yield RuleOfThumb("accumulation", "20 to 30% faster", here, 0.2, 0.3, gain)
-    mfu = next(row.mfu for row in advice.throughput if row.convention == "megatron-full")
-    if mfu is not None:
-        yield RuleOfThumb("MFU", "50% is good", percent(mfu), 0.5, 0.5, mfu)
-    tp = plan.tp * plan.tp2
-    domain = est.system.fast_domain
-    rule = f"at most a node's {domain} GPUs"
-    yield RuleOfThumb("tensor parallelism", rule, str(tp), None, float(domain), float(tp), MEGATRON)
-    needed = advice.network.needed_per_node
-    here = f"{needed * 8e-9:,.0f} Gb/s needed"
-    yield RuleOfThumb("bandwidth of a node", "at least 400 Gb/s", here, 5e10, None, needed)
-
-
-def _backward_over_forward(est: Estimate) -> float:
-    """Return the layers' backward time relative to forward, without communication and recomputation."""
-    seconds = dict.fromkeys(("forward", "backward"), 0.0)
-    for count, timed in est.whole_model():
-        for direction in seconds:
-            work = getattr(timed, direction)
-            seconds[direction] += count * float(work.compute + work.memory)
-    return seconds["backward"] / seconds["forward"]
