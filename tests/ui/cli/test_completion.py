@@ -70,8 +70,8 @@ def test_bash_completes_names_of_the_catalogue(complete, tmp_path):
     assert complete("plan", "llama-3-8b", "--precision", "mx") == ["mxfp8"]
     assert complete("memory", "llama-3-8b", "--recompute", "norms+exp") == ["norms+experts"]
     assert complete("plan", "llama-3-8b", "--strategy", "1d,sum") == [r"1d\,summa"]  # bash quotes commas
-    (tmp_path / "mine.yaml").write_text("")
-    assert complete("plan", "min") == ["mine.yaml"]
+    (tmp_path / "zoo.yaml").write_text("")
+    assert complete("plan", "zoo") == ["zoo.yaml"]
 
 
 @pytest.mark.parametrize(
