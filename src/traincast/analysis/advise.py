@@ -29,7 +29,7 @@ from traincast.analysis.per_parameter import (
     throughput,
 )
 from traincast.core.result import KEY, Doc, Result
-from traincast.core.units import GIB, gib, percent, rate, signed
+from traincast.core.units import GIB, format_signed, gib, percent, rate
 from traincast.planner.answers.knob_changes import ChangedPlan, PlanTester
 from traincast.planner.answers.plan_changes import estimate_with
 from traincast.planner.frameworks.spaces import Framework
@@ -117,7 +117,7 @@ class Advice(Result):
     @cached_property
     def _helpful(self) -> tuple[list[ChangedPlan], ChangedPlan | None]:
         """Changes of one knob that help, and the combination that gains more."""
-        return PlanTester.of(self.est, self.framework).helpful()
+        return PlanTester.from_estimate(self.est, self.framework).helpful()
 
     @property
     def changes(self) -> Annotated[list[ChangedPlan], KEY]:
@@ -222,7 +222,7 @@ def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
         yield RuleOfThumb("full recomputation", "20 to 25% slower", here, 0.20, 0.25, slower)
     gain = next((option.gain for option in advice.batches if option.gbs == 2 * est.gbs), None)
     if gain is not None:
-        here = f"{signed(gain)} with twice as much"
+        here = f"{format_signed(gain)} with twice as much"
         yield RuleOfThumb("accumulation", "20 to 30% faster", here, 0.2, 0.3, gain)
     mfu = next(row.mfu for row in advice.throughput if row.convention == "megatron-full")
     if mfu is not None:

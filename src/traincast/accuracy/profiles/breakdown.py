@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.accuracy.profiles.events import DeviceEvents, read
+from traincast.accuracy.profiles.events import DeviceEvents, read_events
 from traincast.accuracy.profiles.operations import (
     ProfiledOperation,
     predicted_operations,
@@ -118,10 +118,10 @@ def profile(path: str | Path, estimate: "Estimate | None" = None) -> ProfiledSte
     *dispatch gap* where the host launched the next kernel only after the gap began. Other idle time, and with
     pipeline stages exposed sends and receives, are counted with the pipeline.
     """
-    events = read(require_path("path", path))
+    events = read_events(require_path("path", path))
     has_pipeline = estimate is not None and estimate.plan.pp > 1
-    seconds, collectives = _measured(events, has_pipeline)
-    predicted = None if estimate is None else _predicted(estimate)
+    seconds, collectives = _measured_parts(events, has_pipeline)
+    predicted = None if estimate is None else _predicted_parts(estimate)
     return ProfiledStep(
         file=events.file,
         device=events.device,
@@ -171,7 +171,9 @@ class _Window:
         return self.length(self.counted) - before
 
 
-def _measured(events: DeviceEvents, has_pipeline: bool) -> tuple[dict[str, float], list[ProfiledCollective]]:
+def _measured_parts(
+    events: DeviceEvents, has_pipeline: bool
+) -> tuple[dict[str, float], list[ProfiledCollective]]:
     """Return the mean time of each part [s], and the collectives."""
     parts = dict.fromkeys(PARTS, 0.0)
     found: dict[str, NDArray[np.float64]] = {}
@@ -215,7 +217,7 @@ def _gaps(
     return float(gaps[late].sum()), float(gaps[~late].sum())
 
 
-def _predicted(estimate: "Estimate") -> dict[str, float]:
+def _predicted_parts(estimate: "Estimate") -> dict[str, float]:
     """Return the predicted time of each part [s]; compute by the operations of the slowest device."""
     breakdown = {name: float(seconds) for name, seconds in estimate.breakdown.items()}
     work = dict.fromkeys(PARTS, 0.0)

@@ -200,7 +200,7 @@ def at_release(space: "Framework", release: str, name: str) -> "Framework":
     for feature in FEATURES:
         is_younger = feature.release and numbers_of(feature.release) > numbers_of(wanted)
         if feature.framework == space.name and is_younger:
-            space = _without(space, feature)
+            space = _drop_feature(space, feature)
     for former in FORMER:
         if former.framework == space.name and numbers_of(former.release) >= numbers_of(wanted):
             space = replace(space, rules=(*space.rules, *former.rules), **former.values)
@@ -230,11 +230,11 @@ def as_of(space: "Framework", month: Month, stack: str = "") -> "Framework":
     for feature in FEATURES:
         concerned = feature.framework == space.name or stack.startswith(feature.framework)
         if concerned and feature.since > month:
-            space = _without(space, feature)
+            space = _drop_feature(space, feature)
     return space
 
 
-def _without(space: "Framework", feature: Feature) -> "Framework":
+def _drop_feature(space: "Framework", feature: Feature) -> "Framework":
     """Return a framework without a feature."""
     if feature.until is not None:
         return replace(space, rules=(*space.rules, feature.until))
