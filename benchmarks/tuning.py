@@ -11,7 +11,7 @@ import numpy as np
 
 from traincast.step.rankings import DEGREES, KINDS, plan_distance
 from traincast.tuner.belief import GAIN, Belief, Prior
-from traincast.tuner.replay import Group, Replay, replay
+from traincast.tuner.replay import Replay, RunGroup, replay
 
 CANDIDATES = 100_000
 TRIALS = 8
@@ -42,7 +42,7 @@ def belief_seconds() -> tuple[float, float]:
     return statistics.median(chosen[1:]), statistics.median(said[1:])
 
 
-def optuna_trials(group: Group, seed: int) -> int:
+def optuna_trials(group: RunGroup, seed: int) -> int:
     """Return the trials of Optuna to within 1 % of the group's best."""
     import optuna
 

@@ -51,7 +51,7 @@ from traincast.accuracy.scores import (
 )
 from traincast.accuracy.validate import Report, validate, verdicts_of
 from traincast.accuracy.verdicts import VerdictReport
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.step.uncertainty import Errors, Mixture
 from traincast.step.uncertainty import errors as stated_errors
 
@@ -95,7 +95,7 @@ class Goal:
     why: str = ""
 
 
-_GOALS: Final = read(GOALS_FILE)
+_GOALS: Final = read_document(GOALS_FILE)
 GOALS: Final = tuple(Goal(**{**goal, "sources": tuple(goal["sources"])}) for goal in _GOALS["families"])
 HEADLINE_GOALS: Final = tuple(_GOALS["headline"])
 SPLIT_GOALS: Final = {
@@ -314,7 +314,7 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
         spread = software_of.left_open(
             data.cases[i].moe, [part.case.stack for part in parts] if is_open else ()
         )
-        mixture = Mixture.of(parts, known, spread)
+        mixture = Mixture.from_parts(parts, known, spread)
         k = places[i]
         measured = np.log(data.runs[i].step_seconds or np.nan)
         faster[k] = errors[k] + measured - np.log(mixture.quantile(0.05))

@@ -24,8 +24,8 @@ from refit import write_catalogue
 from traincast.accuracy.fit.fit import FittedConstant, fitted_constant
 from traincast.accuracy.fit.least_squares import Data, solve
 from traincast.accuracy.fit.parameters import Setting
-from traincast.accuracy.kernels import ENGINE, Group, groups_of, own_rate
-from traincast.catalog.documents import read
+from traincast.accuracy.kernels import ENGINE, KernelGroup, groups_of, own_rate
+from traincast.catalog.documents import read_document
 from traincast.core.quantities import Floats
 from traincast.step.uncertainty import NORMAL_90_PERCENT
 
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     groups, _ = groups_of([options.folder])
     fitted: list[FittedConstant] = []
-    engine = read(ENGINE) if ENGINE.exists() else {}
-    for kind, document in read(FILE).items():
+    engine = read_document(ENGINE) if ENGINE.exists() else {}
+    for kind, document in read_document(FILE).items():
         if not options.kinds or kind in options.kinds:
             chosen = [group for group in groups if group.key[0] == kind]
             if "constants" in document:
@@ -97,7 +97,7 @@ class Constant:
         return min(max(self.prior * float(np.exp(self.sigma * theta)), self.low), self.high)
 
 
-def fit_engine(document: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
+def fit_engine(document: dict[str, Any], groups: Sequence[KernelGroup]) -> dict[str, Any]:
     """Return the constants of every family of one kind of kernels: value, low and high."""
     constants = [Constant(**line) for line in document["constants"]]
     result: dict[str, Any] = {}
@@ -147,7 +147,7 @@ def reach_of(constant: Any, end: str) -> float:
 
 
 def fit_group(
-    constants: Sequence[Any], chosen: Sequence[Group], known: Callable[[Any], Any]
+    constants: Sequence[Any], chosen: Sequence[KernelGroup], known: Callable[[Any], Any]
 ) -> tuple[list[Any], float]:
     """Return constants fitted to groups, each with a rate of its own, and their mean error."""
     parts = [np.linspace(0, len(g.measured) - 1, min(len(g.measured), MOST_ROWS)).astype(int) for g in chosen]

@@ -202,7 +202,7 @@ def residuals(fitted: Fitted, progress: Callable[[str], Any]) -> LeftOut:
     for column, group in WITHOUT.items():
         groups = [group(run) if is_used else None for run, is_used in zip(everything.runs, used, strict=True)]
         names = list(dict.fromkeys(name for name in groups if name is not None))
-        fits = fitted.without(groups, progress=partial(_report_column, progress, column))
+        fits = fitted.fit_without(groups, progress=partial(_report_column, progress, column))
         columns[column] = _predicted_without(everything, groups, names, fits, at_fit)
         if column in of_split:
             columns[of_split[column]] = _predicted_without(blind, groups, names, fits, blind_at_fit)
@@ -284,7 +284,7 @@ def _first_contact(
         ]
         if not any(out):
             continue
-        fits = fitted.without(out, progress=partial(_report_column, progress, FIRST))
+        fits = fitted.fit_without(out, progress=partial(_report_column, progress, FIRST))
         of_release = [
             is_out if place == (framework, released) else None
             for place, is_out in zip(releases, out, strict=True)

@@ -25,7 +25,7 @@ from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import independent_weights
 from traincast.accuracy.validate import batches
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.catalog.software_stacks import resolve, same_experts
 from traincast.core.assumptions import CALIBRATED
@@ -309,7 +309,7 @@ def own_name(accelerator: str) -> str:
 @cache
 def generation_members() -> dict[str, tuple[str, ...]]:
     """Return the accelerators of each generation (published.yaml)."""
-    return {kind: tuple(names) for kind, names in read(FILE)["generations"].items()}
+    return {kind: tuple(names) for kind, names in read_document(FILE)["generations"].items()}
 
 
 def generation(accelerator: str | None) -> str | None:
@@ -398,7 +398,7 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
                 name: float(np.broadcast_to(value, len(batch.rows))[k]) for name, value in breakdown.items()
             }
             time = float(np.broadcast_to(seconds, len(batch.rows))[k])
-            cases[i] = ErrorCase.of(
+            cases[i] = ErrorCase.from_step(
                 run.model,
                 run.system.accelerator.name,
                 run.stack,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.accuracy.fit.parameters import Home, Parameter
-from traincast.catalog.documents import catalogue, read
+from traincast.catalog.documents import catalogue, read_document
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software import FILES as SOFTWARE_FILES
 from traincast.catalog.software import SPACES
@@ -49,7 +49,7 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
     InputError
         If one of them cannot be fitted, is listed twice, or there are more than `MAX_CONSTANTS` of something.
     """
-    document = read(path)
+    document = read_document(path)
     constants = _constants(document)
     problems = [f"{name}: listed {n} times" for name, n in Counter(_named(constants)).items() if n > 1]
     problems += [
@@ -90,7 +90,7 @@ def _constants(document: dict[str, Any]) -> list[Parameter]:
 
 def pooled(path: Path = FILE) -> float:
     """Return the correlation of the priors of software constants of one field."""
-    return float(read(path)["pooled"])
+    return float(read_document(path)["pooled"])
 
 
 def parameter(home: Home, line: dict[str, Any]) -> Parameter:
@@ -105,7 +105,7 @@ def parameter(home: Home, line: dict[str, Any]) -> Parameter:
 
 def counts(path: Path = FILE) -> Counter[tuple[str, str]]:
     """Count all constants that runs decide, those set apart included, by what they belong to."""
-    document = read(path)
+    document = read_document(path)
     constants = _constants(document)
     generations = {name: kind for kind, names in document["generations"].items() for name in names}
     found = Counter(_counted(constants, generations))
@@ -134,7 +134,7 @@ class Strain:
 
 def strained(path: Path = FILE) -> list[Strain]:
     """Return the constants of the catalogue that lie at a bound or more than `STRAIN` from their prior."""
-    document = read(path)
+    document = read_document(path)
     found = []
     for home in HOMES:
         for line in with_priors(document, home):
@@ -169,23 +169,23 @@ def unlisted(path: Path = FILE) -> list[str]:
     """Return the figures that the catalogue calls fitted to published runs but the file does not list."""
     known = set(_named(parameters(path))) | {
         f"{name}:{line['path']}"
-        for line in read(path).get("apart") or ()
+        for line in read_document(path).get("apart") or ()
         for name in line["of"]
         if line["why"]
     }
     missing = []
     files = [
-        (home, name, read(file))
+        (home, name, read_document(file))
         for home, folder in FOLDERS.items()
         for name, file in catalogue(folder).items()
     ]
     files += [
         ("stack", name, entry)
         for file in SOFTWARE_FILES
-        for name, entry in read(file).items()
+        for name, entry in read_document(file).items()
         if name != SPACES
     ]
-    for home, name, document in (*files, ("universal", CALIBRATED, read(CALIBRATED_FILE))):
+    for home, name, document in (*files, ("universal", CALIBRATED, read_document(CALIBRATED_FILE))):
         for field, entry in _entries(document):
             key = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
             fitted = entry.get("basis") == "fitted" and RUNS.search(entry.get("source", ""))

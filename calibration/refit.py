@@ -30,7 +30,7 @@ from rich.console import Console
 from left_out import later_runs, residuals, write, write_open
 from published import FOLDERS, in_catalogue, parameters, pooled
 from traincast.accuracy.fit.fit import Fitted, FittedConstant, bounds, fit
-from traincast.accuracy.fit.fitted_yaml import load, put, text_of
+from traincast.accuracy.fit.fitted_yaml import load, text_of, write_value
 from traincast.accuracy.fit.least_squares import solution_at
 from traincast.accuracy.fit.parameters import Parameter, prior_precision
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
@@ -152,7 +152,7 @@ def write_catalogue(constants: Iterable[FittedConstant], folder: Path = PACKAGE 
             path = folder / (of_home if entry is None else Path(FOLDER.name) / entry.file.name)
             if path not in documents:
                 documents[path] = load(path)
-            put(documents[path] if entry is None else documents[path][name], constant)
+            write_value(documents[path] if entry is None else documents[path][name], constant)
     for path, document in documents.items():
         with atomic_output(path) as partial:
             partial.write_text(text_of(document), encoding="utf-8")

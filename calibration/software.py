@@ -51,7 +51,7 @@ def generations() -> dict[str, str]:
 
 def asked(run: Run, of: Mapping[str, str]) -> Asked:
     """Return what a run states; `of` are the generations of accelerators."""
-    return Asked.of(run.model, run.system.accelerator.name, run.plan.columns(), of)
+    return Asked.from_plans(run.model, run.system.accelerator.name, run.plan.columns(), of)
 
 
 @cache
@@ -173,7 +173,7 @@ def left_open(data: Residuals, column: str) -> Unsaid:
             out = newer(data, i) if is_first else data.groups == data.groups[i]
             known[place] = shares(data, out), evidence(data, data.fitted & ~out)
         names = residuals[data.runs[i].id]
-        weights[i] = known[place][0].of(asked(run, of), names) or dict.fromkeys(names, 1.0)
+        weights[i] = known[place][0].shares_like(asked(run, of), names) or dict.fromkeys(names, 1.0)
     found: dict[int, list[Alternative]] = {i: [] for i in timed}
     for name in sorted({name for by_stack in weights.values() for name in by_stack}):
         chosen = [k for k, i in enumerate(timed) if name in weights[i]]
@@ -211,7 +211,7 @@ def _without(
     counts[key][name] -= 1.0
     return {
         stack: share
-        for stack, share in replace(everything, configurations=counts).of(asked(blank, of)).items()
+        for stack, share in replace(everything, configurations=counts).shares_like(asked(blank, of)).items()
         if share > 0
     }
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from traincast.accuracy.fit.residuals import group_of
-from traincast.accuracy.runs.run import Run, bundled
+from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.uncertainty import Errors, deviation
 
@@ -22,7 +22,7 @@ DIGITS: Final = 4  # of a deviation in errors.yaml
 
 def unfitted_runs() -> list[Run]:
     """Return the bundled runs with a step time that do not state their plan."""
-    runs = (run for _, run in bundled() if isinstance(run, Run))
+    runs = (run for _, run in load_bundled_runs() if isinstance(run, Run))
     return [run for run in runs if run.step_seconds and not run.states_its_plan]
 
 

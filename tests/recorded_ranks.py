@@ -2,7 +2,7 @@
 what real ones reply is tested in tests/accuracy/measure."""
 
 from traincast.accuracy.measure.tasks import tasks
-from traincast.accuracy.measure.training.timed_steps import Shape, run_row, training_cases
+from traincast.accuracy.measure.training.timed_steps import TimedShape, run_row, training_cases
 
 ABOUT = {
     "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4,
@@ -14,7 +14,7 @@ ABOUT = {
 def run_on_all_ranks(job, request, ranks, threads, on_message):
     on_message({"machine": ABOUT})
     if job.endswith(":train_as_rank"):
-        cases = training_cases("cpu", ABOUT["ranks"], [Shape(*sizes) for sizes in request["shapes"]])
+        cases = training_cases("cpu", ABOUT["ranks"], [TimedShape(*sizes) for sizes in request["shapes"]])
         for left, case in reversed(list(enumerate(reversed(cases)))):
             on_message({"row": run_row(case, ABOUT, [0.2, 0.3], None), "left": left, "visits": len(cases)})
         return

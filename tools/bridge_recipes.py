@@ -32,7 +32,7 @@ def settings_of(text: str, name: str, folder: Path) -> dict[str, Any]:
     """Return the settings of a recipe that the prediction depends on."""
     form = READERS["bridge-recipe"]
     settings = recipes.read(text, Given(recipe=name, folder=folder))
-    matter = form.unread.sorted(settings, form.known).matter
+    matter = form.unread.sort_settings(settings, form.known).matter
     kept = (*form.known, *matter, "helpers", "catalogue_model")
     return {name: value for name, value in settings.items() if name in kept}
 

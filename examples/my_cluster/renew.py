@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import traincast as tc
-from traincast.accuracy.runs.run import read, rows
+from traincast.accuracy.runs.run import read_run, rows
 
 HERE = Path(__file__).parent
 TABLE = HERE / "runs.csv"
@@ -15,7 +15,7 @@ TABLE = HERE / "runs.csv"
 if __name__ == "__main__":
     rng, system, table = random.Random(7), tc.load_system("dgx-h100"), rows(TABLE)
     for row in table:
-        run = replace(read(row), system=system)
+        run = replace(read_run(row), system=system)
         predicted = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
         row["step_seconds"] = f"{float(predicted.step_seconds) * 1.05 * rng.gauss(1, 0.02):.3f}"
         row["memory_gb_published"] = f"{float(predicted.memory_bytes) / 2**30 * rng.gauss(1, 0.01):.1f}"

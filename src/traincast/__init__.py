@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         from traincast.core.errors import MissingExtra
 
-        raise MissingExtra.of(error) or error from None
+        raise MissingExtra.from_import_error(error) or error from None
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from traincast.accuracy.kernels import ENGINE, engine, groups_of, validate_kernels
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
@@ -121,7 +121,7 @@ def test_attention_writes_keys_and_values_to_a_cache(tmp_path):
 
 
 def test_every_constant_of_the_engine_has_an_interval():
-    for families in read(ENGINE).values():
+    for families in read_document(ENGINE).values():
         for constants in families.values():
             for entry in constants.values():
                 assert set(entry) == {"value"} or entry["low"] <= entry["value"] <= entry["high"]

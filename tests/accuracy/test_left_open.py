@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.accuracy.runs.run import bundled, read
+from traincast.accuracy.runs.run import load_bundled_runs, read_run
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE
 from traincast.step.uncertainty import errors
@@ -23,7 +23,7 @@ def row(**cells):
 
 
 def left_open(**cells):
-    return set(read(row(**cells)).unsaid)
+    return set(read_run(row(**cells)).unsaid)
 
 
 def test_a_row_leaves_open_what_its_cells_do_not_exclude():
@@ -52,9 +52,9 @@ def test_of_a_measured_release_those_are_open_that_its_runs_had():
 def test_software_of_the_release_that_has_the_stated_facts_is_left_open():
     of_release = {"torchtitan-eager", "torchtitan-2024"}
     assert left_open(framework="torchtitan", released="2024-12") == of_release
-    assert read(row(framework="torchtitan", compiled="false")).stack == "torchtitan-eager"
+    assert read_run(row(framework="torchtitan", compiled="false")).stack == "torchtitan-eager"
     assert left_open(framework="torchtitan", compiled="false") == set()
-    assert read(row(framework="torchtitan", released="2024-12")).stack == "torchtitan-2024"
+    assert read_run(row(framework="torchtitan", released="2024-12")).stack == "torchtitan-2024"
 
 
 def test_of_software_with_the_same_constants_one_is_left_open():
@@ -72,7 +72,7 @@ def test_the_less_a_row_states_the_wider_its_interval(stack):
 
 
 def test_runs_without_a_release_are_compared_with_the_median_of_the_mixture():
-    run = read(row(stack=""))
+    run = read_run(row(stack=""))
     (prediction,) = validate([row(stack="")]).predictions
     est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions="calibrated")
     assert prediction.predicted_step_seconds == pytest.approx(est.median_seconds, rel=1e-9)
@@ -82,7 +82,7 @@ def test_runs_without_a_release_are_compared_with_the_median_of_the_mixture():
 
 def test_bundled_runs_keep_what_they_leave_open():
     """The tidy table has what reading published_runs.csv found: many rows name no release."""
-    runs = [run for _, run in bundled() if not isinstance(run, str)]
+    runs = [run for _, run in load_bundled_runs() if not isinstance(run, str)]
     assert any(run.unsaid for run in runs)
     assert any(run.released for run in runs)
     assert all(len(run.unsaid) > 1 or run.unsaid in ((), ANY_SOFTWARE) for run in runs)

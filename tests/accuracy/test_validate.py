@@ -12,7 +12,7 @@ import traincast as tc
 from normalise import published
 from traincast.accuracy.logs import holds
 from traincast.accuracy.runs.reported_memory import memory_as_reported
-from traincast.accuracy.runs.run import NEEDED, bundled, read
+from traincast.accuracy.runs.run import NEEDED, load_bundled_runs, read_run
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import resolve
@@ -79,13 +79,13 @@ def test_a_layout_that_breaks_is_of_its_row_alone():
 
 
 def test_rows_side_by_side_are_rows_alone(report, tmp_path):
-    some = [BY_ID[name] for name, run in bundled() if not isinstance(run, str)][::60]
+    some = [BY_ID[name] for name, run in load_bundled_runs() if not isinstance(run, str)][::60]
     together = {prediction.id: prediction for prediction in report.predictions}
     for prediction in validate(write(tmp_path / "runs.csv", some)).predictions:
         assert prediction.predicted_step_seconds == pytest.approx(
             together[prediction.id].predicted_step_seconds, rel=1e-12
         )
-        run = read(BY_ID[prediction.id])
+        run = read_run(BY_ID[prediction.id])
         assumed = replace(resolve(run.stack), unsaid=run.unsaid)
         est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=assumed)
         centre = est.step_seconds if run.released else est.median_seconds
@@ -96,7 +96,7 @@ def test_rows_side_by_side_are_rows_alone(report, tmp_path):
 
 
 def test_summaries_are_of_their_rows(report):
-    measured = {name: run.step_seconds for name, run in bundled() if not isinstance(run, str)}
+    measured = {name: run.step_seconds for name, run in load_bundled_runs() if not isinstance(run, str)}
     for summary in report.summaries:
         name = summary.source.removesuffix("/moe")
         moe = summary.source.endswith("/moe")

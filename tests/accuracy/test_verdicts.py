@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.accuracy.runs.run import Unreadable, read
+from traincast.accuracy.runs.run import Unreadable, read_run
 from traincast.accuracy.validate import validate, verdicts_of
 from traincast.accuracy.verdicts import MIN_ROWS_OF_BIN, Judged, reliability_bins, sharpest, verdict_errors
 from traincast.ui.cli.main import main
@@ -112,11 +112,11 @@ def test_a_row_without_a_measurement_ran_out_of_memory():
 
 
 def test_outcomes_that_a_row_states():
-    assert read(WITHOUT_SPEED).outcome == "out-of-memory"
-    assert read(WITHOUT_SPEED | {"outcome": "Ran"}).outcome == "ran"
-    assert read(MISTRAL | {"outcome": "ran"}).outcome == "ran"
-    assert read(WITHOUT_SPEED | {"memory_gb_published": "20"}).outcome == "ran"
-    stated = read(WITHOUT_SPEED | {"outcome": "out-of-memory"})
+    assert read_run(WITHOUT_SPEED).outcome == "out-of-memory"
+    assert read_run(WITHOUT_SPEED | {"outcome": "Ran"}).outcome == "ran"
+    assert read_run(MISTRAL | {"outcome": "ran"}).outcome == "ran"
+    assert read_run(WITHOUT_SPEED | {"memory_gb_published": "20"}).outcome == "ran"
+    stated = read_run(WITHOUT_SPEED | {"outcome": "out-of-memory"})
     assert stated.outcome == "out-of-memory"
     assert "outcome" not in stated.assumed
 
@@ -130,7 +130,7 @@ def test_outcomes_that_a_row_states():
 )
 def test_outcomes_that_no_row_has(cells, reason):
     with pytest.raises(Unreadable, match=reason):
-        read(MISTRAL | cells)
+        read_run(MISTRAL | cells)
 
 
 def test_what_is_filled_in_so_that_it_fits_is_not_judged():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.analysis.batch_and_network import batches, best_batch, network, waiting
+from traincast.analysis.batch_and_network import batches, best_batch, network, waiting_share
 from traincast.analysis.model_dimensions import dimensions, wasteful
 from traincast.analysis.per_parameter import bytes_per_parameter_of, flops_of_thumb, per_parameter, throughput
 from traincast.model.linear_attention import Mamba2
@@ -225,21 +225,21 @@ def test_the_bandwidth_needed_is_the_least(share, degrees):
     est = tc.estimate("gpt-6.7b", "dgx-a100", tc.Plan(tp=tp, pp=pp, dp=dp), gbs=256, assumptions="calibrated")
     advice = network(est, share)
     factor = advice.needed_per_node / advice.per_node
-    assert waiting(est, np.array([factor]))[0] <= share
+    assert waiting_share(est, np.array([factor]))[0] <= share
     if factor:
-        assert waiting(est, np.array([0.998 * factor]))[0] > share
+        assert waiting_share(est, np.array([0.998 * factor]))[0] > share
     assert (advice.share <= share) == (factor <= 1)
     assert advice.needed_per_node == pytest.approx(8 * advice.needed_per_gpu, rel=1e-12)
 
 
 def test_more_bandwidth_leaves_less_to_wait_for(gpt):
-    waits = waiting(gpt, np.geomspace(1e-3, 1e3, 40))
+    waits = waiting_share(gpt, np.geomspace(1e-3, 1e3, 40))
     assert np.all(np.diff(waits) <= 1e-15)
     slower = gpt.system.with_figures(
         {f"network.{i}.bandwidth": gpt.system.tiers[i].bandwidth / 10 for i in (1, 2)}
     )
     slowed = tc.estimate(gpt.model, slower, gpt.plan, gbs=gpt.gbs, assumptions="calibrated")
-    assert waiting(gpt, np.array([0.1]))[0] == pytest.approx(network(slowed).share, rel=1e-6)
+    assert waiting_share(gpt, np.array([0.1]))[0] == pytest.approx(network(slowed).share, rel=1e-6)
 
 
 def test_a_plan_inside_of_a_node_needs_no_network():

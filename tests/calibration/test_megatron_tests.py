@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import megatron_tests
-from traincast.accuracy.runs.run import read, rows
+from traincast.accuracy.runs.run import read_run, rows
 from traincast.catalog.software_stacks import resolve, with_fitted_values
 from traincast.core.units import GIB
 from traincast.step.estimate import estimate
@@ -79,27 +79,27 @@ def test_a_fixed_part_is_allocated_between_steps(ampere, number):
 def test_attention_is_as_stated(stated, kernel):
     """Transformer Engine chooses a fused kernel where a row does not say; names without te state another."""
     row = ROWS["mcoretest-0002"] | {"model": "gpt3_mcore_te_tp1_pp2", "flash_attention": stated}
-    assert read(row).plan.attention == kernel
+    assert read_run(row).plan.attention == kernel
 
 
 def test_a_number_above_that_of_experts_is_the_width_of_the_shared_one():
     row = next(row for row in ROWS.values() if row["shared_experts"] == "512" and row["experts"] == "8")
-    assert read(row).model.experts.shared_ffn == 512
-    assert read(row | {"shared_experts": "1", "moe_ffn": "1024"}).model.experts.shared_ffn == 1024
+    assert read_run(row).model.experts.shared_ffn == 512
+    assert read_run(row | {"shared_experts": "1", "moe_ffn": "1024"}).model.experts.shared_ffn == 1024
 
 
 def test_flags_of_a_test_are_read():
     """Ranks of latent attention, vocabulary, stages and chunks, replicas and loss, as columns have them."""
     by_name = {row["model"]: row for row in ROWS.values()}
-    mla = read(by_name["gpt3_mcore_te_tp2_pp2_mla"]).model
+    mla = read_run(by_name["gpt3_mcore_te_tp2_pp2_mla"]).model
     assert (mla.latent.q_rank, mla.latent.kv_rank, mla.vocab) == (192, 64, 50257)
     assert not mla.tied
-    chunked = read(by_name["gpt3_7b_tp1_pp4_memory_speed"])
+    chunked = read_run(by_name["gpt3_7b_tp1_pp4_memory_speed"])
     assert (chunked.model.vocab, chunked.plan.vp) == (131073, 8)  # 32 layers, 4 stages, chunks of one layer
-    assert read(by_name["gpt3_mcore_te_tp1_pp4_vp1_uneven_pipeline_1node"]).plan.layout == "2,4*2,2"
-    instances = read(by_name["gpt3_mcore_te_tp2_pp1_resume_torch_dist_multi_dist_optimizer_instances"])
+    assert read_run(by_name["gpt3_mcore_te_tp1_pp4_vp1_uneven_pipeline_1node"]).plan.layout == "2,4*2,2"
+    instances = read_run(by_name["gpt3_mcore_te_tp2_pp1_resume_torch_dist_multi_dist_optimizer_instances"])
     assert (instances.plan.replicas, instances.stack) == (2, "megatron-core-unfused")
-    fused = read(by_name["gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion"])
+    fused = read_run(by_name["gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion"])
     assert fused.stack == "megatron-core-wide-loss"
-    sharded = read(by_name["gpt3_moe_mcore_te_tp4_ep2_etp2_pp2_resume_torch_dist_dist_optimizer"])
+    sharded = read_run(by_name["gpt3_moe_mcore_te_tp4_ep2_etp2_pp2_resume_torch_dist_dist_optimizer"])
     assert (sharded.plan.etp, sharded.stack) == (2, "megatron-core-grouped")

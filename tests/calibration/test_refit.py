@@ -17,7 +17,7 @@ from goals_and_errors import board
 from traincast.accuracy.fit.fit import fitted_constant
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
 
@@ -54,7 +54,7 @@ def test_strained_constants_are_explained():
     """And nothing else is: an explanation goes when the strain does."""
     strained = published.strained()
     assert {item.name for item in strained if not item.why} == set()
-    lines = [line for home in published.HOMES for line in read(published.FILE)[home]]
+    lines = [line for home in published.HOMES for line in read_document(published.FILE)[home]]
     assert len(strained) == sum("strain" in line for line in lines)
     assert all(item.at_bound or abs(item.sigmas) > published.STRAIN for item in strained)
 
@@ -135,7 +135,7 @@ def test_universal_values_go_into_the_file_of_calibrated(tmp_path):
         Parameter(path="universal.host.straggling", prior=0.003, sigma=0.2), (0.003, 0.002, 0.004), source="x"
     )
     refit.write_catalogue([slow], tmp_path)
-    assert read(path)["host.straggling"] == {
+    assert read_document(path)["host.straggling"] == {
         "value": 0.003,
         "low": 0.002,
         "high": 0.004,

@@ -22,7 +22,7 @@ from goals_and_errors import (
 )
 from left_out import SPLITS, later_runs
 from traincast.accuracy.fit.residuals import group_of
-from traincast.accuracy.runs.run import bundled
+from traincast.accuracy.runs.run import load_bundled_runs
 from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, budgets, family_of, reasons, summary
 from traincast.accuracy.validate import validate
 from traincast.ui.cli.main import main
@@ -186,7 +186,7 @@ def test_every_goal_can_be_judged():
     for goal in GOALS:
         assert getattr(board().of(goal.sources, goal.column), goal.what) is not None, goal.rows
     assert all(board().split(column, moe) for moe, column in SPLIT_GOALS)
-    bundled_runs = [run for _, run in bundled() if not isinstance(run, str)]
+    bundled_runs = [run for _, run in load_bundled_runs() if not isinstance(run, str)]
     runs = {run.id: run for run in (*bundled_runs, *later_runs()) if run.step_seconds}
     assert set(board().residuals) <= set(runs)
     dense, moe = board().by_stack(moe=False), board().by_stack(moe=True)
@@ -219,7 +219,7 @@ def test_a_split_is_the_mean_over_its_families():
 
 def test_left_out_groups_are_no_better_than_fitted_ones_on_the_whole():
     """A group's constants without it cannot suit it better, but by luck: the mean over groups is larger."""
-    runs = {run.id: run for _, run in bundled() if not isinstance(run, str) and run.step_seconds}
+    runs = {run.id: run for _, run in load_bundled_runs() if not isinstance(run, str) and run.step_seconds}
     groups = {}
     for name in board().residuals.keys() & runs.keys():
         y = board().residuals[name]

@@ -65,7 +65,7 @@ def test_a_layer_of_megatron_core_waits_for_the_host_about_as_long_as_for_the_ke
 
 def host_seconds(stack, gbs=32, train="lora", **changes):
     """Return what a step of Llama 3 8B with short sequences waits for the host on one GPU [s]."""
-    model = read_training(train).of(replace(load_model("llama-3-8b"), seq=512, **changes))
+    model = read_training(train).apply_to(replace(load_model("llama-3-8b"), seq=512, **changes))
     return float(tc.estimate(model, "dgx-h100", tc.Plan(), gbs=gbs, assumptions=stack).step.host)
 
 

@@ -173,7 +173,7 @@ def test_intervals_of_experts_are_those_of_unmeasured_software_where_no_run_had_
     model, plan = tc.load_model("mixtral-8x7b"), tc.Plan(dp=64, ep=8, zero=3)
     est = tc.estimate(model, "dgx-h100", plan, gbs=256, assumptions="torchtitan-2025")
     assert any("without a run of experts" in line and "torchtitan-2025" in line for line in est.outside)
-    case = ErrorCase.of(
+    case = ErrorCase.from_step(
         model, "H100 SXM5 80 GB", "torchtitan-2025", plan.columns(), est.breakdown, est.step_seconds
     )
     known = errors()

@@ -13,6 +13,7 @@ from traincast.core.units import (
     BINARY,
     DECIMAL,
     EXAMPLES,
+    format_signed,
     gib,
     large,
     long_duration,
@@ -21,7 +22,6 @@ from traincast.core.units import (
     parse_count,
     rate,
     seconds,
-    signed,
     to_si,
 )
 from traincast.ui.cli.quantities import parse_duration
@@ -218,7 +218,7 @@ def test_shown(text: str, shown: str) -> None:
         (rate(1.2345e19, "B"), "12,345 PB"),
         (large(98_304), "98,304"),
         (large(2_469_137), "2.469 M"),
-        (signed(52.47), "+5,247%"),
+        (format_signed(52.47), "+5,247%"),
     ],
 )
 def test_digits_are_grouped_alike(text: str, expected: str) -> None:

@@ -182,9 +182,9 @@ def test_generated_pages_are_up_to_date(monkeypatch):
 def test_bloom_was_not_trained_on_50_gbps_a_node():
     """The figures of insights.md: its step on a node of 400 Gb/s (4 NICs of 100), and of 50 Gb/s."""
     import traincast as tc
-    from traincast.accuracy.runs.run import bundled
+    from traincast.accuracy.runs.run import load_bundled_runs
 
-    run = dict(bundled())["bloom-094"]
+    run = dict(load_bundled_runs())["bloom-094"]
     slow = run.system.with_figures({"network.1.bandwidth": 12.5e9 / 8})
     there, here = (
         tc.estimate(run.model, system, run.plan, gbs=run.gbs, assumptions=run.stack).step_seconds

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from traincast.accuracy.fit.measured_files import read as read_measured
+from traincast.accuracy.fit.measured_files import read_measurements as read_measured
 from traincast.ui.cli.main import main
 
 EXECUTABLES = Path(os.environ.get("TRAINCAST_FRAMEWORKS") or Path(sys.executable).parent)

@@ -38,7 +38,7 @@ def another_value(name):
 
 def fate_of(name):
     """Where a flag ends up that has another value than its default."""
-    found = FORM.unread.sorted(Settings({**CONTEXT, name: another_value(name)}), FORM.known)
+    found = FORM.unread.sort_settings(Settings({**CONTEXT, name: another_value(name)}), FORM.known)
     if name in found.matter:
         return found.matter[name]
     if name in FORM.known:
@@ -73,5 +73,5 @@ def test_a_flag_is_sorted_by_what_it_does(flag, fate):
 
 def test_a_flag_of_no_release_is_not_understood():
     assert "no_such_layer_flag" not in FLAGS
-    found = FORM.unread.sorted(Settings({"no_such_layer_flag": 7}), FORM.known)
+    found = FORM.unread.sort_settings(Settings({"no_such_layer_flag": 7}), FORM.known)
     assert found.matter == {"no_such_layer_flag": NOT_UNDERSTOOD}

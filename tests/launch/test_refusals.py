@@ -9,7 +9,7 @@ import pytest
 import traincast as tc
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.frameworks.torchtitan import stack
-from traincast.planner.frameworks.refusals import REFUSALS, accepted, refused
+from traincast.planner.frameworks.refusals import REFUSALS, drop_refused, find_refusals
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
@@ -31,7 +31,7 @@ def advised(checked):
     """Values of every setting that is advised or tried, and of those of the best plan."""
     settings_of_changes = [change.settings for change in (*checked.tried, *filter(None, [checked.together]))]
     if checked.found.best is not None:
-        settings_of_changes.append(checked.bench.differing(checked.found.best[0]))
+        settings_of_changes.append(checked.bench.differences(checked.found.best[0]))
     return [(name, new) for settings in settings_of_changes for name, _, new in settings]
 
 
@@ -174,14 +174,14 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
         )
         choices = {refusal.choice: next(iter(refusal.values)), **refusal.conditions}
         if refusal.software:
-            assert refusal not in refused(refusal.framework, choices)
+            assert refusal not in find_refusals(refusal.framework, choices)
             wanted = refusal.software.items()
             choices["stack"] = next(name for name, facts in facts_by_stack.items() if wanted <= facts.items())
-        assert refused(refusal.framework, choices, refusal.until) == (refusal,)
+        assert find_refusals(refusal.framework, choices, refusal.until) == (refusal,)
         in_every_framework = "tp_overlap" in choices and choices.get("sp") is False
-        assert bool(refused("any", choices)) == in_every_framework
+        assert bool(find_refusals("any", choices)) == in_every_framework
         if not refusal.until:
-            assert refused(refusal.framework, accepted(refusal.framework, choices)) == ()
+            assert find_refusals(refusal.framework, drop_refused(refusal.framework, choices)) == ()
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
 def test_refusals_are_of_facts_whatever_the_stack_is_called(software, refuses):
     """Before, four names of stacks stood in the table; the first here was not among them."""
     choices = {"tp_overlap": True, "sp": True, "stack": software}
-    assert bool(refused("torchtitan", choices)) is refuses
+    assert bool(find_refusals("torchtitan", choices)) is refuses
 
 
 def test_forks_refuse_other_things_whatever_their_release():
     choices = {"ep_overlap": True, "recompute": "full"}
-    assert refused("megatron", choices)
+    assert find_refusals("megatron", choices)
     for software in ("megatron-deepspeed-2022", "megatron-deepspeed-gaudi"):
-        assert refused("megatron", choices | {"stack": software}) == ()
+        assert find_refusals("megatron", choices | {"stack": software}) == ()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks import accelerate, deepspeed, megatron, nanotron, torchtitan
 from traincast.launch.frameworks.layer_patterns import marked_layers
 from traincast.launch.settings.format import load_format
-from traincast.launch.settings.settings import evaluated
+from traincast.launch.settings.settings import evaluate_text
 from traincast.launch.settings.table import load_document
 
 TABLES = {
@@ -68,5 +68,5 @@ def test_other_patterns_are_refused(text):
 
 
 def test_variables_of_a_sum_are_those_of_the_script():
-    assert evaluated("(NODES*8) / 3", {"NODES": ["4"]}) == 10  # bash divides whole numbers
-    assert evaluated("NODES + 1") is None
+    assert evaluate_text("(NODES*8) / 3", {"NODES": ["4"]}) == 10  # bash divides whole numbers
+    assert evaluate_text("NODES + 1") is None

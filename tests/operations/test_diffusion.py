@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import traincast as tc
-from traincast.accuracy.runs.run import read as read_run
+from traincast.accuracy.runs.run import read_run as read_run
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.operations.operation import total

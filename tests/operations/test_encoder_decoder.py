@@ -107,7 +107,7 @@ def test_flops_of_operations_are_those_of_the_convention(name: str) -> None:
     model = RARE[name]
     expected = tc.model_flops_per_token(model, "megatron-full") * model.seq / 3
     router = 0 if model.experts is None else 2 * model.hidden * model.experts.experts  # in no convention
-    routed = sum(model.of(kind).seq for kind in model.pattern if kind.moe)
+    routed = sum(model.for_kind(kind).seq for kind in model.pattern if kind.moe)
     assert forward_flops(model) == pytest.approx(expected + routed * router, rel=1e-12)
 
 
@@ -248,9 +248,9 @@ def test_products_beside_the_blocks_are_a_part() -> None:
 def test_a_token_of_the_encoder_meets_its_window() -> None:
     """9 of 48 tokens; all of them without a window, and in the decoder those before."""
     near, far = (RARE[name] for name in ("encoder with a window", "encoder of its own shape"))
-    met = {str(kind): near.of(kind).met(kind) for kind in near.kinds}
+    met = {str(kind): near.for_kind(kind).attention_pairs(kind) for kind in near.kinds}
     assert met == {"encoder dense": 48 * 9, "decoder dense": 32 * 33 / 2}
-    assert far.of(far.pattern[0]).met(far.pattern[0]) == 48 * 48
+    assert far.for_kind(far.pattern[0]).attention_pairs(far.pattern[0]) == 48 * 48
 
 
 def test_stacks_have_experts_where_their_configuration_says(tmp_path: Path) -> None:

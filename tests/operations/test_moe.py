@@ -14,7 +14,7 @@ from traincast.core.plan import Plans
 from traincast.operations.operation import Operation, PassCount
 from traincast.operations.transformer import layer
 from traincast.times.nccl import distinct
-from traincast.times.operation_time import PassSeconds, TimedOperation, overlapped
+from traincast.times.operation_time import PassSeconds, TimedOperation, overlap_experts
 
 CALIBRATED = calibrated()
 
@@ -162,7 +162,7 @@ def test_exposed_time_of_an_expert_exchange(passes, share):
         for x, w in passes
     )
     sent, busy = 3 * sum(x for x, _ in passes), 2 * sum(w for _, w in passes)
-    after = overlapped(timed, CALIBRATED.with_values({"overlap.ep_overlapped": share}))
+    after = overlap_experts(timed, CALIBRATED.with_values({"overlap.ep_overlapped": share}))
     waited = sum(op.forward.exchange + op.backward.exchange for op in after)
     assert waited == pytest.approx(max(sent - busy, share * sent), abs=1e-9)
     assert [op.forward.compute for op in after] == [op.forward.compute for op in timed]

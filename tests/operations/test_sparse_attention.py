@@ -40,10 +40,10 @@ def products(work: PassCount) -> float:
 
 def test_pairs_are_those_of_selected_keys() -> None:
     model = model_of()
-    assert model.met(model.last_kind) == PAIRS
-    assert model.met(model.last_kind, masked=False) == SEQ * TOPK
+    assert model.attention_pairs(model.last_kind) == PAIRS
+    assert model.attention_pairs(model.last_kind, masked=False) == SEQ * TOPK
     short = replace(model, seq=4)
-    assert short.met(short.last_kind) == 4 * 5 / 2
+    assert short.attention_pairs(short.last_kind) == 4 * 5 / 2
 
 
 def test_attention_meets_latent_vectors() -> None:
@@ -104,13 +104,13 @@ def test_pairs_of_blocks_are_those_met_token_by_token(seq: int, topk: int, block
     """A token meets the earlier ones of its own block, and all of the other blocks that it selects."""
     model = model_of(seq=seq) if block == 1 else blocks_of(seq, topk, block)
     expected = sum((min(topk // block, t // block + 1) - 1) * block + t % block + 1 for t in range(seq))
-    assert model.met(model.last_kind) == expected
+    assert model.attention_pairs(model.last_kind) == expected
 
 
 def test_blocks_of_keys() -> None:
     """Attention of 4 heads of 8 meets the selected pairs; the indexer's product is that of all earlier."""
     model = blocks_of(SEQ)
-    found, met = operations(model), model.met(model.last_kind)
+    found, met = operations(model), model.attention_pairs(model.last_kind)
     assert products(found["attention.flash"].forward) == pytest.approx(2 * 4 * met * (8 + 8))
     assert products(found["attention.index_scores"].forward) == pytest.approx(2 * 2 * 8 * SEQ * (SEQ + 1) / 2)
     assert "attention.index_loss" not in found
@@ -160,11 +160,11 @@ WINDOW = SEQ * 8 - 8 * 7 // 2
 def test_tokens_meet_a_window_and_the_compressed_keys_behind_them() -> None:
     """Keys of 16 tokens: 0 before token 16, then 1, 2, 3, and 4 for the last token of 64; of 4, at most 3."""
     model = compressed_model("compressed")
-    assert model.met(model.last_kind) == WINDOW + sum(t // 16 for t in range(1, SEQ + 1))
+    assert model.attention_pairs(model.last_kind) == WINDOW + sum(t // 16 for t in range(1, SEQ + 1))
     best = compressed_model("compressed-indexed")
-    assert best.met(best.last_kind) == WINDOW + sum(min(t // 4, 3) for t in range(1, SEQ + 1))
-    assert best.met_compressed(best.last_kind, all_keys=True) == sum(t // 4 for t in range(1, SEQ + 1))
-    assert model.met(model.last_kind, masked=False) == SEQ * (8 + 4)
+    assert best.attention_pairs(best.last_kind) == WINDOW + sum(min(t // 4, 3) for t in range(1, SEQ + 1))
+    assert best.compressed_pairs(best.last_kind, all_keys=True) == sum(t // 4 for t in range(1, SEQ + 1))
+    assert model.attention_pairs(model.last_kind, masked=False) == SEQ * (8 + 4)
 
 
 def test_products_of_compressed_attention() -> None:

@@ -118,7 +118,7 @@ def saved_by_torch(built, place):
 def saved(model, attention, place):
     """Bytes that our layer of a place saves."""
     plan = Plans(mbs=float(B), attention=attention)
-    return Footprint.of(layer(model, plan, EAGER, model.pattern[place]), plan).saved
+    return Footprint.from_operations(layer(model, plan, EAGER, model.pattern[place]), plan).saved
 
 
 @pytest.mark.parametrize(("model_type", "implementation", "attention"), SAVED)

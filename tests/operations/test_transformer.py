@@ -110,7 +110,7 @@ def replicated(model, tp):
                 + config.kv_rank
                 + ((e + 1) * config.q_rank if config.q_rank else 0)
             )
-        on_all_ranks += 2 * model.of(kind).head_width if model.qk_norm == "head" and kind.attends else 0
+        on_all_ranks += 2 * model.for_kind(kind).head_width if model.qk_norm == "head" and kind.attends else 0
         if kind.moe:
             config = model.experts
             on_all_ranks += config.experts * (e + config.router_bias) + e * config.shared_gate
@@ -120,7 +120,7 @@ def replicated(model, tp):
             on_all_ranks += e
     on_all_ranks += 2 * e if model.embedding_norm else 0
     heads = 0
-    for at in (model.of(kind) for kind in layers if kind.attends and model.latent is None):
+    for at in (model.for_kind(kind) for kind in layers if kind.attends and model.latent is None):
         # every rank has one whole head of keys, and one of values where they are weights of their own
         width = (1 if at.keys_are_values else 2) * at.head_width * (e + ("qkv" in model.biases))
         width += at.head_width if model.qk_norm == "full" else 0

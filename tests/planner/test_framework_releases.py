@@ -37,7 +37,7 @@ def test_recomputed_experts_beside_overlapped_exchange(release, refuses):
 def test_offloaded_parts_of_recomputed_experts(release, refuses):
     """transformer_config.py 0.19.2: "'moe' in recompute_modules wraps the full MoE forward"."""
     choices = {"offload": "expert_fc1+moe_act", "recompute": "experts"}
-    assert bool(framework(f"megatron@{release}").refused(choices)) is refuses
+    assert bool(framework(f"megatron@{release}").find_refusals(choices)) is refuses
 
 
 @pytest.mark.parametrize(("release", "runs"), [("0.17", False), ("0.18", True), ("0.19", True)])

@@ -14,7 +14,7 @@ UNPLACED = {f"fast_{axis}": None for axis in ("tp", "tp2", "cp", "pp", "dp")}
 @pytest.fixture(scope="module")
 def tester():
     """More tensor and pipeline parallelism than Llama 3 8B needs on 64 H100: TP is a fifth of the step."""
-    return PlanTester.of(tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=4, pp=2, dp=8), gbs=512))
+    return PlanTester.from_estimate(tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=4, pp=2, dp=8), gbs=512))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_two_changes_that_gain_only_together():
     """Full recomputation goes only with a smaller micro-batch: without either the plan does not fit."""
     plan = tc.Plan(tp=4, dp=2, mbs=8, recompute="full", zero=1)
     est = tc.estimate("llama-3-8b", "dgx-h100", plan, gbs=64, assumptions="megatron-core-2025")
-    tester = PlanTester.of(est)
+    tester = PlanTester.from_estimate(est)
     alone = tester.try_change(KnobChange(chosen={"recompute": "none"}))
     assert not tester.fits(alone.est)
     singles, together = tester.helpful()
@@ -63,5 +63,5 @@ def test_two_changes_that_gain_only_together():
 
 def test_a_plan_of_the_paper_changes_within_its_framework():
     ideal = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=32, dp=8), gbs=4096)
-    assert PlanTester.of(ideal).space.name == "paper"
-    assert all(change.est.plan.vp == 1 for change in PlanTester.of(ideal).helpful()[0])
+    assert PlanTester.from_estimate(ideal).space.name == "paper"
+    assert all(change.est.plan.vp == 1 for change in PlanTester.from_estimate(ideal).helpful()[0])

@@ -262,7 +262,7 @@ def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found
             if len(changed & set(VARIED)) == 1:
                 (knob,) = changed & set(VARIED)
                 assert getattr(one.plan, knob) in family.others(knob)
-        for knob, values in family.varied().items():  # each is a plan that differs in it alone
+        for knob, values in family.varied_knobs().items():  # each is a plan that differs in it alone
             for value in values:
                 other = replace(plan, **dict.fromkeys(PLACEMENTS) | {knob: value})
                 other_est = tc.estimate(found.model, found.system, other, gbs=found.gbs)

@@ -15,7 +15,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.planner import search_result
 from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.space.evaluation import OUT_OF_MEMORY
-from traincast.planner.space.search_space import _enumerate, enumerate_space, listening
+from traincast.planner.space.search_space import _enumerate, enumerate_space, report_progress_to
 from traincast.step.pipeline_stages import distinct_devices
 from traincast.step.validity import reasons
 
@@ -191,7 +191,7 @@ def test_answers_report_what_they_evaluate_and_go_on_where_they_were_ended():
     question = {"gpus": 16, "gbs": GBS, "framework": "megatron"}
     found, ended = (tc.search("mixtral-8x7b", "dgx-h100", **question) for _ in range(2))
     shares = []
-    with listening(shares.append):
+    with report_progress_to(shares.append):
         lines = found.explain().lines()
     assert len(shares) > 2  # rounds
     assert shares == sorted(set(shares))
@@ -204,7 +204,7 @@ def test_answers_report_what_they_evaluate_and_go_on_where_they_were_ended():
     def end(share):
         raise Cancelled
 
-    with pytest.raises(Cancelled), listening(end):
+    with pytest.raises(Cancelled), report_progress_to(end):
         ended.explain()
     assert ended.explain().lines() == lines
 

@@ -240,7 +240,7 @@ def test_candidates_of_some_layouts_and_their_shards(strategy):
     one_by_one = [row for index in every_other for row in rows(space.plans(*_one(space, index)), strategy)]
     assert rows(plans, strategy) == one_by_one
 
-    shards = Shards.of(space, every_other)
+    shards = Shards.from_rows(space, every_other)
     shard_knobs = [knob for knob in knobs_of(strategy) if knob.removeprefix("fast_") not in {"pp", "dp"}]
     distinct = list(
         zip(*np.broadcast_arrays(*(getattr(shards.plans, knob) for knob in shard_knobs)), strict=True)
@@ -262,7 +262,7 @@ def test_no_layout_has_no_candidates():
     space = enumerate_space(shape(), (8,), 8, 96, CandidateBatch("1d"))
     which, fill = space.candidates(np.arange(0))
     assert len(which) == len(fill) == 0
-    assert len(Shards.of(space, np.arange(0)).plans.mbs) == 0
+    assert len(Shards.from_rows(space, np.arange(0)).plans.mbs) == 0
 
 
 # Rejected candidates ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from traincast.core.knobs import DEFAULTS
 from traincast.model.blocks import Experts
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED
-from traincast.times.pipeline.schedules import SCHEDULES, Passes
+from traincast.times.pipeline.schedules import SCHEDULES, MicrobatchTimes
 
 NIGHTLY = int(os.environ.get("TRAINCAST_FUZZ", "0")) >= 10_000  # every framework and lock of more questions
 QUESTIONS = 40 if NIGHTLY else 8
@@ -141,12 +141,15 @@ def test_replicas_are_locked_only_where_the_framework_can_shard_within_them():
 def test_zb_h2_is_not_searched_since_zb_2p_is_never_slower_in_the_same_memory(barrier):
     draw = random.Random(0)
     for _ in range(1000):
-        passes, pp = Passes(*(draw.uniform(0.1, 3) for _ in range(3))), float(draw.choice((2, 4, 8, 16)))
+        passes, pp = (
+            MicrobatchTimes(*(draw.uniform(0.1, 3) for _ in range(3))),
+            float(draw.choice((2, 4, 8, 16))),
+        )
         nm, stage = float(draw.randrange(2, 60)), float(draw.randrange(int(pp)))
         slow, fast = SCHEDULES["zb-h2"], SCHEDULES["zb-2p"]
-        lost = slow.lost(passes, pp, 1.0, barrier=barrier)
-        assert fast.lost(passes, pp, 1.0, barrier=barrier) <= lost + ROUNDING
-        for figure in ("in_flight", "deferred"):
+        lost = slow.bubble_share(passes, pp, 1.0, barrier=barrier)
+        assert fast.bubble_share(passes, pp, 1.0, barrier=barrier) <= lost + ROUNDING
+        for figure in ("in_flight", "awaiting_w"):
             arguments = (pp, stage, nm, 1.0)[: 4 if figure == "in_flight" else 3]
             assert getattr(fast, figure)(*arguments) == getattr(slow, figure)(*arguments)
         assert fast.exposed_transfers(pp, nm, 1.0) == slow.exposed_transfers(pp, nm, 1.0)

@@ -18,7 +18,7 @@ from traincast.planner.space.evaluation import least_times as times_of
 from traincast.planner.space.fits_in_memory import Searched
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Rungs, enumerate_outlines, enumerate_space
-from traincast.planner.space.shortlist import Bounds
+from traincast.planner.space.shortlist import TimeBounds
 from traincast.step.arguments import check_assumptions
 from traincast.step.estimate import estimate_placed
 from traincast.step.step_time import ROUNDING
@@ -137,10 +137,10 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     ladder, _ = outline.ladders(rows)
     evaluation = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), unlimited(system), assumed)
     rungs = Rungs(np.zeros_like(outline.size), outline.size)
-    every = Bounds(searched, {0: rungs})
+    every = TimeBounds(searched, {0: rungs})
     (alike,) = every.alike
     least, ((_, _, bounds),) = every.of_rows(alike, rows), every.of_batches(alike, rows)
-    row = rows if outline.replicas is None else outline.replicas.of(ladder)[0]
+    row = rows if outline.replicas is None else outline.replicas.expand(ladder)[0]
     assert (least > 0).all()
     assert (least * (1 - ROUNDING) <= bounds).all()
     of_ladders = every.of_ladders(alike, np.arange(len(outline.size)), rungs)[ladder]
@@ -159,7 +159,7 @@ def test_batches_of_one_shape_have_bounds_of_their_own_recomputation_and_stage_o
     searched = Searched(enumerate_outlines(model, (16,), 8, 96, tuple(together)), together, system, assumed)
     (outline,) = searched.ladders.values()
     rungs = Rungs(np.zeros_like(outline.size), outline.size)
-    every = Bounds(searched, dict.fromkeys(range(len(together)), rungs))
+    every = TimeBounds(searched, dict.fromkeys(range(len(together)), rungs))
     (alike,) = every.alike
     found = {}
     for _, indices, bounds in every.of_batches(alike, np.arange(outline.rows)):

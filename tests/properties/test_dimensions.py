@@ -125,7 +125,9 @@ def test_times_and_memory(gpt, plan, assumed, system):
         else:
             assert value.check("[time]"), field.name
     assert time.seconds.check("[time]")
-    held = memory({"dense": Footprint.of(operations, plan)}, plan, stages(gpt, plan), 4096, assumed)
+    held = memory(
+        {"dense": Footprint.from_operations(operations, plan)}, plan, stages(gpt, plan), 4096, assumed
+    )
     for name in ("weights", "gradients", "optimizer", "activations"):
         assert held[name].units == BYTE, name
     assert all(value == 0 or value.units == BYTE for value in held.values())
@@ -218,7 +220,7 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
         costs = {
             part: cost_part(time_part(ops, plan, machine, assumptions), plan) for part, ops in whole.items()
         }
-        held = {part: Footprint.of(ops, plan) for part, ops in whole.items()}
+        held = {part: Footprint.from_operations(ops, plan) for part, ops in whole.items()}
         where = stages(model, plan)
         totals.append(
             (step(costs, plan, where, 256, machine, assumptions), memory(held, plan, where, 256, assumptions))

@@ -100,7 +100,9 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
 def test_memory_grows_with_the_micro_batch(case):
     system, assumed, plan = case
     plans = [replace(plan, mbs=mbs) for mbs in (1, 2, 4, 8, 16) if BATCH % (plan.dp * mbs) == 0]
-    saved = [Footprint.of(layer(GPT, plan.columns(), assumed), plan.columns()).saved for plan in plans]
+    saved = [
+        Footprint.from_operations(layer(GPT, plan.columns(), assumed), plan.columns()).saved for plan in plans
+    ]
     assert saved == sorted(saved)
     assert len(set(saved)) == len(saved)
     # With at least as many micro-batches as stages, all stages are in flight, and memory grows as well.
@@ -196,7 +198,7 @@ def test_matrix_work_and_weights_are_conserved(strategy, ranks):
 
 
 def test_parameters_are_the_weights_that_ranks_hold(gpt):
-    held = Footprint.of(layer(gpt, Plans(), PAPER), Plans()).weights * gpt.layers
+    held = Footprint.from_operations(layer(gpt, Plans(), PAPER), Plans()).weights * gpt.layers
     assert gpt.parameters == held
     assert gpt.parameters == pytest.approx(1e12, rel=0.01)  # its name: a trillion
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from traincast.core.errors import InputError
-from traincast.times.pipeline.schedules import SCHEDULES, Passes
+from traincast.times.pipeline.schedules import SCHEDULES, MicrobatchTimes
 from traincast.times.pipeline.simulation import simulate
 
 EXACT = {"rel": 1e-9, "abs": 1e-9}
@@ -45,7 +45,8 @@ def closed(name, pp, microbatches, v, times, barrier):
     """nm T + lost (pp - 1) T."""
     total = sum(times)
     return (
-        microbatches * total + SCHEDULES[name].lost(Passes(*times), pp, v, barrier=barrier) * (pp - 1) * total
+        microbatches * total
+        + SCHEDULES[name].bubble_share(MicrobatchTimes(*times), pp, v, barrier=barrier) * (pp - 1) * total
     )
 
 
@@ -98,7 +99,7 @@ def test_the_papers_forms_where_they_hold(times):
     pp, total = 8, sum(times)
 
     def lost(name):
-        return SCHEDULES[name].lost(Passes(F, B, W), pp, 1) * (pp - 1) * total
+        return SCHEDULES[name].bubble_share(MicrobatchTimes(F, B, W), pp, 1) * (pp - 1) * total
 
     if min(F, B) >= W:
         assert lost("zb-h1") == pytest.approx((pp - 1) * (F + B - W))
@@ -160,7 +161,7 @@ def test_deferred_weight_gradients(name, data):
         kinds = [event.kind for event in timeline.passes if event.device == stage]
         waiting = np.cumsum([(kind == "B") - (kind == "W") for kind in kinds])
         before_w = max(waiting[[kind == "F" for kind in kinds]], default=0)  # when the next F adds to them
-        assert before_w <= SCHEDULES[name].deferred(pp, stage, microbatches)
+        assert before_w <= SCHEDULES[name].awaiting_w(pp, stage, microbatches)
 
 
 @settings(max_examples=60)
@@ -266,7 +267,9 @@ def test_1f1b_is_the_closed_form_of_the_papers_to_the_last_bit():
     assert (schedule.in_flight(pp, 0.0, microbatches, v) == in_flight).all()
     busy = 3.0 * microbatches
     bubble = (pp - 1) * busy / microbatches / v
-    assert (pp - 1) * 3.0 * schedule.lost(Passes(1.0, 1.0, 1.0), pp, v) == pytest.approx(bubble, rel=1e-14)
+    assert (pp - 1) * 3.0 * schedule.bubble_share(MicrobatchTimes(1.0, 1.0, 1.0), pp, v) == pytest.approx(
+        bubble, rel=1e-14
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -276,10 +279,10 @@ def test_columns_equal_numbers(name):
     pp, nm, v = np.array([2.0, 4, 8]), np.array([8.0, 16, 64]), np.array([1.0, 2, 2])
     F, B, W = np.array([1.0, 2, 3]), np.array([2.0, 2, 1]), np.array([1.0, 3, 2])
     columns = (
-        schedule.lost(Passes(F, B, W), pp, v),
-        schedule.lost(Passes(F, B, W), pp, v, barrier=True),
+        schedule.bubble_share(MicrobatchTimes(F, B, W), pp, v),
+        schedule.bubble_share(MicrobatchTimes(F, B, W), pp, v, barrier=True),
         schedule.in_flight(pp, 1.0, nm, v),
-        schedule.deferred(pp, 1.0, nm),
+        schedule.awaiting_w(pp, 1.0, nm),
         schedule.exposed_transfers(pp, nm, v),
         *(rule.holds(pp, nm, v) for rule in schedule.requirements),
     )
@@ -287,10 +290,10 @@ def test_columns_equal_numbers(name):
         scalars = float(pp[row]), float(nm[row]), float(v[row])
         times = float(F[row]), float(B[row]), float(W[row])
         numbers = (
-            schedule.lost(Passes(*times), scalars[0], scalars[2]),
-            schedule.lost(Passes(*times), scalars[0], scalars[2], barrier=True),
+            schedule.bubble_share(MicrobatchTimes(*times), scalars[0], scalars[2]),
+            schedule.bubble_share(MicrobatchTimes(*times), scalars[0], scalars[2], barrier=True),
             schedule.in_flight(scalars[0], 1.0, scalars[1], scalars[2]),
-            schedule.deferred(scalars[0], 1.0, scalars[1]),
+            schedule.awaiting_w(scalars[0], 1.0, scalars[1]),
             schedule.exposed_transfers(*scalars),
             *(rule.holds(*scalars) for rule in schedule.requirements),
         )

@@ -400,7 +400,7 @@ def estimated(c):
     operations = layer(model, plan, assumed)
     timed, where = time_part(operations, plan, system, assumed), stages(model, plan)
     seconds = step({"dense": cost_part(timed, plan)}, plan, where, c.gbs, system, assumed)
-    held = memory({"dense": Footprint.of(operations, plan)}, plan, where, c.gbs, assumed)
+    held = memory({"dense": Footprint.from_operations(operations, plan)}, plan, where, c.gbs, assumed)
     return Estimate(
         model=model,
         system=system,

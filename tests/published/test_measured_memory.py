@@ -14,7 +14,7 @@ import traincast as tc
 from normalise import published
 from traincast.accuracy.runs.cells import Unreadable
 from traincast.accuracy.runs.reported_memory import memory_as_reported
-from traincast.accuracy.runs.run import read
+from traincast.accuracy.runs.run import read_run
 from traincast.step.placement import placements
 
 TABLE = published()
@@ -33,7 +33,7 @@ def ends_as_layers(layers, chunks):
 def run_of(row):
     """The run of a row, with its layout and micro-batch."""
     pp, local = int(row["pp"]), int(row["gbs"]) // int(row["dp"])
-    run = read(row if row["mbs"] else row | {"mbs": str(local // pp), "vp": row["vp"] or "2"})
+    run = read_run(row if row["mbs"] else row | {"mbs": str(local // pp), "vp": row["vp"] or "2"})
     plan = run.plan
     layout_known = row["id"].startswith(("zb", "titan")) or "pp-partition" in row["notes"]
     if layout_known and pp > 1 and (run.model.layers + 2) % (pp * plan.vp) == 0:
@@ -121,7 +121,7 @@ def test_published_runs_fit_in_memory():
         ):
             continue
         try:
-            run = read(row)
+            run = read_run(row)
             if "recompute" in run.assumed or "mbs" in run.assumed:  # for what fits
                 continue
             est = estimated(run)

@@ -39,7 +39,7 @@ def estimate(model, plan=PLAN, **knobs):
 def test_lengths_and_what_is_padding(text, mean, padding):
     documents = parse_lengths(text)
     assert documents.mean(S) == pytest.approx(mean)
-    assert documents.padding(S) == pytest.approx(padding)
+    assert documents.padding_share(S) == pytest.approx(padding)
 
 
 def test_packed_documents_attend_to_themselves():

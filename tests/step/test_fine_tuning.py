@@ -127,7 +127,7 @@ def test_saved_activations_of_a_layer():
     plan = Plans()
 
     def saved(model):
-        return Footprint.of(layer(model, plan, EXACT), plan).saved / (2 * T)
+        return Footprint.from_operations(layer(model, plan, EXACT), plan).saved / (2 * T)
 
     full = saved(LLAMA)
     assert saved(tuned("lora:r=16")) == full + 7 * 16  # all inputs, and x A of seven adapters
@@ -359,7 +359,7 @@ def test_adapters_that_cast_their_input_save_it_each():
 
     def saved(model, **figures):
         assumed = EXACT.with_values({f"memory.{name}": value for name, value in figures.items()})
-        return Footprint.of(layer(model, plan, assumed), plan).saved / (2 * T)
+        return Footprint.from_operations(layer(model, plan, assumed), plan).saved / (2 * T)
 
     shared, copied = saved(tuned("lora:r=16")), saved(tuned("lora:r=16"), shares_adapter_inputs=False)
     assert copied - shared == 2 * E + E  # of q, k, v one is shared; of gate and up one
@@ -371,7 +371,7 @@ def test_mlperf_saves_the_gates_of_adapters_in_8_bits():
     def saved(model, precision, **figures):
         plan = Plans(precision=precision)
         assumed = EXACT.with_values({f"memory.{name}": value for name, value in figures.items()})
-        return Footprint.of(layer(model, plan, assumed), plan).saved
+        return Footprint.from_operations(layer(model, plan, assumed), plan).saved
 
     def saves(model, precision):
         return saved(model, precision) - saved(model, precision, adapters_save_8bit_gates=True)
@@ -387,8 +387,8 @@ def test_mlperf_saves_the_gates_of_adapters_in_8_bits():
 def test_a_packed_base_may_widen_activations():
     """LitGPT: all but masks twice as wide; norms, which are in fp32, as they were."""
     plan, assumed = Plans(), EXACT.with_values({"memory.widens_packed": True, "memory.norms_in_fp32": True})
-    narrow = Footprint.of(layer(tuned("lora:dropout"), plan, assumed), plan).saved
-    wide = Footprint.of(layer(tuned("qlora:dropout"), plan, assumed), plan).saved
+    narrow = Footprint.from_operations(layer(tuned("lora:dropout"), plan, assumed), plan).saved
+    wide = Footprint.from_operations(layer(tuned("qlora:dropout"), plan, assumed), plan).saved
     masks = T * (6 * E + F)  # of q, k, v, proj, gate, up; fc2: a byte each
     norms = 2 * T * (4 * E + 4)
     assert wide - norms - masks == 2 * (narrow - norms - masks)

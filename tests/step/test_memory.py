@@ -12,7 +12,7 @@ from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
-from traincast.step.memory import Footprint, Stored, devices_memory, states
+from traincast.step.memory import Footprint, StoredWeights, devices_memory, states
 from traincast.step.pipeline_stages import stages
 
 CALIBRATED = calibrated()
@@ -36,7 +36,7 @@ SCORES = 5 * a * s / h
 def saved(model, kind=None, assumed=CALIBRATED, **knobs):
     """Activations of a layer that a micro-batch keeps on a rank [byte]."""
     plan = Plans(**knobs)
-    return Footprint.of(layer(model, plan, assumed, kind), plan)
+    return Footprint.from_operations(layer(model, plan, assumed, kind), plan)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_every_second_product_by_hand():
     assert (
         saved(model, recompute="per-op").saved / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096) + 4 * 32
     )
-    eager = Footprint.of(layer(model, plan, load_stack("torchtitan-eager")), plan).saved
+    eager = Footprint.from_operations(layer(model, plan, load_stack("torchtitan-eager")), plan).saved
     assert eager / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
     recomputed = sum(
         op.recompute * op.forward.flops("matrix") for op in operations if op.weight is not None
@@ -273,7 +273,7 @@ def test_bytes_of_a_parameter(precision):
     ):
         plan = Plans(dp=8.0, cp=2.0, replicas=float(replicas), zero=zero, precision=precision)
         given = replace(plan, optimizer_kind=optimizer, grad_dtype=grad)
-        parts = states(held, given, Stored.on({"part": 2.0}, held), CALIBRATED)
+        parts = states(held, given, StoredWeights.for_device({"part": 2.0}, held), CALIBRATED)
         n = 16 / replicas
         gradient = 4 if grad == "fp32" or precision == "fp32" else 2
         table = {"weights": (weight, 3), "gradients": (gradient, 2), "optimizer": (master + moments, 1)}
@@ -294,7 +294,7 @@ def states_of_part(plan, **weights):
     footprint = {
         "part": Footprint(**{"weights": 0.0, "expert_weights": 0.0} | weights, saved=0.0, live=0.0, peak=0.0)
     }
-    return states(footprint, plan, Stored.on({"part": 1.0}, footprint), CALIBRATED)
+    return states(footprint, plan, StoredWeights.for_device({"part": 1.0}, footprint), CALIBRATED)
 
 
 def held_by(zero=1, precision="bf16", parts=None, assumed=None, stack=CALIBRATED, offload="none"):
@@ -302,7 +302,7 @@ def held_by(zero=1, precision="bf16", parts=None, assumed=None, stack=CALIBRATED
     assumed = stack.with_values(assumed or {})
     plan = Plans(dp=8.0, zero=zero, precision=precision, offload=offload).ready(assumed)
     footprints = dict.fromkeys(("dense", "head"), Footprint(1e9, 0.0, 0.0, 0.0, 0.0))
-    result = states(footprints, plan, Stored.on(parts or {"dense": 1.0}, footprints), assumed)
+    result = states(footprints, plan, StoredWeights.for_device(parts or {"dense": 1.0}, footprints), assumed)
     return {name: value / 1e9 for name, value in result.items()}
 
 
@@ -475,7 +475,7 @@ def test_memory_of_a_part_is_proportional_to_the_micro_batch(name, recompute):
         return  # which is not modelled
     small, large = (
         {
-            part: Footprint.of(operations, plan)
+            part: Footprint.from_operations(operations, plan)
             for plan in [Plans(mbs=mbs, tp=2.0, cp=2.0, cp_kind="all-gather", recompute=recompute)]
             for part, operations in parts(model, plan, CALIBRATED, {}).items()
         }

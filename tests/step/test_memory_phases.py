@@ -32,7 +32,7 @@ def fine_tuned(stack, train="full", gpus=1, mbs=1, seq=4096, **knobs):
     """The estimate of Mistral-7B with full recomputation, sharded on several GPUs."""
     zero = 3 if gpus > 1 else 0
     plan = tc.Plan(dp=gpus, mbs=mbs, recompute="full", zero=zero, **knobs)
-    model = read_training(train).of(replace(MISTRAL, seq=seq))
+    model = read_training(train).apply_to(replace(MISTRAL, seq=seq))
     return tc.estimate(model, "dgx-a100", plan, gbs=gpus * mbs, assumptions=stack)
 
 
@@ -104,7 +104,7 @@ def test_recomputed_layers_keep_16_bits_of_their_input():
     """Where norms are computed in fp32 (transformers), a checkpoint keeps the input alone."""
     est = fine_tuned("huggingface-eager", mbs=1, **PURE)
     dense = est.timed["dense" if "dense" in est.timed else next(iter(est.timed))]
-    footprint = Footprint.of(tuple(timed.operation for timed in dense), est.columns)
+    footprint = Footprint.from_operations(tuple(timed.operation for timed in dense), est.columns)
     assert footprint.saved == 4096 * 4096 * 2
 
 
@@ -272,7 +272,7 @@ def test_an_embeddings_gradient_is_made_in_the_first_layers_phase():
     matrix = 4 * 128256 * 4096
     plan, parts = est.columns, est.timed
     footprints = {
-        part: Footprint.of(tuple(timed.operation for timed in of_part), plan)
+        part: Footprint.from_operations(tuple(timed.operation for timed in of_part), plan)
         for part, of_part in parts.items()
     }
     without = CALIBRATED.with_values({"memory.vocabulary_gradient_bytes": 0})
@@ -343,7 +343,7 @@ def test_scores_of_unfused_attention_have_gradients_at_work():
     plan = tc.Plan(mbs=2, attention="unfused", recompute="full")
     est = tc.estimate(model, "dgx-h100", plan, gbs=2, assumptions="megatron-lm-2022")
     footprints = [
-        Footprint.of(tuple(timed.operation for timed in timed_part), est.columns)
+        Footprint.from_operations(tuple(timed.operation for timed in timed_part), est.columns)
         for part, timed_part in est.timed.items()
         if part not in ("embedding", "head")
     ]

@@ -502,8 +502,8 @@ def test_the_least_traffic_of_zero_3_by_hand():
     """
     assumed = CALIBRATED.with_values({"overlap.dp_contention": 0.5, "memory.accumulates_whole": False})
     least = LeastTraffic(gathered=[3.0, 1.0], reduced=[2.0, 1.0])
-    assert least.contended(Plans(zero=3), 4.0, assumed) == 0.5 * (2 * 4 * 3 + 4 * 2)
-    assert least.contended(Plans(zero=1), 4.0, assumed) == 0.5 * (3 + 2)
+    assert least.contention_time(Plans(zero=3), 4.0, assumed) == 0.5 * (2 * 4 * 3 + 4 * 2)
+    assert least.contention_time(Plans(zero=1), 4.0, assumed) == 0.5 * (3 + 2)
 
 
 def test_muon_by_hand():

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.accuracy.runs.run import readable, rows
 from traincast.accuracy.validate import validate
-from traincast.catalog.software_stacks import ANY_SOFTWARE, calibrated, load_stack, releases, resolve
+from traincast.catalog.software_stacks import (
+    ANY_SOFTWARE,
+    calibrated,
+    load_stack,
+    releases,
+    resolve,
+)
 from traincast.core.assumptions import PAPER, from_dict
 from traincast.core.plan import Plan
 from traincast.step.fit_probability import fits_probability
@@ -391,7 +397,7 @@ def test_software_in_a_ranking_from_times():
     """By hand: plan 2 was not timed under the second, and has the mean; no plan was under the third."""
     names = {"torchtitan-2025": 0.5, "mine": 0.25, "nemo-2025": 0.25}
     times = {"torchtitan-2025": np.array([2.0, 4, 4]), "mine": np.array([1.0, math.e, np.nan])}
-    found = RankedSoftware.of(names, np.array([1.0, 1, 2]), times)
+    found = RankedSoftware.from_times(names, np.array([1.0, 1, 2]), times)
     assert found.weights.tolist() == [0.5, 0.25, 0.25]
     log2 = math.log(2)
     assert found.ratios[0] == pytest.approx(np.array([log2, 2 * log2, log2]) - 4 * log2 / 3)
@@ -402,7 +408,7 @@ def test_software_in_a_ranking_from_times():
         KNOWN.other_stacks,
         KNOWN.stacks["nemo-2025"],
     ]
-    assert RankedSoftware.of({}, np.ones(2), {}) is None
+    assert RankedSoftware.from_times({}, np.ones(2), {}) is None
     assert found.roots.T @ found.roots == pytest.approx(
         np.cov(found.ratios, aweights=found.weights, rowvar=False, ddof=0)
     )
@@ -424,7 +430,7 @@ def test_software_that_changes_rankings_less_than_a_fifth_of_their_errors_is_sli
             for name in estimates[0].ranking_software
         }
         predicted = np.array([est.step_seconds for est in estimates])
-        software = RankedSoftware.of(estimates[0].ranking_software, predicted, seconds)
+        software = RankedSoftware.from_times(estimates[0].ranking_software, predicted, seconds)
         assert software.is_slight is slight
 
 
@@ -482,31 +488,33 @@ def test_shares_of_software_are_those_of_the_runs_most_alike():
     expected = np.array([0.7, 0.1, 0.2])
     for found in ([7, 1, 0], [7, 1, 0], [3, 1, 0], [3, 1, 0]):
         expected = (np.array(found) + 2 * expected) / (sum(found) + 2)
-    shares = SHARES.of(Asked("dense", "hopper", "16", "flash"))
+    shares = SHARES.shares_like(Asked("dense", "hopper", "16", "flash"))
     names = ["nemo-2025", "torchtitan-2025"]  # of the third less than a twentieth of the first
     assert [shares[name] for name in names] == pytest.approx(expected[:2])
     assert expected[2] < 0.05 * expected[0]
     assert list(shares) == names
-    named = SHARES.of(Asked("dense", "hopper", "16", "flash"), ("torchtitan-2025", "pytorch"))
+    named = SHARES.shares_like(Asked("dense", "hopper", "16", "flash"), ("torchtitan-2025", "pytorch"))
     assert named == {"torchtitan-2025": 1.0}
-    assert SHARES.of(Asked("dense", "hopper", "16", "flash"), ("pytorch",)) == {}
+    assert SHARES.shares_like(Asked("dense", "hopper", "16", "flash"), ("pytorch",)) == {}
 
 
 def test_facts_leave_the_software_that_can_have_them():
     """By the files of stacks: torchtitan's loss is fused, NeMo's is not stated, and both have all-to-all."""
     asked = Asked("dense", "hopper", "16", "flash")
-    usual = SHARES.of(asked)
-    assert SHARES.given(asked, None, {}) == usual
-    whole = SHARES.given(asked, None, {"loss": "whole"})
+    usual = SHARES.shares_like(asked)
+    assert SHARES.shares_with_facts(asked, None, {}) == usual
+    whole = SHARES.shares_with_facts(asked, None, {"loss": "whole"})
     assert list(whole) == ["nemo-2025+loss=whole"]
-    fused = SHARES.given(asked, None, {"loss": "fused"})
+    fused = SHARES.shares_with_facts(asked, None, {"loss": "fused"})
     assert list(fused) == ["nemo-2025+loss=fused", "torchtitan-2025"]
     assert list(fused.values()) == pytest.approx(list(usual.values()))
     both = ("nemo-2025", "torchtitan-2025")
-    none_has_it = SHARES.given(asked, both, {"dispatcher": "hybridep"})
+    none_has_it = SHARES.shares_with_facts(asked, both, {"dispatcher": "hybridep"})
     assert list(none_has_it) == [f"{name}+dispatcher=hybridep" for name in both]
     assert sum(none_has_it.values()) == pytest.approx(1)
-    dated = SHARES.given(asked, ("nemo-2024", "nemo-2025", "megatron-core-2024"), {"released": "2024-12"})
+    dated = SHARES.shares_with_facts(
+        asked, ("nemo-2024", "nemo-2025", "megatron-core-2024"), {"released": "2024-12"}
+    )
     assert list(dated) == ["megatron-core-2024"]  # what the other was then
 
 

@@ -463,8 +463,8 @@ def test_streaming_time_of_an_all_gather():
         8 * slow.bandwidth * slow.efficiency * float(slow.ports),
         450e9 * SYSTEMS["dgx-h100"].tiers[0].efficiency,
     )
-    assert float(curve.streaming(1e9)) == pytest.approx(511 / 512 * 1e9 / slowest, rel=1e-9)
-    assert float(curve.streaming(1e9)) < float(curve.seconds(1e9))
+    assert float(curve.streaming_time(1e9)) == pytest.approx(511 / 512 * 1e9 / slowest, rel=1e-9)
+    assert float(curve.streaming_time(1e9)) < float(curve.seconds(1e9))
 
 
 def test_a_step_pays_a_share_of_the_start_up():
@@ -551,7 +551,9 @@ def test_what_a_ring_needs_of_a_tapered_spine_follows_from_its_members_in_a_leaf
     n = 2 * near[-1]
     curve = collective_curve("all-gather", Group(n, near), network(spine={"taper": taper}), CALIBRATED)
     inside = 200e9 if near[0] > 1 else np.inf
-    assert curve.streaming(1e9) == pytest.approx((n - 1) / n * 1e9 / min(ports * 20e9, inside), rel=1e-12)
+    assert curve.streaming_time(1e9) == pytest.approx(
+        (n - 1) / n * 1e9 / min(ports * 20e9, inside), rel=1e-12
+    )
 
 
 def test_rails_send_from_place_to_place_over_the_spine_unless_it_is_forwarded():
@@ -588,13 +590,16 @@ def test_a_neighbour_at_another_place_of_its_node_is_on_another_rail():
 def test_congestion_grows_with_each_doubling_of_the_domains():
     """32 nodes of one member under 8 leaves: 2 doublings in a leaf, 3 above, which has four ports a group."""
     ring = collective_curve(
-        "all-gather", Group(32.0, (1.0, 4.0)), network({"congestion": 0.1}, {"congestion": 0.1}), CALIBRATED
+        "all-gather",
+        Group(32.0, (1.0, 4.0)),
+        network({"congestion": 0.1}, {"congestion": 0.1}),
+        CALIBRATED,
     )
-    assert ring.streaming(1e9) == pytest.approx(31 / 32 * 1e9 / 20e9 * 1.2, rel=1e-12)
+    assert ring.streaming_time(1e9) == pytest.approx(31 / 32 * 1e9 / 20e9 * 1.2, rel=1e-12)
     sparse = collective_curve(
         "all-gather", Group(8.0, (1.0, 1.0)), network(spine={"congestion": 0.1}), CALIBRATED
     )
-    assert sparse.streaming(1e9) == pytest.approx(7 / 8 * 1e9 / 20e9 * 1.3, rel=1e-12)
+    assert sparse.streaming_time(1e9) == pytest.approx(7 / 8 * 1e9 / 20e9 * 1.3, rel=1e-12)
 
 
 @settings(max_examples=60, deadline=None)

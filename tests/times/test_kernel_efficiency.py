@@ -17,13 +17,13 @@ from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.core.precision import PRECISIONS
-from traincast.operations.attention import Heads, flash, unfused
+from traincast.operations.attention import Heads, flash, unfused_attention
 from traincast.operations.elementwise import norm
-from traincast.operations.linear import Sizes, linear
+from traincast.operations.linear import MatmulSizes, linear
 from traincast.operations.operation import Gemm, PassCount
 from traincast.operations.transformer import layer
-from traincast.times.kernel_efficiency import tiled
-from traincast.times.roofline import arithmetic, streamed
+from traincast.times.kernel_efficiency import tile_cost
+from traincast.times.roofline import arithmetic, memory_time
 
 CALIBRATED = calibrated()
 REPEATED = CALIBRATED.with_values(REPEATED_KERNEL)
@@ -127,22 +127,22 @@ def test_a_partial_wave_costs_half_of_its_idle_time(a100):
     """108 multiprocessors: 108 tiles are one wave; 162 take two, of which half waits, and half of that is
     lost."""
     one_wave, half = (Gemm(128.0 * tiles, 4096.0, 128.0) for tiles in (108, 162))
-    assert tiled(one_wave, a100, CALIBRATED) == 1
-    assert tiled(half, a100, CALIBRATED) == pytest.approx(1 + 0.5 * (2 / 1.5 - 1), rel=1e-12)
+    assert tile_cost(one_wave, a100, CALIBRATED) == 1
+    assert tile_cost(half, a100, CALIBRATED) == pytest.approx(1 + 0.5 * (2 / 1.5 - 1), rel=1e-12)
 
 
 def test_padding_to_tiles(a100):
     bare = CALIBRATED.with_values({"kernels.wave_loss": 0})
-    assert tiled(Gemm(1024.0, 64.0, 192.0), a100, bare) == pytest.approx(256 / 192)
-    assert tiled(Gemm(1024.0, 64.0, 64.0), a100, bare) == 1  # half a tile
-    assert tiled(Gemm(100.0, 64.0, 128.0, batch=8.0, layout="grouped"), a100, bare) == pytest.approx(
+    assert tile_cost(Gemm(1024.0, 64.0, 192.0), a100, bare) == pytest.approx(256 / 192)
+    assert tile_cost(Gemm(1024.0, 64.0, 64.0), a100, bare) == 1  # half a tile
+    assert tile_cost(Gemm(100.0, 64.0, 128.0, batch=8.0, layout="grouped"), a100, bare) == pytest.approx(
         1.28
     )  # rows of every expert
 
 
 def test_q_is_at_least_one(a100):
     sizes = np.random.default_rng(1).integers(1, 20000, (3, 400)).astype(float)
-    assert np.all(tiled(Gemm(*sizes), a100, CALIBRATED) >= 1)
+    assert np.all(tile_cost(Gemm(*sizes), a100, CALIBRATED) >= 1)
 
 
 def test_numbers_and_columns_agree(a100):
@@ -207,7 +207,7 @@ def test_heads_of_odd_width_do_without_matrix_units(a100):
     """BLOOM's search: heads of 108 were many times slower in unfused attention; fused kernels pad."""
     for width, slow in ((104.0, False), (108.0, True)):
         at = Heads(1.0, 8.0, 8.0, 2048.0, 2048.0, width, width)
-        logits = next(iter(unfused(2.0, 1.0, at, "cp", False)))
+        logits = next(iter(unfused_attention(2.0, 1.0, at, "cp", False)))
         pace = pass_seconds(logits.forward, a100, CALIBRATED, BF16) / pass_seconds(
             logits.forward, a100, CALIBRATED.with_values({"kernels.misaligned_slowdown": 1}), BF16
         )
@@ -219,7 +219,7 @@ def test_a_softmax_that_is_not_fused(a100):
     moved = []
     for heads in (8.0, 6.0):
         at = Heads(1.0, heads, heads, 2048.0, 2048.0, 64.0, 64.0)
-        softmax = list(unfused(2.0, 1.0, at, "cp", False, passes=(1.2, 4.3)))[1]
+        softmax = list(unfused_attention(2.0, 1.0, at, "cp", False, passes=(1.2, 4.3)))[1]
         moved.append(softmax.forward.nbytes / (2 * 2 * heads * 2048**2))
     assert moved == pytest.approx([1.2, 4.3])
 
@@ -263,7 +263,7 @@ def test_gradients_of_wide_heads_are_slower(a100):
 def test_casts_are_paid_in_full():
     """2 bytes read, 2 written (rows and columns at 8 bits) for an element of the input; a third of it for one
     of the weights."""
-    op = linear("fc", Sizes(2.0, 0.5, casts=1, weight_casts=1 / 3, low=True), 4096.0, 1024.0, 2048.0)
+    op = linear("fc", MatmulSizes(2.0, 0.5, casts=1, weight_casts=1 / 3, low=True), 4096.0, 1024.0, 2048.0)
     assert op.forward.cast == pytest.approx(4 * 4096 * 1024 + 4 / 3 * 1024 * 2048)
     assert op.backward.cast == 4 * 4096 * 2048
     assert op.weight.cast == 0
@@ -326,10 +326,12 @@ def test_caches_take_their_part_of_the_traffic(a100):
     """By hand: of 3 MB, 1 MB at 4 TB/s is 0.25 us, and 2 MB at 0.85 of 2039 GB/s is 1.154 us; 0.5 MB is all
     in the cache."""
     chip = replace(a100, hbm_sustained=0.85, cache_bytes=1e6, cache_bandwidth=4e12)
-    seconds = streamed(np.array([3e6, 0.5e6]), chip, CALIBRATED)
+    seconds = memory_time(np.array([3e6, 0.5e6]), chip, CALIBRATED)
     assert seconds == pytest.approx([0.25e-6 + 2e6 / (0.85 * 2039e9), 0.125e-6])
-    assert streamed(3e6, chip, PAPER) == pytest.approx(3e6 / 2039e9)  # which has one bandwidth
-    assert streamed(3e6, replace(chip, cache_bytes=None), CALIBRATED) == pytest.approx(3e6 / (0.85 * 2039e9))
+    assert memory_time(3e6, chip, PAPER) == pytest.approx(3e6 / 2039e9)  # which has one bandwidth
+    assert memory_time(3e6, replace(chip, cache_bytes=None), CALIBRATED) == pytest.approx(
+        3e6 / (0.85 * 2039e9)
+    )
 
 
 def test_products_at_32_bits_have_a_share_of_their_own(a100):

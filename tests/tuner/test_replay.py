@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.accuracy.runs.run import Run, bundled, readable, rows
+from traincast.accuracy.runs.run import Run, load_bundled_runs, readable, rows
 from traincast.tuner.belief import SURE
 from traincast.tuner.replay import (
     PRIORS,
@@ -33,7 +33,7 @@ def replays():
 
 
 def test_the_table_has_the_groups_of_the_bundled_runs(replays):
-    runs = [run for _, run in bundled() if isinstance(run, Run) and run.step_seconds]
+    runs = [run for _, run in load_bundled_runs() if isinstance(run, Run) and run.step_seconds]
     groups = [members for members in runs_by_group(runs) if all(run.id in table() for run in members)]
     assert [run.id for members in groups for run in members] == [run.id for run in replays.runs]
     assert len(groups) >= 70

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.accuracy.runs.run import Run, bundled
+from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import source_of
 from traincast.catalog.load import load_model, load_system
 from traincast.catalog.software_stacks import names_stack, stack_framework, stack_year
@@ -99,7 +99,7 @@ def runs() -> list[Run]:
 
 def _published() -> Iterator[Run]:
     """Yield the timed runs of whole models on many GPUs with a stack whose framework is offered by name."""
-    for _, run in bundled():
+    for _, run in load_bundled_runs():
         if isinstance(run, str) or run.step_seconds is None or not names_stack(run.stack):
             continue
         if run.stack.startswith(STACKS) and "proxy" not in run.model.name and run.plan.gpus >= LEAST_GPUS:
@@ -188,7 +188,7 @@ def compare(run: Run) -> Comparison:
     if found.fastest is None or found.recommended is None:
         raise NothingFits(f"{run.id}: {found.explain()}")
     limit = expert.step_seconds * (1 - 1e-9)
-    times, near = found.layouts.answer(lambda times: times.near(limit / found.least_seconds - 1))
+    times, near = found.layouts.answer(lambda times: times.within_share(limit / found.least_seconds - 1))
     rank = 1 + int(np.sum(times.seconds[near] < limit))
     try:
         knobs = (name for name in (*KNOBS, *CHOICES) if name not in (*PLACEMENTS, "panels"))

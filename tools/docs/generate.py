@@ -26,7 +26,7 @@ from traincast.core.system import Accelerator, System, Tier
 from traincast.model.model import Model
 from traincast.operations import attention, elementwise, linear
 from traincast.operations.attention import Heads
-from traincast.operations.linear import Sizes
+from traincast.operations.linear import MatmulSizes
 from traincast.operations.operation import Gemm, Operation, PassCount, Vector
 from traincast.operations.transformer import layer
 from traincast.planner.frameworks.spaces import FRAMEWORKS
@@ -36,7 +36,7 @@ from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import Stages
 from traincast.step.step_time import Step, step
 from traincast.times.collectives import collective, point_to_point
-from traincast.times.overlap import layer_by_layer, panelled
+from traincast.times.overlap import layer_by_layer, panel_time
 from traincast.times.process_groups import Group
 from traincast.times.roofline import arithmetic, exposed_memory
 from traincast.tuner import replay
@@ -182,7 +182,7 @@ def communication(work: PassCount, axes: tuple[str, ...]) -> str:
 
 def vocabulary() -> str:
     """Return tables of every kind of operation on local shapes."""
-    sizes, local = Sizes(E), Heads(b, h, h, l / m2, l, q, q)
+    sizes, local = MatmulSizes(E), Heads(b, h, h, l / m2, l, q, q)
     single = [
         elementwise.bias("bias", E, T, o),
         elementwise.activation("gelu", E, n),
@@ -196,7 +196,7 @@ def vocabulary() -> str:
         "Elementwise": single,
         "Norm of r rows of width w": [elementwise.norm("norm", E, r, w)],
         "Fused attention, h local heads, l/m2 queries": [attention.flash(E, local, ((), ()))],
-        "Unfused attention": list(attention.unfused(E, Symbolic(1), local, "cp", recompute=False)),
+        "Unfused attention": list(attention.unfused_attention(E, Symbolic(1), local, "cp", recompute=False)),
         "Attention as SUMMA products, all h heads": list(
             attention.summa(E, Symbolic(1), (b, h, l, q), (m1, m2, nb))
         ),
@@ -279,7 +279,7 @@ def times() -> str:
         "\nCommunication that overlaps: x is one panel's and w the operation's own time; one collective per "
         "layer hides behind a "
         "layer's time t, of n_l layers.\n\n",
-        formula("SUMMA product", panelled(x, nb, w)),
+        formula("SUMMA product", panel_time(x, nb, w)),
         formula("collective per layer", per_layer(x, t, nl)),
     ]
     return "".join(lines)
@@ -579,14 +579,14 @@ def slow_pages() -> dict[str, str]:
     return {"experts.md": GENERATED + experts_page.page([*map(experts_page.compare, experts_page.runs())])}
 
 
-def stated(group: replay.Group, *, ranked: bool) -> Iterator[tuple[float, ...]]:
+def stated(group: replay.RunGroup, *, ranked: bool) -> Iterator[tuple[float, ...]]:
     """Yield what is stated after every trial until it is sure, each with whether it holds.
 
     That is the probability that the best so far is within 1 % of all, and before the trial that its plan is
     faster by more; nan of the first. `ranked`: tried in the order of the ranking.
     """
     least, seconds = np.inf, group.seconds
-    for row, gain, belief in replay.tried(group.prior, seconds, ranked=ranked):
+    for row, gain, belief in replay.try_known_plans(group.prior, seconds, ranked=ranked):
         before, least = least, min(least, float(seconds[row]))
         within, faster = belief.outlook.within, 1 + replay.GAIN
         yield within, least <= faster * seconds.min(), gain, faster * seconds[row] < before

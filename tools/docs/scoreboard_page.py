@@ -460,7 +460,7 @@ def stated_probabilities() -> StatedChances:
     }
 
 
-@style.styled
+@style.apply_style
 def reliability_figure(chances: StatedChances) -> Figure:
     """Draw stated probabilities against what happened, with what 90 % of samples lie within."""
     columns = min(len(chances), PANELS_IN_A_ROW)

@@ -19,7 +19,7 @@ import numpy as np
 
 from traincast.accuracy.fit.parameters import Setting
 from traincast.accuracy.fit.residuals import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
-from traincast.catalog.documents import MAX_TABLE_BYTES, raw, read
+from traincast.catalog.documents import MAX_TABLE_BYTES, raw, read_document
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import CALIBRATED
@@ -101,7 +101,7 @@ class KernelReport(Result, repr=False):
         return float(np.mean([value for value in values if value is not None]))
 
 
-class Group(NamedTuple):
+class KernelGroup(NamedTuple):
     """Timed kernels that share a rate; `predict` gives their times at a rate, the catalogue's being 1 [s].
 
     Its second argument holds values of constants: of collectives a `Setting`, else those of `engine`.
@@ -128,7 +128,7 @@ def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
     return KernelReport(tuple(sorted(errors, key=lambda each: each.kind)), left_out)
 
 
-def groups_of(tables: Sequence[str | Path]) -> tuple[list[Group], dict[str, int]]:
+def groups_of(tables: Sequence[str | Path]) -> tuple[list[KernelGroup], dict[str, int]]:
     """Return the groups of tables, and the numbers of rows that are not predicted by reason."""
     groups = []
     left_out = dict[str, int]()
@@ -183,7 +183,7 @@ def _numbers(cells: list[str]) -> Any:
         return np.array(cells)
 
 
-def _groups(table: dict[str, Any], path: Path) -> Iterable[tuple[Group | None, str, int]]:
+def _groups(table: dict[str, Any], path: Path) -> Iterable[tuple[KernelGroup | None, str, int]]:
     """Yield the groups of a table, or why rows are left out, with their number."""
     kind = next((kind for kind, needed in KINDS.items() if set(needed.columns) | SHARED <= set(table)), None)
     if kind is None:
@@ -229,12 +229,12 @@ def _figures(part: dict[str, Any], *names: str) -> tuple[Floats, ...]:
 @cache
 def engine(kind: str, family: str) -> Mapping[str, float]:
     """Return the constants of a family of an engine's kernels; those of the first one if it is not known."""
-    families = read(ENGINE)[kind]
+    families = read_document(ENGINE)[kind]
     found = families.get(family) or next(iter(families.values()))
     return {name: float(entry["value"]) for name, entry in found.items()}
 
 
-def _products(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> Group:
+def _products(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> KernelGroup:
     """Return matrix products; at 8 bits and less with the cast of the activations."""
     (dtype, library), gpu = split, load_accelerator(accelerator)
     recipe = PRECISIONS[RECIPES[dtype]]
@@ -259,14 +259,16 @@ def _products(part: dict[str, Any], accelerator: str, generation: str, split: tu
         cast = known["casts"] * m * k * (2 + byte) if recipe.is_low else 0 * m
         nbytes = byte * (m * k + k * n) + written + cast
         work = PassCount((Gemm(m, k, n, 1.0, low=recipe.is_low),), nbytes, written=written, cast=cast)
-        return _as_rows(pass_seconds(work, _scaled(gpu, rate), assumed, recipe), ms)
+        return _as_rows(pass_seconds(work, _scale_rate(gpu, rate), assumed, recipe), ms)
 
     size = 2 * m * n * k
     ordinary = (np.minimum(m, n) >= MIN_SIDE) & (size >= BANDS[ORDINARY])
-    return Group(("products", accelerator, dtype, library), ms * 1e-3, size, ordinary, predict, family)
+    return KernelGroup(("products", accelerator, dtype, library), ms * 1e-3, size, ordinary, predict, family)
 
 
-def _attention(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> Group:
+def _attention(
+    part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]
+) -> KernelGroup:
     """Return causal fused attention, forward, and the writing of keys and values to a paged cache."""
     (library, cached, windowed), gpu = split, load_accelerator(accelerator)
     word, kernel = next((known for known in ATTENTION_KERNELS if known[0] in library), ("", None))
@@ -284,7 +286,7 @@ def _attention(part: dict[str, Any], accelerator: str, generation: str, split: t
         changes: dict[str, Any] = {f"attention.{name}": known[name] for name in ("start", "tail", "softmax")}
         changes |= {"attention.launch_seconds": known["launch"], "attention.kernel": kernel}
         seconds = pass_seconds(
-            work, _scaled(gpu, rate), calibrated().with_values(changes), PRECISIONS["bf16"]
+            work, _scale_rate(gpu, rate), calibrated().with_values(changes), PRECISIONS["bf16"]
         )
         token = known["token_bytes"] + known["cache_passes"] * 8 * kv * np.maximum(d, MIN_CACHED_WIDTH)
         return _as_rows(seconds + b * s * token / gpu.hbm_bandwidth, ms)
@@ -295,10 +297,10 @@ def _attention(part: dict[str, Any], accelerator: str, generation: str, split: t
         ("attention", kernel) if full else ("windowed attention", f"{kernel}, {float(windowed):g} keys")
     )
     key = kind, accelerator, dtype, library
-    return Group(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict, family)
+    return KernelGroup(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict, family)
 
 
-def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> Group:
+def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> KernelGroup:
     """Return the experts of a layer on one rank: grouped products in two, with gates, and routing.
 
     Where loads follow a power law the timed rank is the one with most tokens. Every rank of a group has all
@@ -326,7 +328,7 @@ def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tup
             "kernels.tile": 0.0,
         }
         assumed = calibrated().with_values(ALONE | changes)
-        chip = _scaled(gpu, rate)
+        chip = _scale_rate(gpu, rate)
         # rows of an expert; the last tile of unequal loads is half full
         m = rows / used
         tile = known["tile"]
@@ -345,7 +347,7 @@ def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tup
 
     size = 6 * tokens * topk / ep * e * f
     key = "experts", accelerator, f"{dtype}, {loads}", library
-    return Group(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict, family)
+    return KernelGroup(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict, family)
 
 
 def _hottest(loads: str, tokens: Floats, experts: Floats, ep: Floats) -> Floats:
@@ -370,7 +372,7 @@ def _hottest(loads: str, tokens: Floats, experts: Floats, ep: Floats) -> Floats:
     return share
 
 
-def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ...]) -> Group:
+def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ...]) -> KernelGroup:
     """Return collectives inside a fast domain; the rate is that of its links."""
     op, dtype = split
     machine = load_system(system)
@@ -381,13 +383,13 @@ def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ..
     V = byte * message
 
     def predict(rate: float, setting: Setting = AS_IT_IS) -> Floats:
-        assumed = setting.assumed(CALIBRATED, machine).with_values(REPEATED_COLLECTIVE)
+        assumed = setting.stack_assumptions(CALIBRATED, machine).with_values(REPEATED_COLLECTIVE)
         now = _faster(setting.system(machine), rate)
         near = tuple(n for _ in machine.tiers[:-1])
         return _as_rows(collective(COLLECTIVES[op], V, Members(n, near), now, assumed), ms)
 
     key = "collectives", system, f"{op}, {dtype}", "NCCL"
-    return Group(key, ms * 1e-3, V, BYTE_BANDS[ORDINARY] <= V, predict)
+    return KernelGroup(key, ms * 1e-3, V, BYTE_BANDS[ORDINARY] <= V, predict)
 
 
 def _as_rows(seconds: Column, like: Floats) -> Floats:
@@ -399,7 +401,7 @@ class _Reader(NamedTuple):
 
     columns: tuple[str, ...]
     split: tuple[str, ...]
-    read: Callable[[dict[str, Any], str, str, tuple[str, ...]], Group]
+    read: Callable[[dict[str, Any], str, str, tuple[str, ...]], KernelGroup]
 
 
 SHARED: Final = {"system", "latency_ms"}
@@ -419,17 +421,17 @@ KINDS: Final = {
 }
 
 
-def _scaled(gpu: Accelerator, rate: float) -> Any:
+def _scale_rate(gpu: Accelerator, rate: float) -> Any:
     """Return an accelerator whose products and attention run at another rate."""
     usual = calibrated().kernels.matrix_efficiency
-    rates = {share: gpu.sustained(kind, usual) for kind, (_, share) in PEAKS.items()}
+    rates = {share: gpu.sustained_share(kind, usual) for kind, (_, share) in PEAKS.items()}
     names = [f"attention_{kernel}" for kernel in ATTENTION]
     known = {name: getattr(gpu, name) for name in names if getattr(gpu, name) is not None}
     fused = known or {"attention_fa1": calibrated().attention.efficiency}
     known = {name: rate * share for name, share in {**rates, **fused}.items()}
     if gpu.matrix_burst is not None:
         known["matrix_burst"] = BURST * known["matrix_sustained"]
-    return _unchecked(gpu, known)
+    return _replace_unchecked(gpu, known)
 
 
 def _faster(system: System, rate: float) -> Any:
@@ -440,10 +442,10 @@ def _faster(system: System, rate: float) -> Any:
     changes = {"efficiency": rate * fast.efficiency, "launch": launch}
     if fast.switch_reduction is not None:
         changes["switch_reduction"] = rate * fast.switch_reduction
-    return _unchecked(system, {"tiers": (_unchecked(fast, changes), *system.tiers[1:])})
+    return _replace_unchecked(system, {"tiers": (_replace_unchecked(fast, changes), *system.tiers[1:])})
 
 
-def _unchecked(record: Any, changes: dict[str, Any]) -> Any:
+def _replace_unchecked(record: Any, changes: dict[str, Any]) -> Any:
     """Return a record with changes that its bounds need not hold for: a rate at rest may be above 1."""
     copy: Any = object.__new__(type(record))
     for name, value in {**vars(record), **changes}.items():
@@ -451,7 +453,7 @@ def _unchecked(record: Any, changes: dict[str, Any]) -> Any:
     return copy
 
 
-def own_rate(group: Group, values: Any = None) -> float:
+def own_rate(group: KernelGroup, values: Any = None) -> float:
     """Return the rate, relative to the catalogue's, at which the median error of a group is 0.
 
     `values`: constants of its kernels instead of the fitted ones.
@@ -466,7 +468,9 @@ def own_rate(group: Group, values: Any = None) -> float:
     return float(np.exp(log_rate))
 
 
-def _errors(group: Group, index: int, groups: Sequence[Group], rates: Sequence[float]) -> KernelErrors:
+def _errors(
+    group: KernelGroup, index: int, groups: Sequence[KernelGroup], rates: Sequence[float]
+) -> KernelErrors:
     """Return the errors of a group; its rate left out is the mean of the logarithms of the others'."""
     kind, machine, dtype, library = group.key
     others = [

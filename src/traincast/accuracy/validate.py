@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.accuracy.runs.reported_memory import LEFT_OUT, memory_as_reported
-from traincast.accuracy.runs.run import UNKNOWN_MACHINE, Run, bundled, readable, rows
+from traincast.accuracy.runs.run import UNKNOWN_MACHINE, Run, load_bundled_runs, readable, rows
 from traincast.accuracy.scores import (
     INDEPENDENT,
     ErrorSummary,
@@ -85,7 +85,7 @@ class RunBatch:
 
 def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     """Group runs into batches; also return, by index, the rule that a run breaks, so that it is in none."""
-    plans = [_placed(run) for run in runs]
+    plans = [_place_ranks(run) for run in runs]
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
         software = run.stack, run.unsaid, bool(run.released), run.new_release
@@ -118,7 +118,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     return run_batches, refused
 
 
-def _placed(run: Run) -> Plan:
+def _place_ranks(run: Run) -> Plan:
     """Return the plan of a run with its ranks placed in the order of frameworks."""
     all_placements = placements(run.plan, run.system.domain(run.plan.gpus), ordered=True)
     return run.plan if all_placements is None else all_placements.row(0)
@@ -278,7 +278,7 @@ def validate(
     True
     """
     if runs is None:
-        table = bundled()
+        table = load_bundled_runs()
     else:
         given = rows(runs) if isinstance(runs, str | Path) else runs
         require_type("runs", given, "the path of a file, or its rows", Sequence)
@@ -319,12 +319,12 @@ def _subject(run: Run, own_software: bool) -> Subject:
         unsaid=own_software and bool(run.unsaid),
         framework=run.facts.get("framework", "not stated"),
         accelerator=run.system.accelerator.name,
-        unjudged=_unjudged(run),
+        unjudged=_reason_unjudged(run),
         assumed_out="outcome" in run.assumed,
     )
 
 
-def _unjudged(run: Run) -> str:
+def _reason_unjudged(run: Run) -> str:
     """Return why a run has no verdict of fit; empty where it has one."""
     if source_of(run.id, moe=False) in INDEPENDENT:
         return COMPOSED

@@ -92,8 +92,8 @@ def verdict_report(rows: Sequence[Judged], not_judged: Mapping[str, int]) -> Ver
         total=verdict_errors(rows),
         near_capacity=verdict_errors([row for row in rows if abs(row.share - 1) <= NEAR]),
         sharpest=verdict_errors(sharpest(rows)),
-        by_framework=_grouped((row.framework, row) for row in rows),
-        by_accelerator=_grouped((row.accelerator, row) for row in rows),
+        by_framework=_group_errors((row.framework, row) for row in rows),
+        by_accelerator=_group_errors((row.accelerator, row) for row in rows),
         reliability=tuple(reliability_bins(rows)),
         not_judged=dict(not_judged),
     )
@@ -165,7 +165,7 @@ def _columns(rows: Sequence[Judged]) -> tuple[Floats, Bools]:
     return probability, np.array([row.ran for row in rows], bool)
 
 
-def _grouped(rows: Iterable[tuple[str, Judged]]) -> dict[str, VerdictErrors]:
+def _group_errors(rows: Iterable[tuple[str, Judged]]) -> dict[str, VerdictErrors]:
     groups: dict[str, list[Judged]] = defaultdict(list)
     for name, row in rows:
         groups[name].append(row)

@@ -102,7 +102,7 @@ def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:
     node = est.system.fast_domain
     outer = est.system.tiers[1]
     per_gpu = float(outer.bandwidth * outer.ports)
-    current_share = waiting(est, np.ones(1))[0]
+    current_share = waiting_share(est, np.ones(1))[0]
     factor = 0.0 if est.plan.gpus <= node else _least_bandwidth_factor(est, share)
     return Network(
         allowed=share,
@@ -114,7 +114,7 @@ def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:
     )
 
 
-def waiting(est: Estimate, factors: Floats) -> Floats:
+def waiting_share(est: Estimate, factors: Floats) -> Floats:
     """Return the share of the step that waits for bandwidth between nodes scaled by each factor."""
     column = np.append(factors, UNLIMITED_BANDWIDTH_FACTOR)[:, None]
     tiers = list(enumerate(est.system.tiers))[1:]
@@ -133,7 +133,7 @@ def _least_bandwidth_factor(est: Estimate, share: float) -> float:
     high = MAX_BANDWIDTH_FACTOR
     for _ in range(3):
         factors = np.geomspace(low, high, BANDWIDTHS_PER_ROUND)
-        enough = waiting(est, factors) <= share
+        enough = waiting_share(est, factors) <= share
         if enough[0] and low == 1 / MAX_BANDWIDTH_FACTOR:
             return 0.0
         first = int(np.argmax(enough)) if enough.any() else len(factors) - 1

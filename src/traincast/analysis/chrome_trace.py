@@ -161,8 +161,8 @@ def chrome_events(
     trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()
 ) -> Iterator[dict[str, Any]]:
     """Yield events in the trace event format; arguments and errors as for `to_chrome`."""
-    devices = sorted(_selected("stages", stages, trace.timeline.pp))
-    batches = _selected("micro-batches", microbatches, trace.microbatches)
+    devices = sorted(_select_indices("stages", stages, trace.timeline.pp))
+    batches = _select_indices("micro-batches", microbatches, trace.microbatches)
     number = _approximate_count(trace, devices, batches)
     if number > MAX_EVENTS:
         limit = f"about {number:,} events, at most {MAX_EVENTS:,} are written"
@@ -175,7 +175,7 @@ def chrome_events(
         yield from _counter_events(trace, device)
 
 
-def _selected(subject: str, indices: Collection[int], number: int) -> Collection[int]:
+def _select_indices(subject: str, indices: Collection[int], number: int) -> Collection[int]:
     """Return the selected indices, all if none is given; raise for those that do not exist."""
     wrong = [f"{index}: there are 0 to {number - 1}" for index in sorted(indices) if not 0 <= index < number]
     raise_problems(subject, wrong)

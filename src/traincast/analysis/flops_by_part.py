@@ -20,11 +20,11 @@ from traincast.operations import (
     Operation,
     Sharding,
     attention_operations,
-    beside,
     cross_attention,
     experts,
     head,
     layer,
+    layers_outside_blocks,
     linear_attention_operations,
     mlp_operations,
     mtp,
@@ -217,7 +217,7 @@ def _tower_parts(model: Model, tower: Tower, sharding: Sharding) -> dict[str, _C
 
 def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
     whole = _count(layer(sharding.model, sharding.plan, sharding.assumptions, kind), sharding.model)
-    model = sharding.model.of(kind)
+    model = sharding.model.for_kind(kind)
     result = dict[str, _Count]()
     sharding = replace(sharding, model=model)
     linear = model.linear_attention(kind)
@@ -237,7 +237,7 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
         if kind.indexed or kind.compressed:  # not the wider products of selected latent vectors
             is_masked = sharding.assumptions.attention.causal_skipping > 0
             per_pair = 2 * model.heads * (model.head_width + model.value_width)
-            scores = per_pair * model.met(kind, is_masked)
+            scores = per_pair * model.attention_pairs(kind, is_masked)
             index = index_flops(model, kind, is_masked) * model.seq
             result[SCORES] = _Count(products=scores + index)
     if config is None and kind.feed_forward:
@@ -255,7 +255,7 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
             result[ROUTER] = result[ROUTER].plus(_count(gates, model))
             result["shared experts"] = _count((op for op in inner[routed:] if op not in gates), model)
     if model.beside:
-        result[BESIDE] = _count(beside(sharding, "layer", model.beside), model)
+        result[BESIDE] = _count(layers_outside_blocks(sharding, "layer", model.beside), model)
     if model.streams > 1:
         weights = float((2 if kind.is_pair else 1) * model.stream_matrices)
         result[STREAMS] = _Count(weights, weights, 2 * weights * model.seq, weights)

@@ -41,9 +41,9 @@ def _methods(est: Estimate) -> Iterator[Method]:
     plan = est.plan
     for mbs in (plan.mbs // 2, plan.mbs * 2):
         if mbs:
-            yield from _changed(est, "micro-batch", f"{plan.mbs} to {mbs}", mbs=mbs)
+            yield from _change_plan(est, "micro-batch", f"{plan.mbs} to {mbs}", mbs=mbs)
     for gbs in (est.gbs // 2, est.gbs * 2):
-        yield from _changed(est, "accumulation", f"global batch {est.gbs:,} to {gbs:,}", gbs)
+        yield from _change_plan(est, "accumulation", f"global batch {est.gbs:,} to {gbs:,}", gbs)
     optimizers = tuple(name for name in OPTIMIZERS if name != "muon")  # its work is of another kind
     tried: dict[str, tuple[str, tuple[Any, ...]]] = {
         "recomputation": ("recompute", RECOMPUTED),
@@ -57,14 +57,14 @@ def _methods(est: Estimate) -> Iterator[Method]:
         current = getattr(plan, knob)
         for value in values:
             if value != current:
-                yield from _changed(est, method, f"{current} to {value}", **{knob: value})
+                yield from _change_plan(est, method, f"{current} to {value}", **{knob: value})
     if wait := est.breakdown["data_loading"]:
         change = "reads as fast as the step"
         gain = est.step_seconds / (est.step_seconds - wait) - 1
         yield Method(method="data loading", change=change, gain=gain, memory_bytes=0.0, fits=est.fits)
 
 
-def _changed(
+def _change_plan(
     est: Estimate, method: str, change: str, gbs: int | None = None, **knobs: Any
 ) -> Iterator[Method]:
     """Yield the plan with other knobs or another global batch, unless it cannot run or nothing changes."""

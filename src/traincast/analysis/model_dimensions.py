@@ -17,7 +17,7 @@ from traincast.model.model import Model
 from traincast.operations import Direction, Gemm
 from traincast.step.estimate import Estimate, estimate, estimate_columns
 from traincast.step.model_flops import model_flops_per_token
-from traincast.times import tiled
+from traincast.times import tile_cost
 
 SEARCH_RANGE: Final = 0.08  # of the size: candidates are at most this far from it
 MAX_SIZES_TRIED: Final = 12  # of a dimension, the nearest first
@@ -51,8 +51,8 @@ def wasteful(est: Estimate) -> list[Product]:
     lost: dict[tuple[float, float, float], float] = {}
     spent = 0.0
     for name, direction, kernel in _products(est):
-        tile_slowdown = float(tiled(kernel, gpu, without_waves))
-        slowdown = float(tiled(kernel, gpu, est.assumptions))
+        tile_slowdown = float(tile_cost(kernel, gpu, without_waves))
+        slowdown = float(tile_cost(kernel, gpu, est.assumptions))
         work = float(kernel.flops)
         spent += work * slowdown
         if 1 - 1 / slowdown > MIN_WASTED_SHARE:

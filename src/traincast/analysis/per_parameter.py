@@ -17,7 +17,7 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.model.model import Model
 from traincast.operations import parts
 from traincast.step.estimate import Estimate, with_defaults
-from traincast.step.memory import Footprint, Stored
+from traincast.step.memory import Footprint, StoredWeights
 from traincast.step.metrics import metrics
 from traincast.step.model_flops import CONVENTIONS
 from traincast.step.pipeline_stages import stages
@@ -72,8 +72,8 @@ def _frozen_bytes(est: Estimate) -> float:
     """Return the frozen weights of the whole model, as the software of an estimate holds them [byte]."""
     plan = with_defaults(Plan(precision=est.plan.precision).columns(), est.model, est.assumptions)
     counted = parts(est.model, plan, est.assumptions)
-    footprints = {part: Footprint.of(operations, plan) for part, operations in counted.items()}
-    stored = Stored.on(stages(est.model, plan).stored_parts[0], footprints)
+    footprints = {part: Footprint.from_operations(operations, plan) for part, operations in counted.items()}
+    stored = StoredWeights.for_device(stages(est.model, plan).stored_parts[0], footprints)
     kinds = stored.frozen, stored.expert_frozen, stored.frozen_fp32, stored.expert_frozen_fp32
     return float(sum(np.max(column) for column in kinds))
 

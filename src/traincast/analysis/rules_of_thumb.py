@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from traincast.analysis.batch_and_network import BatchSizeOption, Network
 from traincast.analysis.per_parameter import STATES, Throughput, flops_of_thumb, per_parameter, recomputes_all
 from traincast.core.result import Doc, Result
-from traincast.core.units import GIB, gib, percent, rate, signed
+from traincast.core.units import GIB, format_signed, gib, percent, rate
 from traincast.step.changed_plan import estimate_with
 from traincast.step.estimate import Estimate
 from traincast.step.model_flops import hardware_flops_per_token
@@ -66,7 +66,7 @@ def rules_of_thumb(
         yield RuleOfThumb("full recomputation", "20 to 25% slower", here, 0.20, 0.25, slower)
     gain = next((option.gain for option in batches if option.gbs == 2 * est.gbs), None)
     if gain is not None:
-        here = f"{signed(gain)} with twice as much"
+        here = f"{format_signed(gain)} with twice as much"
         yield RuleOfThumb("accumulation", "20 to 30% faster", here, 0.2, 0.3, gain)
     mfu = next(row.mfu for row in rates if row.convention == "megatron-full")
     if mfu is not None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import floor, log10
 from typing import Annotated, Final, Literal, NamedTuple
 
-from traincast.analysis.trace_passes import Passes, passes
+from traincast.analysis.trace_passes import ChunkPasses, passes
 from traincast.core.errors import InputError
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.step.estimate import Estimate, require_one_plan
@@ -74,7 +74,7 @@ class Trace(Result, repr=False):
     """The simulated timeline of a training step of one plan; made by `trace`."""
 
     estimate: Estimate
-    passes: Passes  # seconds by component of a pass through each chunk
+    passes: ChunkPasses  # seconds by component of a pass through each chunk
     timeline: Timeline  # the simulated pipeline, from the start of the first pass
     # Passes of each device, in order; overlapped ones (DualPipe's F with a BW) are laid out one after the
     # other.
@@ -282,8 +282,8 @@ def trace(est: Estimate) -> Trace:
         advice = "take fewer micro-batches (a smaller global batch, or larger micro-batches)"
         raise InputError("trace", [f"{limit}: {advice}"])
     lengths = passes(est, plan)
-    timeline = _simulated(lengths, est, lengths.overlapped_transfer)
-    without_transfers = _simulated(lengths, est, 0.0) if lengths.overlapped_transfer else timeline
+    timeline = _simulate(lengths, est, lengths.overlapped_transfer)
+    without_transfers = _simulate(lengths, est, 0.0) if lengths.overlapped_transfer else timeline
     barrier = est.assumptions.overlap.optimizer_barrier or not schedule.splits_backward
     begin, seconds = _start_and_seconds(timeline, barrier)
     first_start, undelayed_seconds = _start_and_seconds(without_transfers, barrier)
@@ -310,14 +310,14 @@ def _microbatches(est: Estimate) -> int:
     return round(float(est.plan.columns().microbatches(est.gbs)))
 
 
-def _simulated(passes: Passes, est: Estimate, transfer: float) -> Timeline:
+def _simulate(passes: ChunkPasses, est: Estimate, transfer: float) -> Timeline:
     """Simulate the pipeline with a transfer time [s]."""
     forward, backward, weight = map(passes.seconds, ("F", "B" if "B" in passes.spent else "BW", "W"))
     work = forward, backward, weight, _microbatches(est)
     return simulate(est.plan.schedule, *work, transfer, v=est.plan.vp)
 
 
-def _sequential_passes(timeline: Timeline, passes: Passes) -> tuple[tuple[SimulatedPass, ...], ...]:
+def _sequential_passes(timeline: Timeline, passes: ChunkPasses) -> tuple[tuple[SimulatedPass, ...], ...]:
     """Return the passes of each device, laid out one after the other."""
     seconds = {kind: passes.seconds(kind) for kind in passes.spent}
     by_device: list[list[SimulatedPass]] = [[] for _ in range(timeline.pp)]

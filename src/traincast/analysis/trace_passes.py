@@ -28,7 +28,7 @@ COMMUNICATION: Final = frozenset({"tp_comm", "ep_comm"})  # components of `WORK`
 
 
 @dataclass(frozen=True)
-class Passes:
+class ChunkPasses:
     """Passes of one micro-batch through every chunk of the model, first to last."""
 
     devices: tuple[PipelineDevice, ...]  # of the pipeline, and their parts of the model
@@ -53,7 +53,7 @@ class Passes:
         return [float(sum(components.values())) for components in chunks]
 
 
-def passes(est: Estimate, plan: Plan) -> Passes:
+def passes(est: Estimate, plan: Plan) -> ChunkPasses:
     """Return the time by component of the passes of an estimate's plan."""
     model = est.model
     assumed = est.assumptions
@@ -74,13 +74,13 @@ def passes(est: Estimate, plan: Plan) -> Passes:
             total = {component: seconds for component, seconds in (shares | waits).items() if seconds > 0}
             spent.setdefault(kind, []).append(total)
     if "W" in spent:
-        spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
+        spent["BW"] = [_sum_passes(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
     exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
     nm = columns.microbatches(est.gbs)
     stages = every_device(pipeline_devices)
     stretch = [1 + wait / busy if busy else 1.0 for wait, busy in host_waits]
     traffic = data_parallel(costs, stages, placement, nm, est.system, assumed)
-    return Passes(
+    return ChunkPasses(
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),
         spent={kind: tuple(shares) for kind, shares in spent.items()},
@@ -119,7 +119,7 @@ def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) ->
     return {"F": forward, "B": recomputation | input_gradient, "W": weight}
 
 
-def _merged(first: Shares, second: Shares) -> Shares:
+def _sum_passes(first: Shares, second: Shares) -> Shares:
     """Return the sum of two passes by component [s]."""
     components = dict.fromkeys((*first, *second))
     return {component: first.get(component, 0.0) + second.get(component, 0.0) for component in components}

@@ -254,11 +254,13 @@ def limits(
     given = None
     if sharding is not None:
         batch = {"tokens": tokens, "micro_batches": micro_batches, "width": width}
-        given = _sharded(device, sharding, d_in=layer[0], d_out=layer[1], **batch)
+        given = _sharded_layer(device, sharding, d_in=layer[0], d_out=layer[1], **batch)
     return Limits(device, layer, tokens, micro_batches, clusters, runs, width, given)
 
 
-def _sharded(device: MovementDevice, degrees: tuple[float, float, float], **layer: float) -> ShardedLayer:
+def _sharded_layer(
+    device: MovementDevice, degrees: tuple[float, float, float], **layer: float
+) -> ShardedLayer:
     """Return the time of one given sharding of a layer, whose batch and widths are fields of its work."""
     work = MovementWork(**layer, **dict(zip(("tp_in", "tp_out", "dp"), degrees, strict=True)))
     parts = micro_batch(device, work), end_of_batch(device, work)

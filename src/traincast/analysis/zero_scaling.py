@@ -193,7 +193,9 @@ class ScalingRequest:
         gpu = self.system.accelerator
         assumed = self.assumptions
         efficiency = assumed.kernels.matrix_efficiency
-        sustained = gpu.sustained("16-bit", efficiency) if assumed.kernels.sustained_rates else efficiency
+        sustained = (
+            gpu.sustained_share("16-bit", efficiency) if assumed.kernels.sustained_rates else efficiency
+        )
         share = assumed.kernels.product_efficiency * sustained
         return float(gpu.peak("16-bit") * share)
 
@@ -209,7 +211,7 @@ class ScalingRequest:
         The rest is the host's: launches that kernels do not hide, and its fixed time of a step; None where
         assumptions know neither.
         """
-        parts = self._estimated().breakdown
+        parts = self._fewest_gpus_estimate().breakdown
         kernels = float(parts["compute"] + parts["exposed_memory"])
         launches = float(parts.get("host", 0.0))
         return kernels / (kernels + launches) if launches else None
@@ -217,9 +219,9 @@ class ScalingRequest:
     @cached_property
     def kernel_classes(self) -> list[ClassRow]:
         """Shares of the main estimator's kernels by class, attention unfused (Table 6 of the source)."""
-        return anatomy(self._estimated(attention="unfused")).classes
+        return anatomy(self._fewest_gpus_estimate(attention="unfused")).classes
 
-    def _estimated(self, **choices: Any) -> Estimate:
+    def _fewest_gpus_estimate(self, **choices: Any) -> Estimate:
         """Return the main estimator's ZeRO-1 on the fewest GPUs."""
         g = min(self.gpus)
         plan = Plan(dp=g, mbs=self.mbs, zero=1, **choices)

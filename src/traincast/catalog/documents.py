@@ -18,7 +18,7 @@ MAX_BYTES: Final = 1 << 29  # of a log or a profile
 Folder: TypeAlias = Literal["models", "systems", "accelerators", "stacks"]
 
 
-def read(file: "Path | Traversable") -> dict[str, Any]:
+def read_document(file: "Path | Traversable") -> dict[str, Any]:
     """Read a YAML 1.2 file, or a JSON file (ending ``.json``), whose top level is a mapping; unchecked.
 
     Raise `InputError` if it is missing, not UTF-8, empty, malformed (with line and column) or no mapping.
@@ -38,7 +38,7 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
     return content
 
 
-def parsed(text: str, kind: Literal["json", "yaml"], repeated: bool = False) -> dict[str, Any]:
+def parse_document(text: str, kind: Literal["json", "yaml"], repeated: bool = False) -> dict[str, Any]:
     """Parse a YAML or JSON text whose top level is a mapping.
 
     The last of keys that are `repeated` in YAML counts, as in PyYAML; else they are refused.
@@ -68,7 +68,7 @@ def catalogue_entry(folder: Folder, name: str) -> dict[str, Any] | None:
 @cache
 def _read_entry(folder: Folder, name: str) -> dict[str, Any]:
     """Read a file of the catalogue, only once."""
-    return read(catalogue(folder)[name])
+    return read_document(catalogue(folder)[name])
 
 
 @cache

@@ -3,7 +3,7 @@
 from typing import Any
 
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 
 
 @cached_on_disk
@@ -11,7 +11,7 @@ def error_figures() -> dict[str, Any]:
     """Return the parts of the file, with the number of each figure in place of the figure with its source."""
     from importlib.resources import files  # slow to import, and seldom needed
 
-    figures: dict[str, Any] = _numbers(read(files("traincast").joinpath("catalog", "errors.yaml")))
+    figures: dict[str, Any] = _numbers(read_document(files("traincast").joinpath("catalog", "errors.yaml")))
     return figures
 
 

@@ -67,7 +67,7 @@ class Fact:
         listed = self.form or ", ".join(self.allowed)
         return f"{listed}; several are joined by +" if self.several else listed
 
-    def read(self, text: str) -> str | None:
+    def spell(self, text: str) -> str | None:
         """Return a value in its own spelling; None where it is not allowed."""
         if self.pattern:
             return text if re.fullmatch(self.pattern, text) else None
@@ -177,7 +177,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())
 
 
-def checked(name: str, value: Words) -> str:
+def check_fact(name: str, value: Words) -> str:
     """Return a value of a fact of software in its own spelling.
 
     Raises
@@ -187,12 +187,12 @@ def checked(name: str, value: Words) -> str:
     """
     if name not in OF_SOFTWARE:
         raise ValueError(f"{name}: no fact of software; known: {', '.join(OF_SOFTWARE)}")
-    return spelled(name, OF_SOFTWARE[name], word(value))
+    return spell_fact(name, OF_SOFTWARE[name], word(value))
 
 
-def spelled(name: str, fact: Fact, text: str) -> str:
+def spell_fact(name: str, fact: Fact, text: str) -> str:
     """Return a value of a fact in its own spelling; raise `ValueError` with what is allowed if it is not."""
-    read = framework_called(text) if name == "framework" else fact.read(text)
+    read = framework_called(text) if name == "framework" else fact.spell(text)
     if read is None:
         one_of = "" if fact.form else "one of "
         raise ValueError(f"{name} = {text!r}: must be {one_of}{fact.values}")

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Final
 
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.facts import FACTS, OF_SOFTWARE, Words, checked
+from traincast.catalog.facts import FACTS, OF_SOFTWARE, Words, check_fact
 from traincast.catalog.software import search_spaces
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
@@ -46,7 +46,7 @@ def read_given(given: Mapping[str, Words] | Sequence[str] | str | None) -> dict[
     for name, value in texts.items() if isinstance(texts, Mapping) else _pairs(texts):
         fact = str(name).strip().lower()
         try:
-            read = _checked(fact, value)
+            read = _check_fact(fact, value)
         except ValueError as error:
             problems.append(str(error))
             continue
@@ -66,7 +66,7 @@ def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(fact, value.strip()) for fact, _, value in pairs]
 
 
-def _checked(fact: str, value: Words) -> str:
+def _check_fact(fact: str, value: Words) -> str:
     """Return a value in its own spelling; raise `ValueError` where fact or value are not allowed."""
     if fact in FACTS and fact not in OF_SOFTWARE:
         raise ValueError(
@@ -74,7 +74,7 @@ def _checked(fact: str, value: Words) -> str:
         )
     if fact not in OF_SOFTWARE:
         raise ValueError(f"{fact} = {value}: no fact of software; {close_to(fact, tuple(OF_SOFTWARE))}")
-    return checked(fact, value)
+    return check_fact(fact, value)
 
 
 def check_experts(given: Mapping[str, str], has_experts: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from traincast.catalog import huggingface, names, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
+from traincast.catalog.documents import catalogue, catalogue_entry, read_document, values_of_key
 from traincast.catalog.software_stacks import names_stack, stack_file, stack_names
 from traincast.core.errors import InputError, require_type, unknown_name_error, whole_number_problems
 from traincast.core.system import Accelerator, Software, System, Tier
@@ -55,7 +55,7 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
         If there is no such model, or with every mistake of the file.
     """
     require_type("model", name_or_path, NAME, str, Path)
-    named = _named("model", name_or_path)
+    named = _find_name("model", name_or_path)
     if named is None:
         return _read_model(name_or_path, seq)
     model = cached_on_disk(_read_model)(named.name, seq)
@@ -89,7 +89,7 @@ def known_system(name: str) -> System:
 def known_name(kind: Kind, name: str) -> str:
     """Return the catalogue's own name of a model or system that is called by any of its names."""
     require_type(kind, name, "a name of the catalogue", str)
-    if (named := _called(kind, name)) is None:
+    if (named := _look_up_name(kind, name)) is None:
         raise names.unknown_model(name) if kind == "model" else names.unknown_system(name)
     return named.name
 
@@ -116,7 +116,7 @@ def load_system(name_or_path: str | Path) -> System:
         If there is no such system, or with every mistake of the file.
     """
     require_type("system", name_or_path, NAME, str, Path)
-    named = _named("system", name_or_path)
+    named = _find_name("system", name_or_path)
     if named is None:
         return _read_system(name_or_path)
     system = cached_on_disk(_read_system)(named.name)
@@ -233,8 +233,8 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
     require_type("name_or_path", name_or_path, NAME, str, Path)
     name = str(name_or_path)
-    system = _named("system", name_or_path)
-    model = _named("model", name_or_path)
+    system = _find_name("system", name_or_path)
+    model = _find_name("model", name_or_path)
     is_file = _is_file(name_or_path) and not (system or model)
     if is_file and _is_owned(name_or_path):
         raise names.unknown_model(name)
@@ -242,7 +242,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
         return entries.figures(AcceleratorPart.model_validate(accelerator))
     if names_stack(name):
         return entries.figures(stack_file(name))
-    if _is_system(read(Path(name))) if is_file else system:
+    if _is_system(read_document(Path(name))) if is_file else system:
         return entries.figures(_system_file(name_or_path))
     if is_file or model:
         file = _model_file(name_or_path)
@@ -252,11 +252,11 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     raise names.unknown_entry(name, (*accelerator_names(), *stack_names()))
 
 
-def taken_for(name: str) -> str:
+def describe_name(name: str) -> str:
     """Return a sentence on what a name of an entry is taken for; empty where it is one of the catalogue."""
     if name.lower() in accelerator_names() or names_stack(name):
         return ""
-    named = _named("system", name) or _named("model", name)
+    named = _find_name("system", name) or _find_name("model", name)
     return named.taken if named else ""
 
 
@@ -278,14 +278,14 @@ def _is_owned(name_or_path: str | Path) -> bool:
     return owned and not str(name_or_path).lower().endswith(ENDINGS) and not os.path.exists(name_or_path)
 
 
-def _named(kind: Kind, name_or_path: str | Path) -> names.Named | None:
+def _find_name(kind: Kind, name_or_path: str | Path) -> names.Named | None:
     """Return what a name of the catalogue means; None for a file, and for a name that it does not have."""
     if _is_file(name_or_path) and not _is_owned(name_or_path):
         return None
-    return _called(kind, str(name_or_path))
+    return _look_up_name(kind, str(name_or_path))
 
 
-def _called(kind: Kind, name: str) -> names.Named | None:
+def _look_up_name(kind: Kind, name: str) -> names.Named | None:
     """Return what a name of the catalogue means; None for one that it does not have."""
     called = names.model_called if kind == "model" else names.system_called
     is_own = name.lower() in catalogue("models" if kind == "model" else "systems")
@@ -295,12 +295,12 @@ def _called(kind: Kind, name: str) -> names.Named | None:
 def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     """Read the file of a model or a system, unchecked: that of a path, or of a name of the catalogue."""
     require_type(kind, name_or_path, NAME, str, Path)
-    if _named(kind, name_or_path) or not _is_file(name_or_path):
+    if _find_name(kind, name_or_path) or not _is_file(name_or_path):
         return _known_document(kind, str(name_or_path))
     if kind == "model" and _is_owned(name_or_path):
         raise names.unknown_model(str(name_or_path))
     path = Path(name_or_path)
-    document = read(path)
+    document = read_document(path)
     if kind == "system" and paper_files.is_system(document):
         return paper_files.as_system_file(document, path)
     if kind == "model" and paper_files.is_model(document):
@@ -313,7 +313,7 @@ def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
 
 def _known_document(kind: Kind, name: str) -> dict[str, Any]:
     """Return the entry of the catalogue of a name; raise if there is none, or if it is another file."""
-    if _called(kind, name) is None:
+    if _look_up_name(kind, name) is None:
         _refuse_other_file(name, kind, DESCRIBES[kind])
     return _catalogue_document(kind, known_name(kind, name))
 

@@ -159,7 +159,7 @@ def system_called(name: str) -> Named | None:
     known = _systems()
     found = known.get(_machine(name)) or known.get(_machine(name, in_order=False))
     if found is None:
-        return _counted(name)
+        return _parse_counted(name)
     system, is_usual = found
     if _machine(name) == _machine(system):
         return Named(system)
@@ -168,7 +168,7 @@ def system_called(name: str) -> Named | None:
     return Named(system, f"{name}: taken as {system}{usual}: {title}")
 
 
-def _counted(name: str) -> Named | None:
+def _parse_counted(name: str) -> Named | None:
     """Return the usual node of accelerators whose number is that of the node: 8xH100, H100x8 or H100:8."""
     match = COUNTED.fullmatch(name.lower())
     named = match and system_called(match["gpu"] or match["named"])
@@ -309,11 +309,11 @@ def _chips() -> dict[str, frozenset[str]]:
     for system in catalogue("systems"):
         of_accelerator = chain(*(spoken[accelerator] for accelerator in accelerators[system]))
         words = frozenset(of_accelerator) or frozenset(filter(CHIP.fullmatch, _words(system)))
-        chips |= dict.fromkeys(_listed(system), words)
+        chips |= dict.fromkeys(_names_of_system(system), words)
     return chips
 
 
-def _listed(system: str) -> list[str]:
+def _names_of_system(system: str) -> list[str]:
     """Return the names of a system, one for each of its usual fast domains."""
     return [f"{system}-nvs{n}" for n in values_of_key("systems", "fast_domains")[system]] or [system]
 

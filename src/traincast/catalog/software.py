@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.documents import read
-from traincast.catalog.facts import checked, word
+from traincast.catalog.documents import read_document
+from traincast.catalog.facts import check_fact, word
 from traincast.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def constants() -> tuple[Constants, ...]:
 
     found = []
     for file in FILES:
-        for name, entry in read(file).items():
+        for name, entry in read_document(file).items():
             if name == SPACES:
                 continue
             values = {path: value for path, value in entry.items() if path not in NOT_CONSTANTS}
@@ -104,7 +104,7 @@ def _conditions(name: str, entry: Mapping[str, Any]) -> tuple[Condition, ...]:
 
 def _values(fact: str, value: Any) -> tuple[str, ...]:
     """Return the allowed values of a condition in their own spelling."""
-    return tuple(checked(fact, one) for one in (value if isinstance(value, list) else [value]))
+    return tuple(check_fact(fact, one) for one in (value if isinstance(value, list) else [value]))
 
 
 def constants_of(facts: Mapping[str, str]) -> tuple[Constants, ...]:
@@ -116,5 +116,5 @@ def constants_of(facts: Mapping[str, str]) -> tuple[Constants, ...]:
 @cached_on_disk
 def search_spaces() -> dict[str, str]:
     """Return the search space of each framework, by name."""
-    spaces = read(FILES[0])[SPACES]
+    spaces = read_document(FILES[0])[SPACES]
     return {framework: space for space, frameworks in spaces.items() for framework in frameworks}

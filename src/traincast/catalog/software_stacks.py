@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.documents import catalogue, catalogue_entry, read
-from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE, checked, fact_words
+from traincast.catalog.documents import catalogue, catalogue_entry, read_document
+from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE, check_fact, fact_words
 from traincast.catalog.software import constants, constants_of, month, search_spaces
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, OF_EXPERTS, PAPER, PRESETS, Assumptions
 from traincast.core.errors import InputError, raise_problems, require_type, unknown_name_error
@@ -164,7 +164,7 @@ def with_facts(name: str, facts: Mapping[str, str]) -> str:
     """
     base = base_stack(name)
     own = facts_of(base)
-    stated = _stated_facts(name) | _checked(name, facts)
+    stated = _stated_facts(name) | _check_facts(name, facts)
     if any(stated.get(fact, own[fact]) != own[fact] for fact in ALWAYS_GIVEN):
         wanted = own | stated
         release = stack_of(wanted["framework"], wanted["released"])
@@ -185,13 +185,15 @@ def _canonical(base: str, facts: tuple[tuple[str, str], ...]) -> str:
     own = facts_of(base)
     if target == own:
         return base
-    if base not in _explained():
+    if base not in _explained_stacks():
         usual = base  # with values of its own, which no other has
     else:
-        exact = [other for other in _explained() if facts_of(other) == target]
+        exact = [other for other in _explained_stacks() if facts_of(other) == target]
         if exact:
             return exact[0]
-        alike = [other for other in _explained() if all(facts_of(other)[k] == own[k] for k in ALWAYS_GIVEN)]
+        alike = [
+            other for other in _explained_stacks() if all(facts_of(other)[k] == own[k] for k in ALWAYS_GIVEN)
+        ]
         usual = next((other for other in alike if own_file(other).stands_for), base)
     before = facts_of(usual)
     changed = [f"{fact}={target[fact]}" for fact in OF_SOFTWARE if target.get(fact) != before.get(fact)]
@@ -200,7 +202,7 @@ def _canonical(base: str, facts: tuple[tuple[str, str], ...]) -> str:
 
 @cache
 @cached_on_disk
-def _explained() -> tuple[str, ...]:
+def _explained_stacks() -> tuple[str, ...]:
     """Return the stacks all of whose constants are those of their facts."""
     return tuple(name for name in stack_names() if not own_file(name).changes())
 
@@ -218,16 +220,16 @@ def _stated_facts(name: str) -> dict[str, str]:
             parts[-1] += f"{CHANGED}{part}"
     problems = [f"{part!r}: write FACT=VALUE" for part in parts if "=" not in part]
     raise_problems(f"software {name}", problems)
-    return _checked(name, {part.partition("=")[0]: part.partition("=")[2] for part in parts})
+    return _check_facts(name, {part.partition("=")[0]: part.partition("=")[2] for part in parts})
 
 
-def _checked(name: str, facts: Mapping[str, str]) -> dict[str, str]:
+def _check_facts(name: str, facts: Mapping[str, str]) -> dict[str, str]:
     """Return facts in their own spelling; raise `InputError` with all that is not allowed."""
     read = {}
     problems = []
     for fact, value in facts.items():
         try:
-            read[fact.strip().lower()] = checked(fact.strip().lower(), value)
+            read[fact.strip().lower()] = check_fact(fact.strip().lower(), value)
         except ValueError as error:
             problems.append(str(error))
     raise_problems(f"software {name}", problems)
@@ -309,7 +311,7 @@ def same_software(name: str, experts: bool = True) -> str:
         return name
     framework = facts_of(name)["framework"]
     own = values_that_count(name, experts)
-    others = (other for other in _explained() if facts_of(other)["framework"] == framework)
+    others = (other for other in _explained_stacks() if facts_of(other)["framework"] == framework)
     same = [other for other in others if values_that_count(other, experts) == own]
     year = stack_year(name)
     return min(same, key=lambda other: (stack_year(other) != year, other), default=name)
@@ -392,7 +394,7 @@ def calibrated_file() -> "AssumptionsFile":
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.software_stack import CALIBRATED_SCHEMA
 
-    return check(CALIBRATED_SCHEMA, read(CALIBRATED_FILE), CALIBRATED)
+    return check(CALIBRATED_SCHEMA, read_document(CALIBRATED_FILE), CALIBRATED)
 
 
 def usual_stack(model: "Model") -> str:

@@ -33,7 +33,7 @@ class Training:
     image_size: int | None = None  # their side [pixel]; the model's own if None
     frozen_tower: bool = False  # whether the vision tower is not trained
 
-    def of(self, model: Model) -> Model:
+    def apply_to(self, model: Model) -> Model:
         """Return a model as it is trained; raise an `InputError` with all that it lacks."""
         errors = ErrorCollector("training")
         seen: Model | None = model

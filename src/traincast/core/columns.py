@@ -101,7 +101,7 @@ def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":
     return np.asarray(ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]])
 
 
-def numbered(column: Any) -> tuple[Floats | Ints, Ints]:
+def number_values(column: Any) -> tuple[Floats | Ints, Ints]:
     """Return the distinct values of an array, ascending, and the place of each of its values among them."""
     column = np.asarray(column)
     whole = column.astype(np.int64, copy=False)
@@ -119,14 +119,14 @@ def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
     kind = np.zeros(rows, np.int64)
     kinds = 1
     for i, column in enumerate(columns):
-        values, which = numbered(column)
+        values, which = number_values(column)
         if kinds * len(values) > TABLE * rows:  # more than a table has place for
-            used, kind = numbered(kind)
+            used, kind = number_values(kind)
             kinds = len(used)
         kind = kind * len(values) + which if i else which
         kinds = kinds * len(values)
     if len(columns) != 1:
-        used, kind = numbered(kind)
+        used, kind = number_values(kind)
         kinds = len(used)
     first = np.empty(kinds, np.int64)
     first[kind[::-1]] = np.arange(rows)[::-1]

@@ -48,8 +48,8 @@ class InputError(TraincastError, ValueError):
     """
 
     def __init__(self, subject: str, problems: Iterable[str]):
-        self.subject = _cut(subject)
-        self.problems = tuple(_cut(line) for line in first_problems(list(problems)))
+        self.subject = _shorten(subject)
+        self.problems = tuple(_shorten(line) for line in first_problems(list(problems)))
         if len(self.problems) == 1:
             super().__init__(f"{self.subject}: {self.problems[0]}")
             return
@@ -61,7 +61,7 @@ class InputError(TraincastError, ValueError):
         return type(self), (self.subject, self.problems)  # errors of other processes arrive whole
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
     """Return a line without its middle where it is too long to be read."""
     if len(line) <= MAX_LINE:
         return line
@@ -120,7 +120,7 @@ class MissingExtra(TraincastError, ImportError):
     """A library is not installed that only some commands and functions need; the message names its extra."""
 
     @classmethod
-    def of(cls, error: ImportError) -> "MissingExtra | None":
+    def from_import_error(cls, error: ImportError) -> "MissingExtra | None":
         """Return the error for a failed import; None where the module belongs to no extra."""
         module = (error.name or "").split(".")[0]
         if module not in EXTRA_OF:

@@ -31,7 +31,7 @@ from traincast.core.knobs import (
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, REMAINDER, Optimizer, Precision
 from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual
-from traincast.core.result import closed_object, described
+from traincast.core.result import closed_object, describe_key
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")
@@ -89,7 +89,7 @@ class Plan(Knobs[int, int | None]):
         stages = VIRTUAL_STAGES.get(schedule)
         cases = {
             "vp > 1: needs pp > 1": "vp" in above_one and "pp" not in above_one,
-            f"vp > 1: needs schedule {_interleaved()}": "vp" in above_one and stages == 1,
+            f"vp > 1: needs schedule {_interleaved_schedules()}": "vp" in above_one and stages == 1,
             f"schedule {self.schedule}: needs vp = {stages}": stages not in (None, 1, self.vp),
             "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": "cp" in above_one
             and self.cp_kind == "none",
@@ -128,7 +128,7 @@ class Plan(Knobs[int, int | None]):
             is_text = choice in JOINED or choice not in ALLOWED
             kinds[choice] = {"type": "string"} if is_text else {"enum": list(ALLOWED[choice])}
         return closed_object(
-            {name: kind | described(KNOB_SPECS[name].meaning) for name, kind in kinds.items()}
+            {name: kind | describe_key(KNOB_SPECS[name].meaning) for name, kind in kinds.items()}
         )
 
     def columns(self) -> "Plans":
@@ -179,7 +179,7 @@ def contradicting_choices(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _interleaved() -> str:
+def _interleaved_schedules() -> str:
     """Return the schedules that run several virtual stages, for a message."""
     stages = {name: n for name, n in VIRTUAL_STAGES.items() if n != 1}
     return ", or ".join(name if n is None else f"{name} with vp = {n}" for name, n in stages.items())
@@ -251,7 +251,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
             return self
         return self._copy(grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)
 
-    def given(self, **values: Any) -> "Plans":
+    def replace_columns(self, **values: Any) -> "Plans":
         """Return the plans with other values of knobs and choices: `replace`, in half the time."""
         plans = self._copy(**values)
         plans.__post_init__()

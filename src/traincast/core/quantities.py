@@ -128,7 +128,7 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(same.all() if hasattr(same, "all") else same)
 
 
-def documented(part: Class) -> Class:
+def document_figures(part: Class) -> Class:
     """Append the figures of a dataclass to its docstring (decorator)."""
     lines = [
         f"{name} : {spec.meaning}{f' [{spec.unit}]' if spec.unit else ''}"

@@ -41,14 +41,14 @@ class Doc:
             schema = {"type": kind}
         if self.optional and "anyOf" in schema:  # absent, not null
             schema = next(part for part in schema["anyOf"] if part != {"type": "null"})
-        return {**schema, **described(self.meaning, self.unit)}
+        return {**schema, **describe_key(self.meaning, self.unit)}
 
 
 KEY: Final = Doc()
 INLINE: Final = Doc(inline=True)
 
 
-def described(meaning: str, unit: str = "") -> dict[str, str]:
+def describe_key(meaning: str, unit: str = "") -> dict[str, str]:
     """Return the part of a JSON Schema that holds meaning and unit."""
     return {"description": meaning} | ({UNIT: unit} if unit else {})
 
@@ -61,7 +61,7 @@ def closed_object(keys: Mapping[str, Any]) -> dict[str, Any]:
 def number_keys(kind: str) -> dict[str, Any]:
     """Return the JSON Schemas of numbers of one kind in the nomenclature, such as components of a time."""
     return {
-        name: {"type": "number"} | described(info.meaning, info.unit)
+        name: {"type": "number"} | describe_key(info.meaning, info.unit)
         for name, info in COLUMNS.items()
         if info.kind == kind
     }
@@ -79,7 +79,7 @@ class Result:
         """Return the result as JSON values, in SI units; what is not known is None."""
         values: dict[str, Any] = {}
         kind: Any = type(self)
-        for name, _, doc in documented(kind):
+        for name, _, doc in document_keys(kind):
             value = getattr(self, name)
             if doc.inline:
                 values |= json_value(value) or {}
@@ -118,7 +118,7 @@ def json_value(value: Any) -> Any:
 
 
 @lru_cache
-def documented(result: type) -> tuple[tuple[str, Any, Doc], ...]:
+def document_keys(result: type) -> tuple[tuple[str, Any, Doc], ...]:
     """Return name, annotation and `Doc` of every key: base classes first, fields before properties."""
     annotations: dict[str, Any] = {}
     for part in reversed(result.__mro__):
@@ -152,7 +152,7 @@ def _with_docstring(annotation: Any, docstring: str | None) -> Any:
 def _core_fields(result: type, handler: Any) -> dict[str, Any]:
     """Return the fields of a result's schema, those of inlined results among them."""
     fields: dict[str, Any] = {}
-    for name, annotation, doc in documented(result):
+    for name, annotation, doc in document_keys(result):
         if doc.inline:
             inlined, *none = get_args(annotation.__origin__) or (annotation.__origin__,)
             inner = _core_fields(inlined, handler)

@@ -13,7 +13,7 @@ from traincast.core.quantities import (
     Column,
     ColumnsEqual,
     FigureSpec,
-    documented,
+    document_figures,
     figure_problems,
     figure_specs,
 )
@@ -46,7 +46,7 @@ def _attention(kernel: str, spread: float | None = None) -> FigureSpec:
     return _share(f"share of the peak at 16 bits that {kernel} reaches forward", spread)
 
 
-@documented
+@document_figures
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accelerator(ColumnsEqual):
     """Accelerator (GPU). Every figure is a number or a column over machines (the leading axes; plans last).
@@ -124,12 +124,12 @@ class Accelerator(ColumnsEqual):
         """Memory that processes can have: the capacity without what the driver keeps [byte]."""
         return self.hbm_bytes - (0.0 if self.driver_bytes is None else self.driver_bytes)
 
-    def sustained(self, rate: Rate, usual: Column) -> Column:
+    def sustained_share(self, rate: Rate, usual: Column) -> Column:
         """Return the share of a peak that large products sustain; `usual` if it is not known."""
         share: Column | None = getattr(self, PEAKS[rate][1])
         return usual if share is None else share
 
-    def limited(self, power_exponent: Column, usual: Column) -> Column:
+    def power_limited_share(self, power_exponent: Column, usual: Column) -> Column:
         """Return the share of the sustained rates that limits of power and clock leave; 1 without.
 
         Below its power limit a chip's rate grows with a power of it; a clock that is set acts where it is
@@ -141,7 +141,7 @@ class Accelerator(ColumnsEqual):
         if self.power_limit is not None and self.power is not None:
             left = minimum(self.power_limit / self.power, 1.0) ** power_exponent
         if self.clock_limit is not None:
-            left = minimum(left, CLOCK_ROOF * self.clock_limit / self.sustained("16-bit", usual))
+            left = minimum(left, CLOCK_ROOF * self.clock_limit / self.sustained_share("16-bit", usual))
         return left
 
     def fused_attention(self, kernel: str, usual: Column) -> Column:
@@ -208,7 +208,7 @@ def _accelerators(meaning: str) -> FigureSpec:
     return FigureSpec("", f"accelerators {meaning}", "count", varies=False)
 
 
-@documented
+@document_figures
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tier(ColumnsEqual):
     """Tier of the network. Every figure is a number or a column over machines.
@@ -288,7 +288,7 @@ class Software:
     figures: tuple[tuple[str, float], ...]
 
 
-@documented
+@document_figures
 @dataclass(frozen=True, kw_only=True, eq=False)
 class System(ColumnsEqual):
     """Cluster: accelerators connected by network tiers, innermost (fastest) first.

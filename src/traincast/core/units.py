@@ -199,6 +199,6 @@ def probability_text(share: float) -> str:
     return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
-def signed(share: float) -> str:
+def format_signed(share: float) -> str:
     """Format a relative change as a percentage with its sign."""
     return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+,.0f}%"

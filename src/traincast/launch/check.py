@@ -30,7 +30,7 @@ from traincast.launch.settings.suggestions import (
 from traincast.model.documents import parse_lengths
 from traincast.model.model import Model
 from traincast.planner.answers.knob_changes import single_changes
-from traincast.planner.frameworks.refusals import accepted
+from traincast.planner.frameworks.refusals import drop_refused
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
@@ -84,7 +84,7 @@ class Checked(Result, repr=False):
     @property
     def best_settings(self) -> Annotated[list[DifferingSetting], KEY]:
         """Settings of the best plan that differ."""
-        return [] if self.best is None else self.spelled(self.bench.differing(self.best.plan))
+        return [] if self.best is None else self.spelled(self.bench.differences(self.best.plan))
 
     @property
     def gap(self) -> Annotated[float | None, Doc(key="longer_than_best")]:
@@ -126,7 +126,7 @@ class Checked(Result, repr=False):
 
     def spelled(self, settings: Iterable[Difference]) -> list[DifferingSetting]:
         """Return settings that differ, as the framework spells them."""
-        return self.bench.spelled(settings)
+        return self.bench.spell_settings(settings)
 
 
 def check(
@@ -261,7 +261,9 @@ def check(
     measured = measured_step(est, step_seconds=step_seconds, tokens_per_second=tokens_per_second, mfu=mfu)
     form = reading.form
     context = {"stack": stack, "device": device(machine)}
-    refusals = (refusal.why for refusal in form.refused(launch_facts(transformer, plan, batch) | context))
+    refusals = (
+        refusal.why for refusal in form.find_refusals(launch_facts(transformer, plan, batch) | context)
+    )
     against = (
         f"{form.title} refuses this launch; the answer is as if it ran: {why}"
         for why in (*refusals, *form.space.broken(transformer, plan, batch))
@@ -308,10 +310,10 @@ def expressible_space(
     degrees = {"tp": 2, "pp": 2, **locks}
 
     def runs(name: str, value: Any) -> bool:
-        return expresses(name, **degrees, **{name: value}) and not form.refused({**locked, name: value})
+        return expresses(name, **degrees, **{name: value}) and not form.find_refusals({**locked, name: value})
 
     def without_refused(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        left = (accepted(form.framework, {**locked, name: value})[name] for value in values)
+        left = (drop_refused(form.framework, {**locked, name: value})[name] for value in values)
         return tuple(dict.fromkeys(left))
 
     def has_strategy(name: str) -> bool:

@@ -117,7 +117,7 @@ def launch(
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
     facts |= {"nvlink_spans_nodes": system.fast_domain > MAX_GPUS_PER_NODE}
     facts |= {"grouped_gemm": groups_products(system)}
-    draft = Writing(facts, form.sections(form.accepted(facts)), model.name)
+    draft = Writing(facts, form.sections(form.drop_refused(facts)), model.name)
     read_back = form.read(form.write(draft))
     unexpressed = not_expressed(form, read_back, facts, model)
     if "experts.experts" in facts and not facts["grouped_gemm"] and "grouped_gemm" in form.why:

@@ -15,7 +15,7 @@ from traincast.launch.frameworks.model_config import config_of
 from traincast.launch.settings.canonical import Facts, device, launch_facts
 from traincast.launch.settings.text_formats import comments
 from traincast.model.model import Model
-from traincast.planner.frameworks.refusals import accepted
+from traincast.planner.frameworks.refusals import drop_refused
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 
@@ -46,7 +46,7 @@ cd "$(dirname "${{BASH_SOURCE[0]}}")"
 
 
 @dataclass(frozen=True)
-class Program:
+class TrainingScript:
     """A training program beside a launch of a format."""
 
     source: str  # of `launch/programs`
@@ -56,15 +56,15 @@ class Program:
     takes: tuple[str, ...]  # facts that it is given, besides the model
 
 
-PROGRAMS: Final[Mapping[str, Program]] = {  # by format
-    "deepspeed": Program(
+PROGRAMS: Final[Mapping[str, TrainingScript]] = {  # by format
+    "deepspeed": TrainingScript(
         "deepspeed_engine.py",
         "ds_config.json",
         (ONE_NODE, SEVERAL_NODES),
         "torch, deepspeed and transformers",
         (),
     ),
-    "accelerate": Program(
+    "accelerate": TrainingScript(
         "huggingface_trainer.py",
         "accelerate.yaml",
         (ACCELERATE, ACCELERATE_NODES),
@@ -103,7 +103,7 @@ def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
-    facts = accepted(FORMATS[to].framework, stated)
+    facts = drop_refused(FORMATS[to].framework, stated)
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)
     config = errors.require(errors.catch(config_of, est.model))
@@ -136,7 +136,7 @@ def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:
     )
 
 
-def _check_plan(facts: Facts, model: Model, program: Program) -> None:
+def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     """Raise an `InputError` with all that a program does not run."""
     wrong = [
         f"{name} = {facts[name]}: must be {value}; {PROGRAM} trains data-parallel replicas"
@@ -164,7 +164,7 @@ def _environment(launch: Launch) -> dict[str, Any]:
     return {"OMP_NUM_THREADS": system.accelerator.processors or 1} | own
 
 
-def _arguments(facts: Facts, program: Program) -> list[str]:
+def _arguments(facts: Facts, program: TrainingScript) -> list[str]:
     """Return the arguments of a program."""
     values: dict[str, Any] = {"seq": facts["seq"], "attention": ATTENTION[facts["attention"]]}
     flags = []

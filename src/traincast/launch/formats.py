@@ -58,7 +58,7 @@ READ_OF_DEEPSPEED: Final = (
 
 def _named_beside(deepspeed_rules: UnreadRules) -> UnreadRules:
     """Return rules on a DeepSpeed configuration under its names in other files: behind `beside.DEEPSPEED`."""
-    return deepspeed_rules.renamed(lambda name: (f"{beside.DEEPSPEED}{name}",))
+    return deepspeed_rules.rename(lambda name: (f"{beside.DEEPSPEED}{name}",))
 
 
 def _with_deepspeed(form: Format) -> Format:
@@ -134,7 +134,7 @@ def _facts_of_accelerate(settings: Settings) -> Facts:
     return errors.require(_ACCELERATE.facts(settings, errors))
 
 
-def _on_trainer(program: huggingface.Program, own_text: huggingface.OwnText | None = None) -> Format:
+def _on_trainer(program: huggingface.TrainerProgram, own_text: huggingface.OwnText | None = None) -> Format:
     """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside.
 
     `own_text` reads a text of its own, where that is no plain configuration or command line.
@@ -238,7 +238,9 @@ _PROCESSES: Final = (
 )
 
 
-def _python_program(base: Format, program: huggingface.Program, name: str, title: str, source: str) -> Format:
+def _python_program(
+    base: Format, program: huggingface.TrainerProgram, name: str, title: str, source: str
+) -> Format:
     """Return the format of Python programs on the Trainer or on TRL, from that of their command lines."""
     form = _on_trainer(program, trainer_programs.read)
     return replace(

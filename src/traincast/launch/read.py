@@ -24,18 +24,18 @@ from traincast.launch.frameworks.unsupported import (
 )
 from traincast.launch.python.trainer import program_beside
 from traincast.launch.scripts.bash import arguments as arguments_of
-from traincast.launch.scripts.bash import command_lines, commands, program_of_script, undecided
-from traincast.launch.settings.beside import found, with_files_beside
+from traincast.launch.scripts.bash import command_lines, commands, program_of_script, undecided_variables
+from traincast.launch.settings.beside import find_file, with_files_beside
 from traincast.launch.settings.canonical import (
     ASSUMED_LENGTHS,
     FILLED,
     FULL_LENGTH,
     GOVERNED,
     Facts,
+    apply_training,
     model_facts,
     model_from_facts,
     plan_from_facts,
-    trained,
 )
 from traincast.launch.settings.format import MODEL_SECTIONS, Format, complete_facts
 from traincast.launch.settings.given import RECIPE, Given
@@ -131,7 +131,7 @@ class Reading(Result):
         settings = self.form.with_defaults(self.settings)
         idle = self.form.without_effect(self.settings)
         telling = Settings({name: value for name, value in settings.items() if name not in idle})
-        result = self.form.unread.sorted(telling, self.form.known, self.given)
+        result = self.form.unread.sort_settings(telling, self.form.known, self.given)
         return replace(result, harmless=[*result.harmless, *idle])
 
     @cached_property
@@ -256,7 +256,7 @@ def read(
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)
     problems = [problem for error in errors.errors for problem in error.problems]
-    problems += _undecided(text, given, detected, settings, facts) if is_script else []
+    problems += _undecided_problems(text, given, detected, settings, facts) if is_script else []
     arguments = detected.arguments(settings)
     named = {problem.partition(" = ")[0] for problem in problems}
     against = {} if arguments is None else arguments.against(settings)
@@ -333,7 +333,7 @@ def _further_questions(reading: Reading, problems: Sequence[str]) -> list[str]:
 
 def _said_of(file: str, given: Given) -> str:
     """Return what to check in place of a script: the program that it starts, or why that is not read."""
-    other = None if given.folder is None else found(file, given.folder)
+    other = None if given.folder is None else find_file(file, given.folder)
     try:
         if other is not None:
             program_of(read_text(other), str(other), given=given)
@@ -352,7 +352,7 @@ def _refused_arguments(
     form: Format, settings: Settings, against: Mapping[str, str], given: Given
 ) -> list[str]:
     """Return a problem for each argument that the program refuses, unless it is named as unread or given."""
-    matter = form.unread.sorted(settings, form.known).matter if against else {}
+    matter = form.unread.sort_settings(settings, form.known).matter if against else {}
     return [
         f"{name} = {value_text(settings[name])[:MAX_SHOWN_CHARACTERS]}: {why}"
         for name, why in against.items()
@@ -360,7 +360,7 @@ def _refused_arguments(
     ]
 
 
-def _undecided(text: str, given: Given, form: Format, settings: Settings, facts: Facts) -> list[str]:
+def _undecided_problems(text: str, given: Given, form: Format, settings: Settings, facts: Facts) -> list[str]:
     """Return a problem for all that branches hang on which the script does not decide, where it matters.
 
     It does if the facts, or settings that matter and are not read, are others without these branches.
@@ -369,8 +369,8 @@ def _undecided(text: str, given: Given, form: Format, settings: Settings, facts:
     if "model" in known:
         known |= {f for part in MODEL_SECTIONS for row in form.rows.get(part, ()) for f in row.facts}
     result = []
-    matter = set(form.unread.sorted(settings, form.known).matter)
-    for name, variables in undecided(text, given).items():
+    matter = set(form.unread.sort_settings(settings, form.known).matter)
+    for name, variables in undecided_variables(text, given).items():
         without = form.read(text, replace(given, without=name))
         others = form.facts(without, ErrorCollector(""), known)
         changed = {fact for fact in {*facts, *others} - known if facts.get(fact) != others.get(fact)}
@@ -455,7 +455,7 @@ def _not_its_program(form: Format, text: str, path: str, given: Given) -> str:
             )
     if len(options) < LEAST_OPTIONS:
         return ""
-    unread = form.unread.sorted(options, form.known)
+    unread = form.unread.sort_settings(options, form.known)
     known = form.arguments(options)
     strange = [*unread.unknown, *(name for name, why in unread.matter.items() if why == NOT_UNDERSTOOD)]
     strange = [name for name in strange if known is None or not known.has(name)]
@@ -537,7 +537,7 @@ def complete_launch(
     if model is not None:
         if "mtp" in facts and set(reading.form.names_of("mtp")) & set(reading.settings):
             model = replace(model, mtp=facts["mtp"])  # a choice of the training
-        transformer = errors.catch(trained, model, facts)
+        transformer = errors.catch(apply_training, model, facts)
         model_values = model_facts(model)
         assumed += [
             f"{name} = {model_values.get(name)} as of {model.name}, not {facts[name]} as in the file"
@@ -574,7 +574,7 @@ def complete_launch(
     defaults = [f"{name} = {getattr(plan, name)}" for name in REPORTED_DEFAULTS if name not in facts]
     if defaults:
         assumed.append(f"{', '.join(defaults)}: not set in the file")
-    assumed += _routing(reading.settings, transformer, int(plan.ep))
+    assumed += _routing_notes(reading.settings, transformer, int(plan.ep))
     batch = completed["gbs"]
     if not {"gbs", "accumulation", FILLED} & facts.keys():
         assumed.append(f"global batch {batch}: one micro-batch per data-parallel replica, as it is not set")
@@ -600,7 +600,7 @@ def _complete(facts: Facts, given: Collection[str]) -> Facts:
         raise InputError("gpus", problems) from None
 
 
-def _routing(settings: Settings, model: Model, ep: int) -> Iterator[str]:
+def _routing_notes(settings: Settings, model: Model, ep: int) -> Iterator[str]:
     """Yield that tokens are spread evenly over the ranks of experts, where no setting has it so."""
     if model.experts is None or ep == 1 or settings.any_on(*FORCED_BALANCE):
         return

@@ -78,7 +78,7 @@ class Compressed:
     rate: int = 128  # tokens of a key in layers that `layer_kinds` calls compressed
     indexed_rate: int = 4  # and in those it calls compressed-indexed
 
-    def of(self, kind: "Kind") -> int:
+    def tokens_per_key(self, kind: "Kind") -> int:
         """Return the tokens of a key in layers of a kind."""
         return self.rate if kind.mixer == "compressed" else self.indexed_rate
 
@@ -88,7 +88,7 @@ class Compressed:
 
     def small_weights(self, kind: "Kind", width: int) -> int:
         """Return the weights of the norm of keys, and of the bias by place in what they are made of."""
-        return width + self.of(kind) * self._series(kind) * width
+        return width + self.tokens_per_key(kind) * self._series(kind) * width
 
     def _series(self, kind: "Kind") -> int:
         """Return the keys that a token is projected to a part of."""

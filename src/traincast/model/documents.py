@@ -51,11 +51,11 @@ class Documents:
         """Return the mean length of a document that is cut to a sequence [tokens]."""
         return fsum(share * min(tokens, seq) for tokens, share in self.shares)
 
-    def cut(self, seq: int) -> float:
+    def truncated_share(self, seq: int) -> float:
         """Return the share of documents that are longer than a sequence, which they are cut to."""
         return fsum(share for tokens, share in self.shares if tokens > seq)
 
-    def padding(self, seq: int) -> float:
+    def padding_share(self, seq: int) -> float:
         """Return the share of all tokens that is padding."""
         return 0.0 if self.packed else 1 - self.mean(seq) / seq
 
@@ -69,9 +69,13 @@ class Documents:
     def title(self, seq: int) -> str:
         """Return lengths and what becomes of them, in a few words."""
         mean = f"documents of {self.mean(seq):,.0f} tokens on average"
-        if cut := self.cut(seq):
+        if cut := self.truncated_share(seq):
             mean += f" ({cut:.1%} of them cut to {seq:,})"
-        return f"{mean}, packed" if self.packed else f"{mean}, padded ({self.padding(seq):.0%} of all tokens)"
+        return (
+            f"{mean}, packed"
+            if self.packed
+            else f"{mean}, padded ({self.padding_share(seq):.0%} of all tokens)"
+        )
 
 
 def parse_lengths(text: str, files: bool = True) -> Documents:
@@ -80,7 +84,7 @@ def parse_lengths(text: str, files: bool = True) -> Documents:
     ``padded:`` before it says that sequences are padded instead of packed. Raises `InputError` if a length or
     share is wrong, or the file cannot be read.
 
-    >>> parse_lengths("padded:512,1024").padding(1024)
+    >>> parse_lengths("padded:512,1024").padding_share(1024)
     0.25
     """
     packed = not text.startswith(PADDED)

@@ -215,7 +215,7 @@ class ModelFigures:
             for i in range(self.layers)
         )
 
-    def of(self, kind: Kind) -> Self:
+    def for_kind(self, kind: Kind) -> Self:
         """Return the model with the sequence, the heads and the widths that the layers of a kind have."""
         model = self._variants.get(kind.mixer, self)
         return model._shaped.get(kind.shape, model)
@@ -279,7 +279,7 @@ class ModelFigures:
     @cached_property
     def variants(self) -> tuple[Self, ...]:
         """The model as each kind of its layers has it."""
-        return tuple(dict.fromkeys(map(self.of, self.kinds)))
+        return tuple(dict.fromkeys(map(self.for_kind, self.kinds)))
 
     def _is_local(self, i: int) -> bool:
         """Return whether layer i (from 0) has local attention."""
@@ -332,14 +332,14 @@ class ModelFigures:
             )
         return l * w - w * (w - 1) / 2 if self.causal else float(l * w)
 
-    def met(self, kind: Kind, masked: bool = True) -> float:
+    def attention_pairs(self, kind: Kind, masked: bool = True) -> float:
         """Count the query-key pairs of a sequence in one head of a layer, of the selected keys if indexed.
 
         Those that the mask leaves if `masked`. Compressed keys count as keys.
         """
         if kind.compressed and self.compressed is not None:
             window = self._attended(self.seq, True) if masked else float(self.seq * self._window)
-            return window + self.met_compressed(kind, masked)
+            return window + self.compressed_pairs(kind, masked)
         if not kind.indexed or self.indexer is None:
             return self.attended(kind.local) if masked else float(self.seq**2)
         block = self.indexer.block
@@ -359,11 +359,11 @@ class ModelFigures:
         """Tokens of the window of local attention that a sequence fills."""
         return self.seq if self.local is None else min(self.local.window, self.seq)
 
-    def met_compressed(self, kind: Kind, masked: bool = True, all_keys: bool = False) -> float:
+    def compressed_pairs(self, kind: Kind, masked: bool = True, all_keys: bool = False) -> float:
         """Count the pairs of queries and compressed keys that are met, or scored (`all_keys`)."""
         if self.compressed is None or not kind.compressed:
             return 0.0
-        rate = self.compressed.of(kind)
+        rate = self.compressed.tokens_per_key(kind)
         keys = self.seq // rate
         if kind.mixer == "compressed-indexed" and self.indexer is not None and not all_keys:
             keys = min(keys, self.indexer.topk)

@@ -133,7 +133,7 @@ class Model(ModelFigures):
 
     def kind_parameters(self, kind: Kind, active: bool = False) -> int:
         """Count the weights of one layer of a kind."""
-        model = self.of(kind)
+        model = self.for_kind(kind)
         norms = self.norms if kind.is_pair else self.norms // 2
         blocks = model._mixer_parameters(kind) + model._feed_forward_parameters(kind, active)
         if kind.crosses:
@@ -217,7 +217,7 @@ class Model(ModelFigures):
         config = self.linear_attention(kind)
         linear = 0 if config is None else _linear_matrices(config, self.hidden)
         index = self.indexer_matrices if kind.mixer == "indexed" else self._compressed_matrices(kind)
-        return linear + index + (self.of(kind).attention_matrices if kind.attends else 0)
+        return linear + index + (self.for_kind(kind).attention_matrices if kind.attends else 0)
 
     @property
     def indexer_matrices(self) -> int:

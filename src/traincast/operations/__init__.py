@@ -46,7 +46,7 @@ from traincast.operations.operation import (
     total,
 )
 from traincast.operations.sharding import Sharding, sharding_of
-from traincast.operations.transformer import Counted, beside, cross_attention, layer, parts
+from traincast.operations.transformer import Counted, cross_attention, layer, layers_outside_blocks, parts
 from traincast.operations.transformer import attention as attention_operations
 
 __all__ = [
@@ -64,12 +64,12 @@ __all__ = [
     "Unit",
     "Vector",
     "attention_operations",
-    "beside",
     "cross_attention",
     "experts",
     "flash",
     "head",
     "layer",
+    "layers_outside_blocks",
     "linear_attention_operations",
     "mlp_operations",
     "mtp",

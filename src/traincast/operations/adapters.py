@@ -16,7 +16,7 @@ from typing import Final
 
 from traincast.core.quantities import Column, nonzero
 from traincast.model.adapters import PACKED, ROUTING
-from traincast.operations.elementwise import dropout, moved, with_traffic
+from traincast.operations.elementwise import dropout, elementwise_operation, with_traffic
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Gemm, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
@@ -27,7 +27,9 @@ WHOLE: Final = ("q_down", "kv_down", *ROUTING)  # every tensor rank has all of i
 TARGETS: Final = {"output projection": "proj", "down projection": "fc2", "input projection": "in_proj"}
 
 
-def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = False) -> Iterator[Operation]:
+def add_adapters(
+    sharding: Sharding, operations: Iterable[Operation], packs: bool = False
+) -> Iterator[Operation]:
     """Yield operations as they are where all is trained; else frozen, each with its adapters.
 
     With `packs` linear layers are held as `Adapters.base` says, and dequantised in both passes.
@@ -55,11 +57,11 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
             held = replace(held, frozen_bytes=held.frozen_bytes + copies * scale * op.weights)
         if adapters.dtype == "fp32" and (op.weight is None or base not in PACKED):
             held = _in_fp32(held, op, sharding)
-        yield _with_reference(_widened(held, sharding), sharding)
-        yield from (_widened(part, sharding) for part in _adapters(op, sharding))
+        yield _with_reference(_widen_saved(held, sharding), sharding)
+        yield from (_widen_saved(part, sharding) for part in _adapters(op, sharding))
 
 
-def frozen(sharding: Sharding, operations: Iterable[Operation], always: bool = False) -> Iterator[Operation]:
+def freeze(sharding: Sharding, operations: Iterable[Operation], always: bool = False) -> Iterator[Operation]:
     """Yield operations that run forward alone: those before the first adapter of a model, or `always`."""
     for op in operations:
         if sharding.model.adapters is None and not always:
@@ -89,7 +91,7 @@ def _with_reference(op: Operation, sharding: Sharding) -> Operation:
     return replace(op, is_reference=True, frozen_bytes=op.frozen_bytes + copy)
 
 
-def _widened(op: Operation, sharding: Sharding) -> Operation:
+def _widen_saved(op: Operation, sharding: Sharding) -> Operation:
     """Return an operation that saves fp32 in place of 16 bits, where a packed base widens activations."""
     adapters = sharding.model.adapters
     assumed = sharding.assumptions.memory
@@ -243,7 +245,9 @@ def _adapter(
         saved = sizes.E * rows * i
     down = linear(f"{name}_a", sizes, rows, i, r, summed, gathers, copies)
     up = linear(f"{name}_b", sizes, out_rows, r, o, (), returned, copies)
-    addition = moved(f"{name}_sum", sizes.E, 3 * out_rows * o, 2 * out_rows * o + 3 * rows * i)
+    addition = elementwise_operation(
+        f"{name}_sum", sizes.E, 3 * out_rows * o, 2 * out_rows * o + 3 * rows * i
+    )
     passes = sharding.assumptions.traffic.adapter_passes
     if nonzero(passes):
         addition = replace(with_traffic(addition, passes), has_framework_traffic=True)

@@ -18,7 +18,7 @@ from traincast.operations.elementwise import dropout, with_traffic
 from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm, Operation, PassCount, Vector
 
 
-def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
+def gather_comms(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
     """Return the all-gather of keys or values, and in backward the gradient's reduce-scatter."""
     gather = Collective("all-gather", nbytes, over)
     return (gather,), (gather, Collective("reduce-scatter", nbytes, over))
@@ -57,7 +57,7 @@ class Heads:
         beside = 0 if self.values_in_keys else rk * self.v
         return r * self.q + (rk * self.q + beside) / self.l * self.own_keys
 
-    def fused(self, backward: bool = False) -> Fused:
+    def fused_kernel(self, backward: bool = False) -> Fused:
         """Return the shapes of one kernel for all of core attention.
 
         Keys of a sharded sequence come in pieces, two from each rank, which balances the causal mask.
@@ -123,8 +123,8 @@ def flash(
     backward = (dq, dk, softmax_backward, *drop, da, dv, *recomputed)
     return Operation(
         "attention.flash",
-        PassCount(forward, moved + E * r, comms[0], rounds=rounds, fused=at.fused()),
-        PassCount(backward, moved + saved, comms[1], rounds=rounds, fused=at.fused(backward=True)),
+        PassCount(forward, moved + E * r, comms[0], rounds=rounds, fused=at.fused_kernel()),
+        PassCount(backward, moved + saved, comms[1], rounds=rounds, fused=at.fused_kernel(backward=True)),
         saved_bytes=inputs if recompute else saved,
         recompute=recompute,
         role="core attention",
@@ -136,7 +136,7 @@ def batched_gemm(m: Column, k: Column, n: Column) -> Gemm:
     return Gemm(m, k, n, layout="batched")
 
 
-def unfused(
+def unfused_attention(
     E: Column,
     mask: Column,
     at: Heads,
@@ -178,7 +178,7 @@ def unfused(
     softmax = replace(softmax, gradient_bytes=2 * E * n)
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     saves_scores = dropped or result is not None
-    (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
+    (gather_k, scatter_k), (gather_v, scatter_v) = gather_comms(E * uk, over), gather_comms(E * uv, over)
     yield Operation(
         "attention.logits",
         PassCount((batched_gemm(r, at.q, l),), E * (n + uq + uk), gather_k, written=E * n),  # A = Q K'

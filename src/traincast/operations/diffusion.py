@@ -30,7 +30,9 @@ def modulation(
         rows, width = stream.residual_shape
         n = blocks * rows * width
         for name in ("modulation.scale", "modulation.gate"):
-            used = elementwise.moved(name, E, 2 * n, 3 * n, module="norms" if "scale" in name else "")
+            used = elementwise.elementwise_operation(
+                name, E, 2 * n, 3 * n, module="norms" if "scale" in name else ""
+            )
             yield replace(used, saved_bytes=E * n)
 
 

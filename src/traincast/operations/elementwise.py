@@ -32,7 +32,7 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
     )
 
 
-def moved(
+def elementwise_operation(
     name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0
 ) -> Operation:
     """Return work bound by memory traffic, such as a residual addition; nothing is saved."""

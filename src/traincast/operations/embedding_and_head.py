@@ -39,7 +39,7 @@ def embedding(sharding: Sharding, frame: int | None = None, shared: bool = False
     else:
         tokens = sharding.tokens
         local = vocabulary(sharding)
-        lookup = elementwise.moved(
+        lookup = elementwise.elementwise_operation(
             "embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e * (not shared)
         )
         forward, backward = sharding.partial_sum_comms(e)
@@ -50,12 +50,12 @@ def embedding(sharding: Sharding, frame: int | None = None, shared: bool = False
         )
     if model.positions == "learned":
         table = (model.max_positions or model.seq) * positions
-        yield elementwise.moved(
+        yield elementwise.elementwise_operation(
             "embedding.positions", sharding.E, 3 * rows * narrow, rows * narrow, weights=table + 0 * rows
         )
     if model.token_types:
         table = model.token_types * e
-        yield elementwise.moved(
+        yield elementwise.elementwise_operation(
             "embedding.token_types", sharding.E, 3 * rows * narrow, rows * narrow, weights=table + 0 * rows
         )
     if model.embedding_norm:
@@ -156,7 +156,7 @@ def loss(sharding: Sharding, logits: Column) -> Operation:
     return Operation("head.loss", forward, backward, peak_bytes=peak)
 
 
-def tied(sharding: Sharding) -> Operation:
+def tied_weights(sharding: Sharding) -> Operation:
     """Return the last stage's copy of the embedding's weights, if head or mtp share them across stages.
 
     A device that has both ends of the model has one copy (DeepSeek-V3: arXiv 2412.19437, section 3.2.3).

@@ -18,7 +18,7 @@ class Routed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class MatmulSizes:
     """Element sizes of a linear layer."""
 
     E: Column  # an element of an activation or a weight [byte]
@@ -29,7 +29,7 @@ class Sizes:
     low: bool = False  # whether products run at the rate of the precision recipe
     saved_operand: Column = 1  # an operand that is saved for backward, relative to E
 
-    def read(self, elements: Column) -> Column:
+    def read_traffic(self, elements: Column) -> Column:
         """Return the traffic of reading operands of a product [byte]."""
         return self.operand * self.E * elements
 
@@ -44,7 +44,7 @@ class Sizes:
 
 def linear(
     name: str,
-    E: Sizes,
+    E: MatmulSizes,
     T: Column,
     i: Column,
     o: Column,
@@ -77,13 +77,13 @@ def linear(
     def product(m: Column, k: Column, n: Column) -> tuple[Gemm, ...]:
         return (Gemm(m, k, n, b, low=E.low, layout=layout),)
 
-    y_traffic = E.read(x + w) + y_bytes + casts
-    dx_traffic = E.read(y + w) + dx_bytes + casts_back
+    y_traffic = E.read_traffic(x + w) + y_bytes + casts
+    dx_traffic = E.read_traffic(y + w) + dx_bytes + casts_back
     return Operation(
         name,
         PassCount(product(rows, i, o), y_traffic, forward, written=y_bytes, cast=casts),
         PassCount(product(rows, o, i), dx_traffic, backward, written=dx_bytes, cast=casts_back),  # dx = dy w'
-        PassCount(product(i, rows, o), E.read(x + y) + dw_bytes, written=dw_bytes),  # dw = x' dy
+        PassCount(product(i, rows, o), E.read_traffic(x + y) + dw_bytes, written=dw_bytes),  # dw = x' dy
         weights=w,
         saved_bytes=E.saved_operand * E.E * (T if saved_tokens is None else saved_tokens) * i,
         gradient_bytes=E.E * (x + y),
@@ -92,7 +92,7 @@ def linear(
 
 def summa_linear(
     name: str,
-    E: Sizes,
+    E: MatmulSizes,
     T: Column,
     inputs: Column,
     outputs: Column,
@@ -116,7 +116,7 @@ def summa_linear(
     # every panel adds to the result
     y_bytes = E.E * y * nb
     dw_bytes = E.accumulated * E.E * w
-    nbytes = E.read(w) + y_bytes + E.read(x)
+    nbytes = E.read_traffic(w) + y_bytes + E.read_traffic(x)
     cast = E.cast(x) + E.cast_weights(w)
     cast_back = E.cast(y)
     x_down = Collective("broadcast", E.E * x / nb, "tp")
@@ -134,7 +134,7 @@ def summa_linear(
         name,
         PassCount(forward, nbytes + cast, (x_down, w_down), nb, written=y_bytes, cast=cast),
         PassCount(dx, nbytes + cast_back, (w_down, x_up), nb, written=y_bytes, cast=cast_back),
-        PassCount(dw, E.read(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes),
+        PassCount(dw, E.read_traffic(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes),
         weights=c * (inputs // m2) * o,
         saved_bytes=E.saved_operand * E.E * T * (inputs // m1),
     )

@@ -28,7 +28,7 @@ from traincast.model.linear_attention import (
     Rwkv,
     ShortConv,
 )
-from traincast.operations.elementwise import activation, bias, moved, norm
+from traincast.operations.elementwise import activation, bias, elementwise_operation, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
@@ -91,7 +91,7 @@ def _exchange(sharding: Sharding, width: Column) -> Comms:
     return Collective("all-to-all", nbytes, "cp"), Collective("all-to-all", nbytes, "ulysses")
 
 
-def _shared(sharding: Sharding, groups: int) -> Column:
+def _local_groups(sharding: Sharding, groups: int) -> Column:
     """Return the local number of groups, each copied for all the context-parallel ranks that need it."""
     context = sharding.plan.context
     return -(-groups // (sharding.plan.tp * context)) * context
@@ -203,7 +203,7 @@ def _mamba2_scan(sharding: Sharding, config: Mamba2) -> Operation:
     N = config.state
     P = config.head_dim
     h = sharding.local(config.heads)
-    g = _shared(sharding, config.groups)
+    g = _local_groups(sharding, config.groups)
     chunks = T / Q
     scores = _product(Q, N, Q, chunks * g)  # G = C B'
     inside = _product(Q, Q, P, chunks * h)  # Y = (L ∘ G) X
@@ -406,7 +406,7 @@ def channel_gate(sharding: Sharding) -> Iterator[Operation]:
     yield sharding.replicated_linear("mlp.receptance", e, e)
     rows, width = sharding.residual_shape
     n = rows * width
-    gate = moved("mlp.channel_gate", sharding.E, 3 * n, 5 * n)
+    gate = elementwise_operation("mlp.channel_gate", sharding.E, 3 * n, 5 * n)
     yield replace(gate, saved_bytes=2 * sharding.E * n, only_makes_output=True)
 
 

@@ -59,7 +59,7 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     if config.width:
         into = linear("experts.into_latent", sharding.plain_sizes, n, model.hidden, config.width)
         yield replace(into, saved_bytes=0 * into.saved_bytes, module="experts", recomputed_with="norms")
-    permutation = _gathering if sharding.assumptions.collectives.gathers_tokens else _permutation
+    permutation = _gather_tokens if sharding.assumptions.collectives.gathers_tokens else _permutation
     dispatch = permutation("experts.permute", sharding, config, (2, 3), to_experts=True)
     # Inputs of experts with a capacity are padded to it, so the host need not know how many tokens come.
     yield replace(dispatch, synchronises=config.capacity is None)
@@ -98,7 +98,9 @@ def _permutation(
     scatter = Collective("reduce-scatter", nbytes * plan.etp, "etp")
     elements = _passes(sharding) * rows * width
     there, back = (gather, scatter) if to_experts else (scatter, gather)
-    moved = elementwise.moved(name, sharding.E, moves[0] * elements, moves[1] * elements, module="experts")
+    moved = elementwise.elementwise_operation(
+        name, sharding.E, moves[0] * elements, moves[1] * elements, module="experts"
+    )
     return replace(
         moved,
         has_framework_traffic=True,
@@ -107,7 +109,7 @@ def _permutation(
     )
 
 
-def _gathering(
+def _gather_tokens(
     name: str, sharding: Sharding, config: Experts, moves: tuple[int, int], to_experts: bool
 ) -> Operation:
     """Return the all-gather of tokens and the sorting of local ones by expert, or the return of the results.
@@ -132,7 +134,7 @@ def _gathering(
     zeros = n * (ranks - 1) * width  # beside those of the rank's own tokens, which `moves` have
     forward = moves[0] * rows + (0 * zeros if to_experts else zeros)
     backward = moves[1] * rows + (zeros if to_experts else 0 * zeros)
-    moved = elementwise.moved(name, sharding.E, forward, backward, module="experts")
+    moved = elementwise.elementwise_operation(name, sharding.E, forward, backward, module="experts")
     sent = tokens if to_experts else results
     gathers = Collective("all-gather", sent, "tp-ep")
     scatters = Collective("reduce-scatter", sent, "tp-ep")

@@ -17,8 +17,8 @@ from traincast.core.quantities import Column
 from traincast.model.blocks import Kind
 from traincast.model.model import Model
 from traincast.operations import attention, elementwise
-from traincast.operations.attention import Heads, gathered
-from traincast.operations.linear import Routed, Sizes, linear, summa_linear
+from traincast.operations.attention import Heads, gather_comms
+from traincast.operations.linear import MatmulSizes, Routed, linear, summa_linear
 from traincast.operations.operation import Axis, Collective, CollectiveKind, Comms, Operation, PassCount
 
 ATTENTION: Final = Kind("attention", "")
@@ -64,7 +64,7 @@ class Sharding(ABC):
         return self.fp32 * (n + rows) + normed
 
     @cached_property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MatmulSizes:
         """Element sizes of linear layers at the rate of the precision recipe."""
         recipe = self.plan.recipe
         assumed = self.assumptions
@@ -76,14 +76,14 @@ class Sharding(ABC):
         accumulated = self.plain_sizes.accumulated
         casts = recipe.casts * casts
         weight_casts = recipe.casts * weight_casts
-        return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, True, saved_operand)
+        return MatmulSizes(self.E, recipe.operand, accumulated, casts, weight_casts, True, saved_operand)
 
     @cached_property
-    def plain_sizes(self) -> Sizes:
+    def plain_sizes(self) -> MatmulSizes:
         """Element sizes of linear layers that stay at 16 bits or above: embedding, router, head."""
         passes = self.assumptions.traffic.accumulation_passes
         width = self.plan.recipe.width
-        return Sizes(self.E, 1, self.plan.gradient_bytes * passes / (2 * width))  # 2 bytes of 16 bits
+        return MatmulSizes(self.E, 1, self.plan.gradient_bytes * passes / (2 * width))  # 2 bytes of 16 bits
 
     @cached_property
     def tokens(self) -> Column:
@@ -216,7 +216,7 @@ class Sharding(ABC):
         head_shards = plan.tp * plan.ulysses
         selects = kind.indexed or kind.compressed
         latent = model.latent
-        share = model.met(kind) / (model.seq * model.seq) if selects else self.share(kind.local)
+        share = model.attention_pairs(kind) / (model.seq * model.seq) if selects else self.share(kind.local)
         if latent is not None and (kind.indexed or latent.shared):  # all heads read one, which holds values
             lq = model.seq // plan.context
             width = latent.kv_rank
@@ -246,7 +246,7 @@ class Sharding(ABC):
             rounds = self._ring_rounds()
             yield attention.flash(self.E, at, comms, rounds, copies, recompute, self.model.dropout)
         else:
-            yield from attention.unfused(
+            yield from attention.unfused_attention(
                 self.E,
                 assumed.memory.mask_bytes,
                 at,
@@ -284,7 +284,7 @@ class Sharding(ABC):
         if plan.cp_kind in ("ring", "hybrid"):
             block = kv_bytes * plan.ulysses / plan.cp  # backward sends the gradients as well
             return (Collective("send", block, "cp"),), (Collective("send", 2 * block, "cp"),)
-        return gathered(kv_bytes, self.sequence_axis)
+        return gather_comms(kv_bytes, self.sequence_axis)
 
     def exchange_heads(self) -> Operation | None:
         """Return the all-to-all of heads around attention (Ulysses); None if fused attention includes it."""

@@ -22,7 +22,7 @@ from typing import Final
 
 from traincast.core.quantities import Column
 from traincast.model.blocks import Compressed, Indexer, Kind, Latent
-from traincast.operations.elementwise import moved, norm
+from traincast.operations.elementwise import elementwise_operation, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
@@ -42,9 +42,11 @@ def compressor(sharding: Sharding, kind: Kind, config: Compressed, latent: Laten
     columns = config.columns(kind, latent.kv_rank)
     made = sharding.replicated_linear("attention.compress", model.hidden, columns)
     yield replace(made, saved_bytes=0 * made.saved_bytes)
-    keys = rows / config.of(kind) * latent.kv_rank
-    pooled = moved("attention.compress_pool", E, rows * columns + 2 * keys, 2 * rows * columns + 2 * keys)
-    gathered = sharding.gather_narrow(latent.kv_rank / config.of(kind))
+    keys = rows / config.tokens_per_key(kind) * latent.kv_rank
+    pooled = elementwise_operation(
+        "attention.compress_pool", E, rows * columns + 2 * keys, 2 * rows * columns + 2 * keys
+    )
+    gathered = sharding.gather_narrow(latent.kv_rank / config.tokens_per_key(kind))
     small = config.small_weights(kind, latent.kv_rank) + 0.0 * sharding.plan.tp
     forward = replace(pooled.forward, collectives=gathered)
     yield replace(pooled, forward=forward, weights=small, saved_bytes=E * rows * columns)
@@ -81,7 +83,9 @@ def indexer(sharding: Sharding, kind: Kind, config: Indexer) -> Iterator[Operati
         normed = replace(normed, weights=compressed.small_weights(kind, d) + 0.0 * T)
     yield normed
     turned = T * (h + 1) * d
-    yield replace(moved("attention.index_rotary", E, 2 * turned, 2 * turned), only_trains=True)
+    yield replace(
+        elementwise_operation("attention.index_rotary", E, 2 * turned, 2 * turned), only_trains=True
+    )
     yield _scores(sharding, kind, config)
     yield _loss(sharding, kind, config)
 
@@ -105,7 +109,7 @@ def _scores(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     h = config.heads
     d = config.head_dim
     model = sharding.model
-    rate = 1 if model.compressed is None or not kind.compressed else model.compressed.of(kind)
+    rate = 1 if model.compressed is None or not kind.compressed else model.compressed.tokens_per_key(kind)
     l = at.l / rate
     keys = l * sharding.share()  # of a query
     keys_gathered: Comms = (Collective("all-gather", E * at.b * l * d, "cp"),)
@@ -137,7 +141,7 @@ def _loss(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     d = config.head_dim
     n = at.l * at.share
     if kind.compressed:
-        n = sharding.model.met_compressed(kind) / sharding.model.seq
+        n = sharding.model.compressed_pairs(kind) / sharding.model.seq
     target = Gemm(at.rows[0], at.q, n, layout="batched")
     again = Gemm(T * h, d, n)
     dq = Gemm(T * h, n, d)
@@ -157,7 +161,7 @@ def _loss(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     )
 
 
-def absorbed(sharding: Sharding, config: Latent, name: str, width: int, into: bool) -> Operation:
+def absorbed_projection(sharding: Sharding, config: Latent, name: str, width: int, into: bool) -> Operation:
     """Return a head's projection of queries to the latent vector, or (not `into`) of results from it.
 
     Both are parts of the up projection of keys and values, in 16 bits, head by head.

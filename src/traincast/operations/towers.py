@@ -13,7 +13,7 @@ from traincast.core.plan import Plans
 from traincast.model.blocks import Projector
 from traincast.model.model import PATCHES, PREFIX, PROJECTOR, Model, Tower
 from traincast.operations import elementwise
-from traincast.operations.adapters import frozen, without_backward
+from traincast.operations.adapters import freeze, without_backward
 from traincast.operations.linear import linear
 from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding, sharding_of
@@ -27,7 +27,9 @@ def patches(sharding: Sharding, tower: Tower) -> Iterator[Operation]:
     if tower.patch_bias:
         yield elementwise.bias("patches.bias", sharding.E, rows, width)
     table = tower.small_weights + 0 * rows
-    yield elementwise.moved("patches.positions", sharding.E, 3 * rows * width, rows * width, weights=table)
+    yield elementwise.elementwise_operation(
+        "patches.positions", sharding.E, 3 * rows * width, rows * width, weights=table
+    )
 
 
 def projector(sharding: Sharding, layers: Projector, name: str) -> Iterator[Operation]:
@@ -80,11 +82,11 @@ def tower_parts(
     ]
     if projected:
         placed = 2 * projects.tokens * model.hidden
-        projected.append(elementwise.moved(f"{PROJECTOR}.placed", projects.E, placed, placed))
+        projected.append(elementwise.elementwise_operation(f"{PROJECTOR}.placed", projects.E, placed, placed))
         parts[PROJECTOR] = tuple(projected) if model.adapters is None else _frozen(reads, projected)
     return parts
 
 
 def _frozen(sharding: Sharding, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """Return operations that run forward alone."""
-    return tuple(frozen(sharding, operations, always=True))
+    return tuple(freeze(sharding, operations, always=True))

@@ -12,15 +12,15 @@ from traincast.model.blocks import ENCODER, Diffusion, Encoder, Kind, Latent
 from traincast.model.model import Model
 from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head
-from traincast.operations.adapters import adapted, frozen
-from traincast.operations.elementwise import moved, norm, weights_without_work, with_traffic
+from traincast.operations.adapters import add_adapters, freeze
+from traincast.operations.elementwise import elementwise_operation, norm, weights_without_work, with_traffic
 from traincast.operations.linear import linear
 from traincast.operations.linear_attention import channel_gate, linear_attention, token_shift
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.recompute import apply_recompute
 from traincast.operations.sharding import Sharding, sharding_of
-from traincast.operations.sparse_attention import absorbed, compressor, indexer
+from traincast.operations.sparse_attention import absorbed_projection, compressor, indexer
 from traincast.operations.towers import tower_parts, tower_plan
 
 Layer = tuple[Operation, ...]
@@ -52,8 +52,8 @@ def parts(
         sharding = sharding_of(model, plan, assumptions)
         inside = (layer(model, plan, assumptions, kind, counted) for kind in model.mtp_pattern)
         inner = chain.from_iterable(inside)
-        joined = adapted(sharding, embedding_and_head.mtp(sharding))
-        head = adapted(sharding, embedding_and_head.head(sharding, shared=True))
+        joined = add_adapters(sharding, embedding_and_head.mtp(sharding))
+        head = add_adapters(sharding, embedding_and_head.head(sharding, shared=True))
         operations["mtp"] = (*joined, *inner, *head)
     return operations
 
@@ -63,16 +63,16 @@ def _ends(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     sharding = sharding_of(model, plan, assumptions)
     operations = dict[str, Layer]()
     if model.vocab is not None or model.patch is not None:
-        first = sharding_of(model.of(model.pattern[0]), plan, assumptions)
+        first = sharding_of(model.for_kind(model.pattern[0]), plan, assumptions)
         frame = model.encoder.frame if model.encoder and model.encodes else None
         embedded = [*embedding_and_head.embedding(first, frame)]
         if model.small_end_weights:
             weights = model.small_end_weights + 0.0 * plan.tp
             embedded += [weights_without_work("embedding.small_weights", sharding.E, weights)]
-        embedded += beside(first, "embedding", model.beside_layers)
-        operations["embedding"] = tuple(frozen(sharding, embedded))
+        embedded += layers_outside_blocks(first, "embedding", model.beside_layers)
+        operations["embedding"] = tuple(freeze(sharding, embedded))
         operations["head"] = tuple(
-            adapted(sharding, (*joined_streams(sharding), *embedding_and_head.head(sharding)))
+            add_adapters(sharding, (*joined_streams(sharding), *embedding_and_head.head(sharding)))
         )
     if (diffusion := model.diffusion) is not None:
         small = weights_without_work(
@@ -83,7 +83,7 @@ def _ends(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     if model.encodes:
         operations["decoder embedding"] = tuple(embedding_and_head.decoder_embedding(sharding, first))
     if model.vocab is not None and (model.tied or model.mtp or model.encodes):
-        operations["tied"] = tuple(frozen(sharding, (embedding_and_head.tied(sharding),)))
+        operations["tied"] = tuple(freeze(sharding, (embedding_and_head.tied_weights(sharding),)))
     return operations
 
 
@@ -100,7 +100,7 @@ def layer(
     as for `parts`.
     """
     kind = model.pattern[0] if kind is None else kind
-    sharding = sharding_of(model.of(kind), plan, assumptions)
+    sharding = sharding_of(model.for_kind(kind), plan, assumptions)
     counted = {} if counted is None else counted
     key = model, kind, *(module in plan.recomputed for module in RESTORING)
     if key not in counted:
@@ -137,7 +137,7 @@ def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
     if model.diffusion is not None and not kind.joint:
         diffusion = model.diffusion
         operations = (*operations, *diffusion_ends.modulation(sharding, diffusion, kind, (sharding,)))
-    operations = (*operations, *beside(sharding, "layer", model.beside))
+    operations = (*operations, *layers_outside_blocks(sharding, "layer", model.beside))
     if small := sharding.model.small_weights:
         weights = small + 0.0 * sharding.plan.tp
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
@@ -145,7 +145,7 @@ def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
     if sharding.assumptions.traffic.sums_input_gradients:
         operations = tuple(part for op in operations for part in (op, *_input_gradients(op, sharding)))
-    trained = adapted(sharding, operations, packs=True)
+    trained = add_adapters(sharding, operations, packs=True)
     return tuple(_as_fused(op, sharding.assumptions) for op in trained)
 
 
@@ -159,11 +159,15 @@ def _input_gradients(op: Operation, sharding: Sharding) -> Iterator[Operation]:
         return
     (product,) = op.forward.gemms
     moves = 3 * (products - 1) * product.m * product.k
-    added = moved(f"{op.name}.input_gradients", sharding.E, 0 * moves, moves, module=op.module)
+    added = elementwise_operation(
+        f"{op.name}.input_gradients", sharding.E, 0 * moves, moves, module=op.module
+    )
     yield replace(added, forward=PassCount((), 0 * sharding.E * moves), has_framework_traffic=True)
 
 
-def beside(sharding: Sharding, part: str, layers: tuple[tuple[int, int], ...]) -> Iterator[Operation]:
+def layers_outside_blocks(
+    sharding: Sharding, part: str, layers: tuple[tuple[int, int], ...]
+) -> Iterator[Operation]:
     """Yield linear layers beside the blocks, whose weights each tensor rank has for its own tokens."""
     for place, (i, o) in enumerate(layers, 1):
         yield linear(f"{part}.beside{place}", sharding.plain_sizes, sharding.residual_shape[0], i, o)
@@ -241,7 +245,9 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
         yield from _streams(sharding, block, ends_layer)
     elif sharding.assumptions.traffic.residuals and not shares_end:
         terms = 3 if model.parallel else 2
-        addition = moved(f"{block}.residual", sharding.E, (terms + 1) * rows * width, rows * width)
+        addition = elementwise_operation(
+            f"{block}.residual", sharding.E, (terms + 1) * rows * width, rows * width
+        )
         yield replace(addition, only_makes_output=ends_layer)
     for extra in range(model.norms // 2 - 1):
         yield sharding.norm(f"{block}.post_norm{extra or ''}", gather=False, returned=False)
@@ -270,7 +276,9 @@ def joined_streams(sharding: Sharding) -> Iterator[Operation]:
         yield linear("head.stream_weights", sharding.plain_sizes, rows, n * width, n)
         moves = (n + 1) * rows * width
         small = n + 1 + 0.0 * sharding.plan.tp
-        yield moved("head.streams", sharding.E, moves, (2 * n + 1) * rows * width, weights=small)
+        yield elementwise_operation(
+            "head.streams", sharding.E, moves, (2 * n + 1) * rows * width, weights=small
+        )
 
 
 def _streams(sharding: Sharding, block: str, ends_layer: bool) -> Iterator[Operation]:
@@ -315,7 +323,7 @@ def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
             op = replace(op, saved_bytes=op.saved_bytes - inputs, recomputed_bytes=inputs)
         yield op
     if kind.indexed and latent is not None:
-        yield absorbed(sharding, latent, "attention.v_up", latent.value_dim, into=False)
+        yield absorbed_projection(sharding, latent, "attention.v_up", latent.value_dim, into=False)
     if model.sinks:
         yield weights_without_work("attention.sinks", sharding.E, sharding.local(model.heads))
     if model.attention_gate:
@@ -349,7 +357,7 @@ def cross_attention(sharding: Sharding, encoder: Encoder) -> Iterator[Operation]
     model = sharding.model
     kv = sharding.kv_heads
     width = encoder.width or model.hidden
-    result = replace(sharding, model=model.of(ENCODER))
+    result = replace(sharding, model=model.for_kind(ENCODER))
     keys_values = kv * (model.head_width + model.value_width)
     q = sharding.column_parallel("cross.q", model.hidden, model.heads * model.head_width)
     yield replace(q, recomputed_with="norms")
@@ -408,7 +416,7 @@ def _rotation(sharding: Sharding, rotated: Column, module: str = "") -> Operatio
     """
     documents = sharding.model.documents
     passes = sharding.assumptions.traffic.rotation_passes
-    op = moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module=module)
+    op = elementwise_operation("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module=module)
     if sharding.model.qk_norm and sharding.assumptions.traffic.fuses_rotation:
         op = with_traffic(op, 0.0)
     elif nonzero(passes):
@@ -433,7 +441,7 @@ def _attention_gate(sharding: Sharding) -> Operation:
     gates = sharding.tokens * sharding.local(model.heads) if model.gate_per_head else elements
     results = (1 - (sharding.saved_results if attention_saves else 0)) * elements
     moves = 2 * elements + gates, 3 * elements + 2 * gates
-    gate = moved("attention.gate", sharding.E, *moves)
+    gate = elementwise_operation("attention.gate", sharding.E, *moves)
     return replace(gate, saved_bytes=sharding.E * (gates + results))
 
 
@@ -477,7 +485,8 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
         pass
     elif kind.indexed:
         yield replace(
-            absorbed(sharding, config, "attention.k_up", config.nope_dim, into=True), module="latent"
+            absorbed_projection(sharding, config, "attention.k_up", config.nope_dim, into=True),
+            module="latent",
         )
     else:
         kv_up = sharding.column_parallel("attention.kv_up", config.kv_rank, h * up)

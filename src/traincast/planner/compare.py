@@ -111,7 +111,7 @@ class Comparison(Result):
         fitting = [row for row in self.alternatives if row.step_seconds is not None]
         if len(fitting) < 2:
             return []
-        per = _per(fitting)
+        per = _comparable_unit(fitting)
         fastest = min(fitting, key=lambda row: _seconds(row, per))
         return [_difference(row, fastest, per) for row in fitting if row is not fastest]
 
@@ -205,8 +205,8 @@ def compare(
     >>> [row.name for row in compared.alternatives], compared.differences[0].error.exceeds_error
     (['dgx-a100', 'dgx-h100'], True)
     """
-    models = _listed(model)
-    systems = _listed(system)
+    models = _as_list(model)
+    systems = _as_list(system)
     if system is None:
         return compare_saved([Path(str(file)) for file in models])
     errors = ErrorCollector("compare")
@@ -221,9 +221,9 @@ def compare(
     requests = requests_of(
         errors,
         runs,
-        _listed(gpus),
-        _listed(framework),
-        _listed(assumptions),
+        _as_list(gpus),
+        _as_list(framework),
+        _as_list(assumptions),
         [plan or {} for plan in named],
         locks or {},
         **options,
@@ -280,7 +280,7 @@ def requests_of(
     return [request for request in requests if request is not None]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Return the values of an argument that takes one or several."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
@@ -436,7 +436,7 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> C
     """Return the recommended plan of a search as an alternative, or the nearest miss."""
     answer = result.explain().miss if result.recommended is None else result.recommended
     if answer is not None:
-        return compared(letter, name, answer[1], result.framework.label, figures)
+        return compare_estimate(letter, name, answer[1], result.framework.label, figures)
     why = result.explain().broken_locks() or ["no plan uses exactly so many GPUs"]
     return Compared(
         label=letter,
@@ -458,7 +458,7 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> C
     )
 
 
-def compared(
+def compare_estimate(
     letter: str,
     name: str,
     est: Estimate,
@@ -512,11 +512,11 @@ def _largest_first(shares: Mapping[str, float]) -> dict[str, float]:
 def _saved_row(letter: str, name: str, saved: SavedAnswer) -> Compared:
     """Return a saved answer as an alternative."""
     if saved.est is not None:
-        return compared(letter, name, saved.est, saved.framework, {})
+        return compare_estimate(letter, name, saved.est, saved.framework, {})
     return Compared(label=letter, name=name, **saved.figures())
 
 
-def _per(rows: Iterable[Compared]) -> Per:
+def _comparable_unit(rows: Iterable[Compared]) -> Per:
     """Return what times of some alternatives can be compared of."""
     rows = list(rows)
     if len({row.job.gpus for row in rows}) > 1:

@@ -15,7 +15,7 @@ from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats
-from traincast.core.result import Doc, Result, described
+from traincast.core.result import Doc, Result, describe_key
 from traincast.model.model import Model
 from traincast.planner.search import search_each
 from traincast.step.estimate import estimate
@@ -78,7 +78,7 @@ PUBLISHED: Final = PublishedSearches(
 
 def _errata(of: str) -> Doc:
     """Return the Doc of largest relative changes by erratum."""
-    numbers = {name: {"type": "number"} | described(f"erratum {name}") for name in ("1", "2", "3", "all")}
+    numbers = {name: {"type": "number"} | describe_key(f"erratum {name}") for name in ("1", "2", "3", "all")}
     return Doc(f"largest relative change of {of} where an erratum, or all three, are corrected", keys=numbers)
 
 
@@ -133,7 +133,7 @@ class Reproduction(Result):
 def reproduce() -> Reproduction:
     """Recompute the published configurations, then 54 searches on 13 numbers of GPUs, in both variants."""
     by_case: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in _published("configurations"):
+    for row in _published_rows("configurations"):
         by_case.setdefault((row["model"], row["strategy"]), []).append(row)
     configurations = [_configurations(*case, rows) for case, rows in by_case.items()]
     begin = time.perf_counter()
@@ -142,10 +142,10 @@ def reproduce() -> Reproduction:
     ]
     optima = {(model.name, strategy): _optima(model, strategy) for model, strategy in cases}
     elapsed = time.perf_counter() - begin
-    published = {_key(row): row for row in _published("optima")}
+    published = {_key(row): row for row in _published_rows("optima")}
     best = {
         _key(row | {"variant": "published"}): row
-        for row in _published("configurations")
+        for row in _published_rows("configurations")
         if row["rank"] == "0"
     }
     searches = [_compare(*names, found, published, best) for names, found in optima.items()]
@@ -301,7 +301,7 @@ def _column(rows: list[dict[str, str]], name: str) -> Floats:
     return np.array([float(row[name] or "nan") for row in rows])
 
 
-def _published(table: str) -> Iterator[dict[str, str]]:
+def _published_rows(table: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a bundled table of published figures."""
     path = files("traincast").joinpath(f"catalog/published/{PUBLISHED.arxiv}-{table}.csv")
     with path.open(encoding="utf-8") as file:

@@ -31,7 +31,7 @@ from traincast.planner.search_arguments import (
     choose_framework,
     space_of,
 )
-from traincast.planner.search_result import Found, Work
+from traincast.planner.search_result import Found, SearchWork
 from traincast.planner.space.search_space import Progress, by_domain
 from traincast.step.arguments import check_assumptions, check_gbs
 from traincast.step.rankings import WITHIN
@@ -61,10 +61,10 @@ class SearchRequest:
         Numbers of GPUs that use as much of a fast domain share a search. At most `every_up_to` layouts
         are all evaluated, for those who show them all.
         """
-        works: dict[int, Work] = {}
+        works: dict[int, SearchWork] = {}
         for domain, sizes in by_domain(self.system, self.gpus, self.batches[0]).items():
             batches = tuple(self.batches)
-            work = Work(self.model, self.system, sizes, domain, self.gbs, self.assumptions, batches)
+            work = SearchWork(self.model, self.system, sizes, domain, self.gbs, self.assumptions, batches)
             work.prepare(np.inf if self.exhaustive or self.objective == "memory" else every_up_to, progress)
             works |= dict.fromkeys(sizes, work)
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}

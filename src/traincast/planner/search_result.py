@@ -48,7 +48,7 @@ from traincast.planner.space.search_space import (
     Progress,
     by_domain,
     enumerate_outlines,
-    later,
+    progress_after,
     report_round,
 )
 from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
@@ -81,7 +81,7 @@ class Found:
     top: int
     fit_probability: float  # that the recommended plan fits with, at least
     within: float | None  # share of the fastest time that counts as equal; None: the best is recommended
-    work: "Work" = field(compare=False)
+    work: "SearchWork" = field(compare=False)
     exhaustive: bool = field(default=False, compare=False)  # whether every candidate that fits is timed
 
     @cached_property
@@ -142,7 +142,7 @@ class Found:
     @property
     def job(self) -> Job:
         """Model, system, GPUs, batch and assumptions."""
-        return Job.of(self, self.gpus)
+        return Job.from_answer(self, self.gpus)
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ class Found:
 
         Candidates that need more than `most_memory` [byte] do not count.
         """
-        times, rows = self.layouts.answer(lambda times: times.near(share, most_memory))
+        times, rows = self.layouts.answer(lambda times: times.within_share(share, most_memory))
         figures = times.seconds[rows].tolist(), times.memory[rows].tolist()
         return [Candidate(*row) for row in zip(times.plans(rows), *figures, strict=True)]
 
@@ -427,8 +427,8 @@ class Found:
             rejected=self.rejected,
             first_within_3_percent=first,
             listed_within_3_percent=listed,
-            recommended=None if self.recommended is None else DescribedPlan.of(self.recommended),
-            fastest=None if self.fastest is None else DescribedPlan.of(self.fastest),
+            recommended=None if self.recommended is None else DescribedPlan.from_answer(self.recommended),
+            fastest=None if self.fastest is None else DescribedPlan.from_answer(self.fastest),
             reason=self.recommendation.reason if self.recommendation else "",
             confidence=self.confidence,
             plans=[PlanWithMetrics(est, metrics(est, **figures)) for _, est in self.plans],
@@ -441,7 +441,7 @@ class Found:
         )
 
     def _family_record(self, family: Family) -> "FamilyOfPlans":
-        return FamilyOfPlans(DescribedPlan.of(self.answer(family.plan)), family.varied())
+        return FamilyOfPlans(DescribedPlan.from_answer(self.answer(family.plan)), family.varied_knobs())
 
     def to_json(self, **figures: Any) -> str:
         """Return `to_dict` as JSON text."""
@@ -509,7 +509,7 @@ class SearchRecord(Result, kw_only=True):
 
 
 @dataclass(eq=False)
-class Work:
+class SearchWork:
     """What searches on numbers of GPUs share that use as much of a fast domain."""
 
     model: Model
@@ -525,12 +525,14 @@ class Work:
         """Enumerate, then evaluate at most `every_up_to` layouts, or count what fits and bound the times."""
         shapes = len({batch.shape for batch in self.batches})
         batches = len(self.batches)
-        of_shapes = later(progress, 0, shapes + (1 + (self._few_do and every_up_to < np.inf)) * batches)
+        of_shapes = progress_after(
+            progress, 0, shapes + (1 + (self._few_do and every_up_to < np.inf)) * batches
+        )
         enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches, of_shapes)
         if self.few is None or sum(each.rows for each in self.outlines.values()) <= every_up_to:
-            self.evaluate(later(progress, shapes, shapes + batches))
+            self.evaluate(progress_after(progress, shapes, shapes + batches))
         else:
-            self.few.prepare(later(progress, shapes, shapes + 2 * batches))
+            self.few.prepare(progress_after(progress, shapes, shapes + 2 * batches))
 
     @cached_property
     def outlines(self) -> dict[CandidateBatch, Outline]:

@@ -35,7 +35,7 @@ class Traffic(NamedTuple):
     seconds: Column
     stream: Column
 
-    def then(self, other: "Traffic") -> "Traffic":
+    def add_after(self, other: "Traffic") -> "Traffic":
         """Return the traffic of both, one after the other."""
         return Traffic(self.seconds + other.seconds, self.stream + other.stream)
 
@@ -50,7 +50,7 @@ class LeastTraffic(NamedTuple):
     reduced: list[Column]  # the gradients of its weights, once [s]
 
     @classmethod
-    def of(
+    def for_devices(
         cls, costs: Costs, stages: Stages, placement: AnyPlacement, system: System, assumed: Assumptions
     ) -> "LeastTraffic":
         """Return it for the devices of pipelines, given the weights of every part."""
@@ -70,7 +70,7 @@ class LeastTraffic(NamedTuple):
                     reduced[i] = reduced[i] + gradient * weights * reduce
         return cls(gathered, reduced)
 
-    def contended(self, plan: Plans, nm: Column, assumed: Assumptions) -> Column:
+    def contention_time(self, plan: Plans, nm: Column, assumed: Assumptions) -> Column:
         """Return what the traffic of a step costs even where all of it is hidden [s]."""
         gathers, reductions = (2 * nm, _reductions(nm, assumed)) if plan.zero == 3 else (1.0, 1.0)
         if plan.zero == 2:
@@ -171,7 +171,7 @@ class DataParallelTraffic:
             else 0.0
         )
         if plan.zero == 3:
-            both = {part: self.gather[part].then(self.scatter[part]) for part in self.costs}
+            both = {part: self.gather[part].add_after(self.scatter[part]) for part in self.costs}
             gathered = nm * time_of(self.gather, "forward", executed, stretch)
             reduced = reductions * time_of(both, "backward", executed, stretch)
             if self.assumed.memory.accumulates_whole:
@@ -208,7 +208,7 @@ def data_parallel(
     buckets = _buckets(used, stages, placement, assumed)
     gather, scatter, between = _exchanges(used, buckets, placement, system, assumed)
     if plan.zero < 2 and between:
-        scatter = {part: scatter[part].then(between[part]) for part in used}
+        scatter = {part: scatter[part].add_after(between[part]) for part in used}
     contention = assumed.overlap.dp_contention
     serial = _broadcasts(placement, assumed)
     return DataParallelTraffic(
@@ -263,22 +263,26 @@ class _ReplicaGroup(NamedTuple):
         """Return a layer's share of the time to gather the weights of a bucket; 0 if not sharded [s]."""
         if not self.sharded:
             return self._no_traffic(nbytes)
-        return Traffic(self.gathering.seconds(nbytes * bucket) / bucket, self.gathering.streaming(nbytes))
+        return Traffic(
+            self.gathering.seconds(nbytes * bucket) / bucket, self.gathering.streaming_time(nbytes)
+        )
 
     def reduce(self, nbytes: Column, bucket: Column = 1.0) -> Traffic:
         """Return a layer's share of the time to reduce a bucket over the ranks that shard one copy [s]."""
-        return Traffic(self.reduction.seconds(nbytes * bucket) / bucket, self.reduction.streaming(nbytes))
+        return Traffic(
+            self.reduction.seconds(nbytes * bucket) / bucket, self.reduction.streaming_time(nbytes)
+        )
 
     def synchronise(self, nbytes: Column) -> Traffic:
         """Return the time to sum each rank's shard of the gradients over the replicas [s]."""
         if self.between is None:
             return self._no_traffic(nbytes)
         shard = nbytes / self.shards
-        return Traffic(self.between.seconds(shard), self.between.streaming(shard))
+        return Traffic(self.between.seconds(shard), self.between.streaming_time(shard))
 
     def _no_traffic(self, nbytes: Column) -> Traffic:
         """Return a time of 0 in the rows of the plans [s]."""
-        return Traffic(0 * self.reduction.seconds(nbytes), 0 * self.reduction.streaming(nbytes))
+        return Traffic(0 * self.reduction.seconds(nbytes), 0 * self.reduction.streaming_time(nbytes))
 
 
 def _replica_groups(
@@ -335,7 +339,7 @@ def _exchanges(
         for part, cost in with_experts.items():
             weights = cost.expert_weights
             kept = frozen * cost.expert_frozen
-            gather[part] = gather[part].then(experts.gather(weight * weights + kept))
-            reduced[part] = reduced[part].then(experts.reduce(gradient * weights))
-            between[part] = between[part].then(experts.synchronise(gradient * weights))
+            gather[part] = gather[part].add_after(experts.gather(weight * weights + kept))
+            reduced[part] = reduced[part].add_after(experts.reduce(gradient * weights))
+            between[part] = between[part].add_after(experts.synchronise(gradient * weights))
     return gather, reduced, between

@@ -94,7 +94,7 @@ def ratio(second: Estimate, first: Estimate, work: float = 1.0) -> Ratio | None:
     known = errors()
     cases = []
     for weight, *software in _software(second, first):
-        steps = [_predicted(est, part, known) for est, part in zip((second, first), software, strict=True)]
+        steps = [_predict(est, part, known) for est, part in zip((second, first), software, strict=True)]
         logs = [np.log(float(part.seconds)) for part in software]
         cases.append(
             _Case(weight, float(logs[0] - logs[1] - np.log(work)), half_width(steps[0], steps[1], known))
@@ -133,8 +133,8 @@ def _software(second: Estimate, first: Estimate) -> Iterator[tuple[float, Altern
     of_first = _parts(first)
     if second.alternatives and first.alternatives and second.assumptions.unsaid == first.assumptions.unsaid:
         names = [*of_second, *(name for name in of_first if name not in of_second)]
-        b = _under(second, names, of_second)
-        a = _under(first, names, of_first)
+        b = _alternatives(second, names, of_second)
+        a = _alternatives(first, names, of_first)
         both = {name: b[name].weight + a[name].weight for name in names if name in b and name in a}
         if both:
             for name, weight in both.items():
@@ -152,7 +152,9 @@ def _parts(est: Estimate) -> dict[str, Alternative]:
     return {part.case.stack: part._replace(weight=part.weight / whole) for part in alternatives}
 
 
-def _under(est: Estimate, names: Iterable[str], known: Mapping[str, Alternative]) -> dict[str, Alternative]:
+def _alternatives(
+    est: Estimate, names: Iterable[str], known: Mapping[str, Alternative]
+) -> dict[str, Alternative]:
     """Return the step under each software of some names that runs its plan."""
     found = dict(known)
     for name in names:
@@ -165,7 +167,7 @@ def _under(est: Estimate, names: Iterable[str], known: Mapping[str, Alternative]
     return found
 
 
-def _predicted(est: Estimate, software: Alternative, known: Errors) -> Predicted:
+def _predict(est: Estimate, software: Alternative, known: Errors) -> Predicted:
     is_any = bool(est.alternatives) and est.assumptions.unsaid == ANY_SOFTWARE
     spread = known.software.spread if is_any else 0.0
     return Predicted(software.case, est.plan, est.model, est.system, spread)

@@ -111,7 +111,7 @@ class Job(Result):
     ]
 
     @classmethod
-    def of(cls, answer: Any, gpus: int) -> "Job":
+    def from_answer(cls, answer: Any, gpus: int) -> "Job":
         """Return the job of an estimate or of a search."""
         model = answer.model
         assumed = answer.assumptions
@@ -206,7 +206,7 @@ class StepEstimate(Generic[Figure]):
         own = (stack, self.columns, breakdown, self.step.seconds, self.system.fast_domain)
         waiting = (self.step.host - self.assumptions.host.step_seconds) / self.step.seconds
         gathers = self.assumptions.collectives.gathers_tokens
-        return ErrorCase.of(self.model, accelerator, *own, waiting=waiting, gathers_tokens=gathers)
+        return ErrorCase.from_step(self.model, accelerator, *own, waiting=waiting, gathers_tokens=gathers)
 
     @cached_property
     def open_software(self) -> dict[str, float]:
@@ -218,9 +218,9 @@ class StepEstimate(Generic[Figure]):
         if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
             return {}
         known = errors().software
-        asked = Asked.of(self.model, self.system.accelerator.name, self.columns, known.generations)
+        asked = Asked.from_plans(self.model, self.system.accelerator.name, self.columns, known.generations)
         unsaid = None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
-        return known.given(asked, unsaid, dict(assumed.given))
+        return known.shares_with_facts(asked, unsaid, dict(assumed.given))
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
@@ -237,7 +237,7 @@ class StepEstimate(Generic[Figure]):
             same = _timed_as(name)
             if same not in self._of_software:
                 try:
-                    est = self._with(load_stack(same))
+                    est = self._under_assumptions(load_stack(same))
                 except InputError:  # a choice of the plan that this software lacks
                     self._of_software[same] = None
                 else:
@@ -313,10 +313,10 @@ class StepEstimate(Generic[Figure]):
         except InputError:  # a choice of the plan that this software lacks
             return None
         counted = parts(self.model, columns, assumed)
-        footprints = {part: Footprint.of(of_part, columns) for part, of_part in counted.items()}
+        footprints = {part: Footprint.from_operations(of_part, columns) for part, of_part in counted.items()}
         return total(memory(footprints, columns, self.stages, self.gbs, assumed).values())
 
-    def _with(self, assumed: Assumptions) -> "Estimates":
+    def _under_assumptions(self, assumed: Assumptions) -> "Estimates":
         """Return the same step under other assumptions."""
         plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
         return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
@@ -326,14 +326,14 @@ class StepEstimate(Generic[Figure]):
 
         They are of the same times as the estimate's own. `parts`: the software that is left open.
         """
-        spread = float(np.hypot(*self._added(assumed, parts)))
+        spread = float(np.hypot(*self._software_deviation(assumed, parts)))
         if parts:
             low, high, median = mixture_interval(parts, spread=spread)
             # the software that the answer takes may be a rare one: its time is possible, too
             return minimum(low, self.step.seconds), maximum(high, self.step.seconds), median
         return (*interval(self.step.seconds, self.case, spread=spread), self.step.seconds)
 
-    def _added(self, assumed: Assumptions, parts: Sequence[Alternative]) -> tuple[float, float]:
+    def _software_deviation(self, assumed: Assumptions, parts: Sequence[Alternative]) -> tuple[float, float]:
         """Return what software that assumptions leave open, and a new release of it, add to the deviation.
 
         `parts`: the software that is left open.
@@ -460,7 +460,7 @@ class StepEstimate(Generic[Figure]):
     def _footprints(self) -> dict[str, Footprint]:
         """Footprint of every part of the model."""
         return {
-            part: Footprint.of(tuple(op.operation for op in timed), self.columns)
+            part: Footprint.from_operations(tuple(op.operation for op in timed), self.columns)
             for part, timed in self.timed.items()
         }
 
@@ -563,7 +563,9 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         if not self.assumptions.errors_known:
             return None
         parts = self.alternatives or (Alternative(1.0, self.step.seconds, self.case),)
-        mixture = Mixture.of(parts, spread=float(np.hypot(*self._added(self.assumptions, self.alternatives))))
+        mixture = Mixture.from_parts(
+            parts, spread=float(np.hypot(*self._software_deviation(self.assumptions, self.alternatives)))
+        )
         return float(mixture.share_below(np.log(seconds)))
 
     @property
@@ -574,7 +576,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     @property
     def job(self) -> Job:
         """Model, system, GPUs, batch and assumptions."""
-        return Job.of(self, self.plan.gpus)
+        return Job.from_answer(self, self.plan.gpus)
 
     @property
     def outside(self) -> list[str]:
@@ -593,7 +595,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             return []
         is_any = self.assumptions.unsaid == ANY_SOFTWARE
         what = "software not stated" if is_any else "release of the software not stated"
-        added = self._added(self.assumptions, self.alternatives)
+        added = self._software_deviation(self.assumptions, self.alternatives)
         return widths(self.case, self.alternatives, what, *added)
 
     @cached_property
@@ -608,7 +610,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         now = _half_width(self._ends)
         most = (1 - LEAST_NARROWING) * now
         halves = dict[str, float]()
-        for option, assumed in self._narrowing():
+        for option, assumed in self._narrowing_options():
             left = self._left_open(assumed)
             if len(left) < len(self.open_software):
                 halves[option] = _half_width(self._ends_of(assumed, self._alternatives(left)))
@@ -619,7 +621,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         half = _half_width(self._ends_of(stated, ()))
         return Narrower(f"--assumptions {_stack(stated)}", now, half, ()) if half <= most else None
 
-    def _narrowing(self) -> Iterator[tuple[str, Assumptions]]:
+    def _narrowing_options(self) -> Iterator[tuple[str, Assumptions]]:
         """Yield options that state more of the estimate's own software, and what they leave open."""
         assumed = self.assumptions
         stack = _stack(assumed)
@@ -921,7 +923,7 @@ def estimate(
     if isinstance(plan, Plans):
         return estimate_columns(transformer, machine, plan, batch, assumed)
     if not plan.placed:
-        plan = _placed(transformer, machine, plan, batch, assumed)
+        plan = _place_fastest(transformer, machine, plan, batch, assumed)
     return estimate_placed(transformer, machine, plan, batch, assumed)
 
 
@@ -940,7 +942,7 @@ def estimate_placed(
     return Estimate(plan=plan, **_step_of(model, system, plan.columns(), gbs, assumed, shared=shared))
 
 
-def _placed(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Plan:
+def _place_fastest(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Plan:
     """Return a plan with the fastest of the placements that it allows."""
     domain = system.domain(plan.gpus)
     candidates = placements(plan, domain, assumed.ordered_ranks)
@@ -992,7 +994,7 @@ def _step_of(
         timer = OperationTimer(columns, system, assumed)
         known[key] = (
             {part: timer.time_part(of_part) for part, of_part in counted.items()},
-            {part: Footprint.of(of_part, columns) for part, of_part in counted.items()},
+            {part: Footprint.from_operations(of_part, columns) for part, of_part in counted.items()},
         )
     timed, footprints = known[key]
     costs = {part: cost_part(part_times, columns) for part, part_times in timed.items()}

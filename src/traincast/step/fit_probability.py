@@ -60,7 +60,7 @@ def fits_probability(
     scale = _memory_scale(stack, nbytes, known)
     room = np.log(np.maximum(capacity, 1.0) / nbytes) - _memory_shift(stack, known)
     probability: Column = 0.0
-    for weight, ratio in _fragmented(allocator_share):
+    for weight, ratio in _fragmentation_factors(allocator_share):
         probability = probability + weight * _student_below((room - np.log(ratio)) / scale)
     return plain(probability)
 
@@ -75,7 +75,7 @@ def verdict(probability: float | None, fits: bool) -> Verdict:
     return "uncertain" if probability >= low else "does not fit"
 
 
-def _fragmented(allocator_share: float) -> list[tuple[float, float]]:
+def _fragmentation_factors(allocator_share: float) -> list[tuple[float, float]]:
     """Return what memory may be relative to the prediction by fragmentation, and how likely that is."""
     if not allocator_share:
         return [(1.0, 1.0)]

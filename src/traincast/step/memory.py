@@ -58,7 +58,7 @@ class Footprint(TakesRows):
     offloaded: Column = 0.0  # of what is saved, what goes to the host where modules are offloaded [byte]
 
     @classmethod
-    def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
+    def from_operations(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
         """Return the footprint of a part's operations, as the plan recomputes them."""
         saved = total(op.saved_bytes for op in operations)
         peak = _largest_of(op.peak_bytes for op in operations)
@@ -93,7 +93,7 @@ def memory_phases(
     fullest, *others = devices_phases(footprints, plan, stages, gbs, assumed)
     for other in others:
         fuller = peak_bytes(other) > peak_bytes(fullest)
-        fullest = {phase: _chosen(fuller, other[phase], fullest[phase]) for phase in PHASES}
+        fullest = {phase: _choose(fuller, other[phase], fullest[phase]) for phase in PHASES}
     return fullest
 
 
@@ -125,8 +125,10 @@ def devices_phases(
     nm = plan.microbatches(gbs)
     return [
         _phases(
-            held(footprints, plan, Stored.on(stages.stored_parts[i], footprints), assumed),
-            working(footprints, plan, stages, i, on_device, assumed, all_phases),
+            weight_memory(
+                footprints, plan, StoredWeights.for_device(stages.stored_parts[i], footprints), assumed
+            ),
+            working_memory(footprints, plan, stages, i, on_device, assumed, all_phases),
             nm,
             assumed,
             all_phases,
@@ -139,16 +141,16 @@ def _fullest(candidates: Sequence[Components]) -> Components:
     """Return the components that add up to the most."""
     fullest = candidates[0]
     for other in candidates[1:]:
-        fullest = _chosen(total(other.values()) > total(fullest.values()), other, fullest)
+        fullest = _choose(total(other.values()) > total(fullest.values()), other, fullest)
     return fullest
 
 
-def _chosen(condition: Any, one: Components, other: Components) -> Components:
+def _choose(condition: Any, one: Components, other: Components) -> Components:
     """Return the components of one where a condition holds, else of the other."""
     return {name: where(condition, one[name], other[name]) for name in one}
 
 
-class Stored(NamedTuple):
+class StoredWeights(NamedTuple):
     """Weights that a device stores, before ZeRO shards them."""
 
     parts: Counts  # how many of each part
@@ -160,13 +162,13 @@ class Stored(NamedTuple):
     expert_frozen_fp32: Column
 
     @classmethod
-    def on(cls, parts: Counts, footprints: Mapping[str, Footprint]) -> "Stored":
+    def for_device(cls, parts: Counts, footprints: Mapping[str, Footprint]) -> "StoredWeights":
         """Return the weights of a device's parts."""
         return cls(parts, *(_sum(footprints, parts, figure) for figure in cls._fields[1:]))
 
 
-def held(
-    footprints: Mapping[str, Footprint], plan: Plans, stored: Stored, assumed: Assumptions
+def weight_memory(
+    footprints: Mapping[str, Footprint], plan: Plans, stored: StoredWeights, assumed: Assumptions
 ) -> dict[str, Column]:
     """Return the memory of weights and what belongs to them, whatever the micro-batch and recomputation."""
     parts = states(footprints, plan, stored, assumed)
@@ -174,7 +176,7 @@ def held(
     if assumed.memory.gradients_last == "layer":
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
         parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
-    parts["gathered"] = _gathered(footprints, plan, stored.parts, assumed)
+    parts["gathered"] = _gathered_weights(footprints, plan, stored.parts, assumed)
     if not plan.zero and assumed.memory.buckets_copy_gradients:
         parts["workspace"] = parts["gradients"] * is_group(plan.dp * plan.cp)
     if plan.zero >= 2 and (assumed.memory.reduce_bucket or assumed.memory.stepped_parameters):
@@ -240,7 +242,7 @@ def beside_activations(
     return beside
 
 
-class Working(NamedTuple):
+class WorkingMemory(NamedTuple):
     """What micro-batches need on a device [byte]."""
 
     activations: Column
@@ -249,7 +251,7 @@ class Working(NamedTuple):
     beside: BesideActivations
 
 
-def working(
+def working_memory(
     footprints: Mapping[str, Footprint],
     plan: Plans,
     stages: Stages,
@@ -257,7 +259,7 @@ def working(
     beside: BesideActivations,
     assumed: Assumptions,
     all_phases: bool = False,
-) -> Working:
+) -> WorkingMemory:
     """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer.
 
     Without `all_phases`, `first` is an upper bound where the phase of the first layer is never the peak.
@@ -282,7 +284,7 @@ def working(
         first = saved
     else:
         first = saved * beside.others + _largest(footprints, present, "saved")
-    return Working(saved, first, temporary, beside)
+    return WorkingMemory(saved, first, temporary, beside)
 
 
 def keeps_frozen_layers(footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions) -> bool:
@@ -304,7 +306,7 @@ def _buffers(plan: Plans, assumed: Assumptions) -> Column:
 
 
 def _phases(
-    held: Mapping[str, Column], working: Working, nm: Column, assumed: Assumptions, all_phases: bool
+    held: Mapping[str, Column], working: WorkingMemory, nm: Column, assumed: Assumptions, all_phases: bool
 ) -> Phases:
     """Return the memory by component of a device in each phase, from what it holds and works with [byte].
 
@@ -369,7 +371,7 @@ class Taken(NamedTuple):
 
 
 def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
-    """Return the memory that `held` takes of what is left for it [byte]."""
+    """Return the memory that `weight_memory` takes of what is left for it [byte]."""
     apart = held.get("reserved", 0.0)  # of which the allocator has no share
     stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
     if "workspace" in held:
@@ -406,7 +408,7 @@ class PhaseLeft(NamedTuple):
     may_decide: Any = None  # whether it can be the peak, of any size of micro-batch; None for always
 
 
-class Left(NamedTuple):
+class MemoryLeft(NamedTuple):
     """Memory that micro-batches leave for what a device holds, in phases with as many gradients [byte]."""
 
     gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
@@ -421,8 +423,10 @@ class Left(NamedTuple):
         return taken.states + take_rows(self.gradients, rows) * taken.gradients
 
 
-def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> list[Left]:
-    """Return the memory that `working` leaves for `held` [byte], in all phases that can be the peak.
+def left_for_states(
+    working: WorkingMemory, nm: Column, capacity: float, assumed: Assumptions
+) -> list[MemoryLeft]:
+    """Return what `working_memory` leaves for `weight_memory` [byte], in each phase that may be the peak.
 
     A device is full where `taken_by_states` is what is left, as `devices_phases` adds both up.
     """
@@ -435,9 +439,9 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
         usable - activations - passing - beside.head_matrix, GrowingMemory(activations, in_step, passing)
     )
     gradients_come_anew = assumed.memory.gradients_last == "backward"
-    optimizer_step = Left(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))
+    optimizer_step = MemoryLeft(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))
     if not (gradients_come_anew or nonzero(beside.matrix)):
-        return [Left(1.0, (passes,)), optimizer_step]
+        return [MemoryLeft(1.0, (passes,)), optimizer_step]
     staying = beside.others * activations
     each = activations / beside.in_flight
     layer = first - staying
@@ -451,12 +455,12 @@ def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assu
         growing = GrowingMemory(staying, staying_in_step, layer, each, in_step)
         firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
     if not gradients_come_anew:
-        return [Left(1.0, (passes, *firsts)), optimizer_step]
+        return [MemoryLeft(1.0, (passes, *firsts)), optimizer_step]
     growing = GrowingMemory(staying, staying_in_step, layer + temporary, each, in_step)
     at_layer = PhaseLeft(usable - first - temporary, growing)
     early = where(nm > 1, 1.0, 0.0)
     every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
-    return [Left(early, (passes,)), Left(1.0, (at_layer, *every)), optimizer_step]
+    return [MemoryLeft(early, (passes,)), MemoryLeft(1.0, (at_layer, *every)), optimizer_step]
 
 
 def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
@@ -492,7 +496,7 @@ def no_larger_microbatch(room: Column, growing: GrowingMemory) -> Column:
 
 
 def states(
-    footprints: Mapping[str, Footprint], plan: Plans, stored: Stored, assumed: Assumptions
+    footprints: Mapping[str, Footprint], plan: Plans, stored: StoredWeights, assumed: Assumptions
 ) -> dict[str, Column]:
     """Return weights, gradients and optimizer states as ZeRO shards them (arXiv 1910.02054) [byte]."""
     recipe = plan.recipe
@@ -543,7 +547,7 @@ def states(
     }
 
 
-def _step_copies(plan: Plans, stored: Stored, assumed: Assumptions) -> Column:
+def _step_copies(plan: Plans, stored: StoredWeights, assumed: Assumptions) -> Column:
     """Return what the optimizer's step takes beside its states and gradients [byte].
 
     AdamW over lists of tensors (`foreach`) has the roots of all second moments at once (PyTorch 2.13,
@@ -572,7 +576,7 @@ def _step_copies(plan: Plans, stored: Stored, assumed: Assumptions) -> Column:
     return max(flattened, with_roots) * element_scale * at_once
 
 
-def _gathered(
+def _gathered_weights(
     footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
 ) -> Column:
     """Return the memory of weights gathered (or fetched from the host) for the layers at work [byte]."""

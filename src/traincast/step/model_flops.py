@@ -145,7 +145,7 @@ def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
     Heads are those of the model, however latent vectors are read; an indexer's scores count as well.
     """
     counted = Counter(layers)
-    flops = sum(n * _scores(model.of(kind), kind, masked) for kind, n in counted.items() if kind.scores)
+    flops = sum(n * _scores(model.for_kind(kind), kind, masked) for kind, n in counted.items() if kind.scores)
     scans = sum(n * scan_flops(model, kind) for kind, n in counted.items())
     index = sum(n * index_flops(model, kind, masked) for kind, n in counted.items())
     return flops / model.seq + index + scans
@@ -153,7 +153,7 @@ def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
 
 def _scores(model: Model, kind: Kind, masked: bool) -> float:
     """Return the forward FLOPs of attention of a layer for one sequence."""
-    pairs = model.met(kind, masked) if kind.attends else 0.0
+    pairs = model.attention_pairs(kind, masked) if kind.attends else 0.0
     if kind.crosses and model.encoder is not None:
         pairs += model.seq * model.encoder.seq
     return 2 * model.heads * (model.head_width + model.value_width) * pairs
@@ -166,7 +166,7 @@ def index_flops(model: Model, kind: Kind, masked: bool) -> float:
         return 0.0
     pairs = model.attended(local=False) if masked else model.seq**2
     if kind.compressed:
-        pairs = model.met_compressed(kind, masked, all_keys=True)
+        pairs = model.compressed_pairs(kind, masked, all_keys=True)
     return 2 * config.heads * config.head_dim * pairs / model.seq
 
 
@@ -178,12 +178,12 @@ def scan_flops(model: Model, kind: Kind) -> int:
 
 def tokens_share(model: Model, kind: Kind) -> float:
     """Return the tokens that the layers of a kind see for each token of the model's sequence."""
-    return model.of(kind).seq / model.seq
+    return model.for_kind(kind).seq / model.seq
 
 
 def _layer_weights(model: Model, kind: Kind) -> float:
     """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
-    own = model.of(kind)
+    own = model.for_kind(kind)
     share = tokens_share(model, kind)
     mixer = float(own.mixer_matrices(kind) + sum(i * o for i, o in model.beside))
     experts = own.experts

@@ -20,7 +20,7 @@ def offload_seconds(
     seconds: Column = 0.0
     for part, n in device.items():
         cost = costs[part]
-        copied = _copied(cost, plan, system, assumed)
+        copied = _copy_time(cost, plan, system, assumed)
         seconds = seconds + n * (exposed_time(copied - cost.forward) + exposed_time(copied - cost.backward))
     return seconds
 
@@ -35,7 +35,7 @@ def free_of_copies(costs: Costs, plan: Plans, system: System, assumed: Assumptio
         return costs
     free = {}
     for part, cost in costs.items():
-        copied = _copied(cost, plan, system, assumed)
+        copied = _copy_time(cost, plan, system, assumed)
         free[part] = replace(
             cost,
             forward=cost.forward - minimum(copied, cost.forward),
@@ -44,7 +44,7 @@ def free_of_copies(costs: Costs, plan: Plans, system: System, assumed: Assumptio
     return free
 
 
-def _copied(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+def _copy_time(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Return the time of the copies of one pass of one micro-batch through a part, one direction [s].
 
     Where only every n-th layer is offloaded, a copy has n layers to hide behind (Transformer Engine 2.9,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.columns import minimum, numbered
+from traincast.core.columns import minimum, number_values
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks
 from traincast.core.plan import Plans
@@ -227,7 +227,7 @@ def _stages_of_many(model: Model, pps: Column, vps: Column, schedule: str, layou
     """Return the devices of columns of plans, padded to the same number for all."""
     pp, v = np.broadcast_arrays(np.asarray(pps, float), np.asarray(vps, float))
     most = int(v.max(initial=0)) + 1  # packs a pair into one number
-    keys, row = numbered(pp.ravel() * most + v.ravel())
+    keys, row = number_values(pp.ravel() * most + v.ravel())
     pairs = ((int(key // most), int(key % most)) for key in keys)
     return _stages_of_pairs(model, tuple(pairs), schedule, layout).take(row.reshape(pp.shape))
 

@@ -79,7 +79,7 @@ class RankedSoftware:
     factors: Floats
 
     @classmethod
-    def of(
+    def from_times(
         cls, shares: Mapping[str, float], predicted: Floats, seconds: Mapping[str, Floats]
     ) -> "RankedSoftware | None":
         """Return it from times; None where the software is stated.

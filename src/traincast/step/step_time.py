@@ -18,9 +18,9 @@ from traincast.step.pipeline_stages import Stages
 from traincast.times import (
     SCHEDULES,
     AnyPlacement,
+    MicrobatchTimes,
     Placement,
     Schedule,
-    StagePasses,
     exposed_time,
     largest,
     paced_by,
@@ -64,7 +64,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     schedule = SCHEDULES[plan.schedule]
     nm = plan.microbatches(gbs)
     pace = _slowest_device(costs, stages, plan.pp, assumed)
-    lost = _lost(costs, stages, plan, assumed)
+    lost = _bubble_share(costs, stages, plan, assumed)
     placement = Placement(plan, system.tiers)
     link = links(costs, placement, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
@@ -91,7 +91,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     host = nm * pace.host_wait + assumed.host.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, exchange, host)
     if nonzero(assumed.host.straggling):
-        time = replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
+        time = replace(time, stragglers=_straggler_share(plan, assumed) * (time.seconds - optimizer))
     if system.input_rate is not None:
         read = input_seconds(gbs, system.input_rate, plan.gpus)
         time = replace(time, data_loading=maximum(read, time.seconds) - time.seconds)
@@ -120,10 +120,10 @@ def step_seconds_bound(
     """
     pace = _slowest_device(costs, stages, plan.pp, assumed)
     nm = plan.microbatches(gbs)
-    work = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
+    work = nm * (pace.busy + pace.host_wait) + _bubble_share(costs, stages, plan, assumed) * pace.others
     if near and plan.zero >= 2:  # that of ZeRO-1, once in a step, excludes less than it takes to bound
-        traffic = LeastTraffic.of(costs, stages, AnyPlacement(plan, near), system, assumed)
-        work = work + traffic.contended(plan, nm, assumed)
+        traffic = LeastTraffic.for_devices(costs, stages, AnyPlacement(plan, near), system, assumed)
+        work = work + traffic.contention_time(plan, nm, assumed)
     return _at_least(work, plan, assumed)
 
 
@@ -142,23 +142,23 @@ def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assu
         # no communication makes the gradients of weights longer
         both, weight = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "weight"))
         share = weight / both
-    lost = schedule.least_lost(share, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
+    lost = schedule.least_bubble_share(share, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
     return _at_least(nm * (pace.busy + pace.host_wait) + lost * pace.others, plan, assumed)
 
 
 def _at_least(passes: Column, plan: Plans, assumed: Assumptions) -> Column:
     """Return the least time of a step with passes, waits and bubble of some length [s]."""
-    longer = 1 + _straggling(plan, assumed) if nonzero(assumed.host.straggling) else 1.0
+    longer = 1 + _straggler_share(plan, assumed) if nonzero(assumed.host.straggling) else 1.0
     return (1 - ROUNDING) * longer * (passes + assumed.host.step_seconds)
 
 
-def _lost(costs: Costs, stages: Stages, plan: Plans, assumed: Assumptions) -> Column:
+def _bubble_share(costs: Costs, stages: Stages, plan: Plans, assumed: Assumptions) -> Column:
     """Return the bubble as a share of the time of a micro-batch on the stages that are not the slowest."""
     schedule = SCHEDULES[plan.schedule]
     forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
-    passes = StagePasses(forward, backward - weight, weight)
-    return schedule.lost(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
+    passes = MicrobatchTimes(forward, backward - weight, weight)
+    return schedule.bubble_share(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
 
 
 class Links(NamedTuple):
@@ -237,7 +237,7 @@ def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column,
     return hop * single + trips * exposed_time(2 * hop - spare)
 
 
-def _straggling(plan: Plans, assumed: Assumptions) -> Column:
+def _straggler_share(plan: Plans, assumed: Assumptions) -> Column:
     """Return by how much the slowest of all ranks makes a step longer, relative to its work."""
     return assumed.host.straggling * log2(maximum(plan.gpus / GPUS_WITHOUT_STRAGGLERS, 1))
 

@@ -54,7 +54,7 @@ COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Size:
+class CoveredSize:
     """Size of which measured runs have a range: how to call more and less of it, and its unit, in words."""
 
     more: str
@@ -71,17 +71,17 @@ class Size:
         return self.unit + number
 
 
-SIZES: Final[Mapping[str, Size]] = {
-    "gpus": Size("more GPUs", "fewer GPUs"),
-    "hidden": Size("a wider model", "a narrower model", "hidden size "),
-    "layers": Size("more layers", "fewer layers"),
-    "seq": Size("longer sequences", "shorter sequences", "tokens "),
-    "pp": Size("a deeper pipeline", "a shallower pipeline", "pp "),
-    "ep": Size("wider expert parallelism", "narrower expert parallelism", "ep "),
-    "mbs": Size("a larger micro-batch", "a smaller micro-batch", "mbs "),
-    "work": Size("more work a micro-batch", "less work a micro-batch", prefixed="FLOP"),
-    "seconds": Size("longer steps", "shorter steps", "seconds "),
-    "year": Size("newer software", "older software", "year ", linear=True),
+SIZES: Final[Mapping[str, CoveredSize]] = {
+    "gpus": CoveredSize("more GPUs", "fewer GPUs"),
+    "hidden": CoveredSize("a wider model", "a narrower model", "hidden size "),
+    "layers": CoveredSize("more layers", "fewer layers"),
+    "seq": CoveredSize("longer sequences", "shorter sequences", "tokens "),
+    "pp": CoveredSize("a deeper pipeline", "a shallower pipeline", "pp "),
+    "ep": CoveredSize("wider expert parallelism", "narrower expert parallelism", "ep "),
+    "mbs": CoveredSize("a larger micro-batch", "a smaller micro-batch", "mbs "),
+    "work": CoveredSize("more work a micro-batch", "less work a micro-batch", prefixed="FLOP"),
+    "seconds": CoveredSize("longer steps", "shorter steps", "seconds "),
+    "year": CoveredSize("newer software", "older software", "year ", linear=True),
 }
 # what a plan can have that no run of the fit has, beside sizes outside of their range
 FIRSTS: Final = ("stack", "cell", "accelerator", "generation", "precision", "layers")
@@ -185,7 +185,7 @@ class SoftwareShares:
         """Every measured software, in alphabetical order."""
         return sorted({name for by_stack in self.configurations.values() for name in by_stack})
 
-    def given(
+    def shares_with_facts(
         self, asked: "Asked", unsaid: Collection[str] | None, facts: Mapping[str, str]
     ) -> dict[str, float]:
         """Return the share of each software that a question leaves open and that has the facts it states.
@@ -195,16 +195,16 @@ class SoftwareShares:
         `unsaid`: software that the question leaves open, all if None; `facts`: as of `read_given`.
         """
         if not facts:
-            return self.of(asked, unsaid)
+            return self.shares_like(asked, unsaid)
         left = [name for name in (unsaid or self.stacks) if not contradicts(name, facts)]
-        found = self.of(asked, left) or self.of(asked, unsaid)
+        found = self.shares_like(asked, left) or self.shares_like(asked, unsaid)
         shares = dict[str, float]()
         for name, share in found.items():
             changed = software_with(name, facts)
             shares[changed] = shares.get(changed, 0.0) + share
         return shares
 
-    def of(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
+    def shares_like(self, asked: "Asked", allowed: Collection[str] | None = None) -> dict[str, float]:
         """Return the share of each software among runs like a question, most of all those alike in most.
 
         What is rarer than `LEAST_SHARE` is left out.
@@ -239,7 +239,9 @@ class Asked(NamedTuple):
     attention: str
 
     @classmethod
-    def of(cls, model: Model, accelerator: str, plans: Plans, generations: Mapping[str, str]) -> "Asked":
+    def from_plans(
+        cls, model: Model, accelerator: str, plans: Plans, generations: Mapping[str, str]
+    ) -> "Asked":
         """Return what is asked of plans of a model on an accelerator."""
         kinds = {"experts": model.experts, "diffusion": model.diffusion, "adapters": model.adapters}
         kind = next((name for name, part in kinds.items() if part is not None), "dense")
@@ -351,7 +353,7 @@ class ErrorCase:
     has_stated_lengths: bool = True  # of packed documents, which the wait is for
 
     @classmethod
-    def of(
+    def from_step(
         cls,
         model: Model,
         accelerator: str,
@@ -550,7 +552,7 @@ class Mixture:
     high: Floats
 
     @classmethod
-    def of(
+    def from_parts(
         cls, parts: Sequence["Alternative"], known: Errors | None = None, spread: float = 0.0
     ) -> "Mixture":
         """Return the mixture of parts.
@@ -589,7 +591,7 @@ def mixture_interval(
 
     `spread`: deviation that is added to that of each part.
     """
-    mixture = Mixture.of(parts, known, spread)
+    mixture = Mixture.from_parts(parts, known, spread)
     return mixture.quantile(0.05), mixture.quantile(0.95), mixture.quantile(0.5)
 
 

@@ -1,11 +1,11 @@
 """Times of counted operations: roofline, collectives, overlap and pipeline schedules."""
 
 from traincast.times.collectives import Curve, collective, collective_curve, least_streaming
-from traincast.times.kernel_efficiency import tiled
+from traincast.times.kernel_efficiency import tile_cost
 from traincast.times.operation_time import (
     LeastTimer,
+    OperationPasses,
     OperationTimer,
-    Passes,
     PassSeconds,
     Timed,
     TimedOperation,
@@ -13,8 +13,7 @@ from traincast.times.operation_time import (
 )
 from traincast.times.overlap import exposed_time, largest, layer_by_layer, paced_by
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
-from traincast.times.pipeline.schedules import SCHEDULES, Kind, Requirement, Schedule
-from traincast.times.pipeline.schedules import Passes as StagePasses
+from traincast.times.pipeline.schedules import SCHEDULES, Kind, MicrobatchTimes, Requirement, Schedule
 from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
 from traincast.times.process_groups import ORDERS, AnyPlacement, Group, Placement, domains, is_group
 from traincast.times.roofline import arithmetic, exposed_memory
@@ -27,14 +26,14 @@ __all__ = [
     "Group",
     "Kind",
     "LeastTimer",
+    "MicrobatchTimes",
+    "OperationPasses",
     "OperationTimer",
     "PassSeconds",
-    "Passes",
     "Placement",
     "Requirement",
     "Schedule",
     "SimulatedPass",
-    "StagePasses",
     "Timed",
     "TimedOperation",
     "Timeline",
@@ -53,5 +52,5 @@ __all__ = [
     "simulate",
     "slowest_stage_link",
     "stage_transfer",
-    "tiled",
+    "tile_cost",
 ]

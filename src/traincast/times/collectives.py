@@ -18,7 +18,7 @@ from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System, Tier
 from traincast.operations import CollectiveKind, total
 from traincast.times import nccl
-from traincast.times.nccl import Protocols, achieved_bandwidth, congested
+from traincast.times.nccl import Protocols, achieved_bandwidth, congestion_factor
 from traincast.times.process_groups import Group, domains, is_group
 
 
@@ -60,11 +60,11 @@ class AlphaBeta(NamedTuple):
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
         return V * self.per_byte + self.hops * sign(V)
 
-    def streaming(self, V: Column) -> Column:
+    def streaming_time(self, V: Column) -> Column:
         """Return the time in which a volume V streams over the slowest link, without latency [s]."""
         return V * self.per_byte
 
-    def scaled(self, factor: Column) -> "AlphaBeta":
+    def scale_data(self, factor: Column) -> "AlphaBeta":
         """Return the time with `factor` times the data."""
         return AlphaBeta(self.hops, factor * self.per_byte)
 
@@ -73,7 +73,11 @@ Curve = AlphaBeta | Protocols
 
 
 def collective_curve(
-    kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool = False
+    kind: CollectiveKind,
+    members: Group,
+    system: System,
+    assumed: Assumptions,
+    data_parallel: bool = False,
 ) -> Curve:
     """Return the time of a collective over its volume; arguments as for `collective`.
 
@@ -84,7 +88,7 @@ def collective_curve(
         "all-gather": assumed.collectives.all_gather_factor,
         "reduce-scatter": assumed.collectives.reduce_scatter_factor,
     }.get(kind, 1.0)
-    return curve if factor == 1 else curve.scaled(factor)
+    return curve if factor == 1 else curve.scale_data(factor)
 
 
 def least_streaming(
@@ -105,7 +109,7 @@ def least_streaming(
     most = most.ravel()[first]
     inner, *outer = (minimum(of_group, within[:, None]) for within in np.array(near).T)
     placed = Group(of_group, (minimum(inner, most), *outer))
-    per_byte = collective_curve(kind, placed, system, assumed, data_parallel=True).streaming(1.0)
+    per_byte = collective_curve(kind, placed, system, assumed, data_parallel=True).streaming_time(1.0)
     return np.asarray(np.min(per_byte, axis=0)[row].reshape(n.shape))
 
 
@@ -124,7 +128,7 @@ def _unscaled_curve(
         crossed = is_group(domains(beyond, within))
         # a member alone in its domain uses one port, several use all
         ports = 1 + (tier.ports * within - 1) * is_group(within)
-        busy = crossed if tier.congestion is None else crossed * congested(tier, beyond / within)
+        busy = crossed if tier.congestion is None else crossed * congestion_factor(tier, beyond / within)
         per_byte = maximum(per_byte, busy / (ports * achieved_bandwidth(tier)))
         hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
@@ -165,7 +169,7 @@ def all_to_all(
             sent = sent * nccl.distinct(distinct_copies, domains, groups) / distinct_copies
         sent, up = nccl.with_rails(sent, up, system.tiers, i, near[0], assumed.collectives)
         ports = tier.ports if i else 1.0
-        busy = sent if tier.congestion is None else sent * congested(tier, beyond / within)
+        busy = sent if tier.congestion is None else sent * congestion_factor(tier, beyond / within)
         seconds.append(
             busy / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * sign(V)
         )
@@ -194,7 +198,7 @@ def message_across(V: Column, i: int, near: Column, system: System, assumed: Ass
     `V`: size of the message [byte]; `near`: members in a fast domain.
     """
     direct = point_to_point(V, system.tiers[i], assumed, inner=i == 0)
-    share = nccl.climbing(system.tiers, i, assumed.collectives)
+    share = nccl.rail_climb_share(system.tiers, i, assumed.collectives)
     if not nonzero(share):
         return direct
     climbs = share * is_group(near)

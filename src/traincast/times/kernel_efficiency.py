@@ -26,10 +26,13 @@ def work_done(work: PassCount, unit: Unit, gpu: Accelerator, assumed: Assumption
     if not assumed.kernels.tile and not assumed.kernels.aligned_elements:
         return work.flops(unit)
     products = [kernel for kernel in work.kernels if isinstance(kernel, Gemm) and kernel.unit == unit]
-    return total(kernel.flops * tiled(kernel, gpu, assumed) * aligned(kernel, assumed) for kernel in products)
+    return total(
+        kernel.flops * tile_cost(kernel, gpu, assumed) * misalignment_cost(kernel, assumed)
+        for kernel in products
+    )
 
 
-def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
+def tile_cost(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Return the cost of tiles and waves: q = (padded result / result) (1 + φ (⌈w⌉ / w - 1)), at least 1.
 
     Its result has n tiles, which S multiprocessors compute in w = n / S waves. Stream-K, tiles of other sizes
@@ -64,7 +67,7 @@ def _tile_edge(size: Column, tile: Column) -> Column:
     return minimum(tile, half * ceil(size / half))
 
 
-def aligned(product: Gemm, assumed: Assumptions) -> Column:
+def misalignment_cost(product: Gemm, assumed: Assumptions) -> Column:
     """Return the slowdown of heads whose widths are no multiple of 16 bytes: no matrix units.
 
     Seen in software of 2022 with heads of 108 (BLOOM's search), where other products are padded or aligned by

@@ -63,12 +63,12 @@ def achieved_bandwidth(tier: Tier) -> Column:
     return _peak_bandwidth(tier) * tier.efficiency
 
 
-def congested(tier: Tier, domains: Column) -> Column:
+def congestion_factor(tier: Tier, domains: Column) -> Column:
     """Return the time across a tier relative to that without congestion, for a group in several domains."""
     return 1.0 if tier.congestion is None else 1 + tier.congestion * log2(maximum(domains, 1))
 
 
-def climbing(tiers: Sequence[Tier], i: int, fitted: Collectives) -> Column:
+def rail_climb_share(tiers: Sequence[Tier], i: int, fitted: Collectives) -> Column:
     """Return the share of what goes from rail to rail in a tier that takes the tier above.
 
     A rail joins accelerators at one place of their fast domains. What is forwarded inside a fast domain
@@ -86,7 +86,7 @@ def with_rails(
     members in a fast domain, each at a place of its own.
     """
     rails = tiers[i].rails
-    share = climbing(tiers, i, fitted)
+    share = rail_climb_share(tiers, i, fitted)
     return sent + up, 0.0 if rails is None else share * (1 - 1 / minimum(near, rails)) * sent
 
 
@@ -112,7 +112,7 @@ class Algorithm(NamedTuple):
             stream = stream + self.fill_root * root_V
         return self.start + stream
 
-    def scaled(self, factor: Column) -> "Algorithm":
+    def scale_data(self, factor: Column) -> "Algorithm":
         """Return the time with `factor` times the data."""
         fill_root = None if self.fill_root is None else sqrt(factor) * self.fill_root
         return Algorithm(self.start, factor * self.per_byte, fill_root, self.hops)
@@ -140,12 +140,12 @@ class ChosenRing(NamedTuple):
             seconds = where(preferred, minimum(narrow[i].seconds(V, root_V), seconds), seconds)
         return seconds
 
-    def scaled(self, factor: Column) -> "ChosenRing":
+    def scale_data(self, factor: Column) -> "ChosenRing":
         """Return the time with `factor` times the data."""
         estimates, rings = (
-            tuple(algorithm.scaled(factor) for algorithm in part) for part in (self.estimates, self.rings)
+            tuple(algorithm.scale_data(factor) for algorithm in part) for part in (self.estimates, self.rings)
         )
-        return ChosenRing(estimates, rings, self.reduction and self.reduction.scaled(factor))
+        return ChosenRing(estimates, rings, self.reduction and self.reduction.scale_data(factor))
 
 
 class Protocols(NamedTuple):
@@ -164,15 +164,15 @@ class Protocols(NamedTuple):
             fastest = where(self.beyond > 0, fastest, self.chosen.seconds(V, root))
         return (self.launch + fastest) * sign(V)
 
-    def streaming(self, V: Column) -> Column:
+    def streaming_time(self, V: Column) -> Column:
         """Return the time of a volume V over the slowest link of a ring, without latency [s]."""
         return V * self.algorithms[1].per_byte
 
-    def scaled(self, factor: Column) -> "Protocols":
+    def scale_data(self, factor: Column) -> "Protocols":
         """Return the time with `factor` times the data."""
         return self._replace(
-            algorithms=tuple(algorithm.scaled(factor) for algorithm in self.algorithms),
-            chosen=self.chosen and self.chosen.scaled(factor),
+            algorithms=tuple(algorithm.scale_data(factor) for algorithm in self.algorithms),
+            chosen=self.chosen and self.chosen.scale_data(factor),
         )
 
 
@@ -403,7 +403,7 @@ def _outer_bandwidth(
         single = share if tier.dp_alone is None else tier.dp_alone  # efficiency of one member in a domain
         share = single + ((share if tier.dp_several is None else tier.dp_several) - single) * is_group(within)
     wide = _peak_bandwidth(tier) * share * ports
-    return wide if tier.congestion is None else wide / congested(tier, domains)
+    return wide if tier.congestion is None else wide / congestion_factor(tier, domains)
 
 
 def all_to_all(

@@ -18,9 +18,9 @@ from traincast.core.system import System, Tier
 from traincast.operations import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.nccl import achieved_bandwidth
-from traincast.times.overlap import exposed_time, panelled
+from traincast.times.overlap import exposed_time, panel_time
 from traincast.times.process_groups import AnyPlacement, Group, Placement, is_group
-from traincast.times.roofline import arithmetic, expert_products, exposed_memory, streamed
+from traincast.times.roofline import arithmetic, expert_products, exposed_memory, memory_time
 
 EXPERT_AXES: Final = ("ep", "etp", "tp-ep")
 CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
@@ -80,7 +80,7 @@ class PassSeconds:
         )
 
 
-class Passes(NamedTuple):
+class OperationPasses(NamedTuple):
     """Times of the passes of an operation."""
 
     forward: PassSeconds
@@ -111,16 +111,20 @@ class OperationTimer:
         self.assumed = assumed
         self.placement = placement or Placement(plan, system.tiers)
         self._curves: dict[tuple[CollectiveKind, Axis], Curve] = {}
-        self._timed: dict[tuple[int, ...], tuple[Operation, Passes]] = {}  # by identity: parts share passes
+        self._timed: dict[
+            tuple[int, ...], tuple[Operation, OperationPasses]
+        ] = {}  # by identity: parts share passes
 
-    def of(self, plan: Plans) -> Self:
+    def for_plans(self, plan: Plans) -> Self:
         """Return the timer of plans whose other choices are such that collectives do not depend on them."""
         timer = copy(self)
         timer.plan = plan
         timer._timed = {}
         return timer
 
-    def time_part(self, part: tuple[Operation, ...], passes: Sequence[Passes] | None = None) -> Timed:
+    def time_part(
+        self, part: tuple[Operation, ...], passes: Sequence[OperationPasses] | None = None
+    ) -> Timed:
         """Return the times of all operations of a part of the model.
 
         `passes` are those of the same operations with any recomputation, if they were timed before.
@@ -130,9 +134,9 @@ class OperationTimer:
         is_overlapped = self.plan.ep_overlap and any(
             call.over in EXPERT_AXES for op in part for call in op.forward.collectives
         )
-        return overlapped(timed, self.assumed) if is_overlapped else timed
+        return overlap_experts(timed, self.assumed) if is_overlapped else timed
 
-    def time_passes(self, part: tuple[Operation, ...]) -> list[Passes]:
+    def time_passes(self, part: tuple[Operation, ...]) -> list[OperationPasses]:
         """Return the times of the passes of operations, which do not depend on what is recomputed."""
         keys = [(id(op.forward), id(op.backward), id(op.weight)) for op in part]
         for key, op in zip(keys, part, strict=True):
@@ -140,24 +144,24 @@ class OperationTimer:
                 self._timed[key] = op, self._passes(op)
         return [self._timed[key][1] for key in keys]
 
-    def _passes(self, op: Operation) -> Passes:
+    def _passes(self, op: Operation) -> OperationPasses:
         assumed = self.assumed
         forward = self.time_pass(op.forward)
         if op.backward is op.forward:
-            return Passes(forward, forward, 0.0)
+            return OperationPasses(forward, forward, 0.0)
         if op.weight is None:
-            passes = Passes(forward, self.time_pass(op.backward), 0.0)
+            passes = OperationPasses(forward, self.time_pass(op.backward), 0.0)
             if nonzero(op.pieces) and nonzero(assumed.host.rotation_seconds):
                 return self._issued_in_pieces(passes, op)
-            return self._issued(passes) if op.synchronises else passes
+            return self._add_host_time(passes) if op.synchronises else passes
         if assumed.kernels.joint_backward:
             backward = self.time_pass(op.whole_backward)
             weight_seconds = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
-            return Passes(forward, backward, weight_seconds)
+            return OperationPasses(forward, backward, weight_seconds)
         weight = self.time_pass(op.weight)
-        return Passes(forward, self.time_pass(op.backward) + weight, weight.total)
+        return OperationPasses(forward, self.time_pass(op.backward) + weight, weight.total)
 
-    def _issued(self, passes: Passes) -> Passes:
+    def _add_host_time(self, passes: OperationPasses) -> OperationPasses:
         """Return the passes of a layer's dispatch of tokens with what the host does for all of the layer.
 
         Forward waits until the host knows the tokens of each expert. The host issues the layer's kernels, a
@@ -174,9 +178,9 @@ class OperationTimer:
             third = host.expert_dispatch_seconds / 3
             forward = replace(forward, dispatch=forward.dispatch + third)
             backward = replace(backward, dispatch=backward.dispatch + 2 * third)
-        return Passes(forward, backward, weight)
+        return OperationPasses(forward, backward, weight)
 
-    def _issued_in_pieces(self, passes: Passes, op: Operation) -> Passes:
+    def _issued_in_pieces(self, passes: OperationPasses, op: Operation) -> OperationPasses:
         """Return the passes of a rotation that the host issues piece by piece, most of the time forward.
 
         Where it reads the lengths of the pieces from the accelerator, this has nothing to do from then on
@@ -187,19 +191,19 @@ class OperationTimer:
         forward, backward, weight = passes
         backward = replace(backward, dispatch=backward.dispatch + (seconds - ahead))
         if op.waits_for_lengths:
-            return Passes(replace(forward, idle=ahead), backward, weight)
-        return Passes(replace(forward, dispatch=forward.dispatch + ahead), backward, weight)
+            return OperationPasses(replace(forward, idle=ahead), backward, weight)
+        return OperationPasses(replace(forward, dispatch=forward.dispatch + ahead), backward, weight)
 
     def _with_recomputation(
         self, op: Operation, forward: PassSeconds, backward: PassSeconds, weight: Column
     ) -> TimedOperation:
         """Return the time of an operation from that of its passes."""
-        recomputed = self._recomputed(op, forward)
+        recomputed = self._recompute_time(op, forward)
         if op.is_reference:
             forward = forward.times(2)
         return TimedOperation(op, forward, backward, weight, recomputed)
 
-    def _recomputed(self, op: Operation, forward: PassSeconds) -> PassSeconds | None:
+    def _recompute_time(self, op: Operation, forward: PassSeconds) -> PassSeconds | None:
         """Return the time to recompute an operation before backward, if it is."""
         if not op.recompute or op.output_unused:
             return None
@@ -219,7 +223,7 @@ class OperationTimer:
         memory = exposed_memory(work, compute, gpu, assumed)
         calls = [call for call in work.collectives if call.over not in EXPERT_AXES]
         if work.panels is not None:
-            comm = self._panelled(total(map(self._collective, calls)), work.panels, compute + memory)
+            comm = self._panel_time(total(map(self._collective, calls)), work.panels, compute + memory)
         elif work.rounds is not None:  # a ring: each block is fetched while attention works on the last one
             busy = (compute + memory) * work.rounds / (work.rounds + 1)
             comm = exposed_time(total(map(self._collective, calls)) * work.rounds - busy)
@@ -230,16 +234,16 @@ class OperationTimer:
                 self._collective(call) * (waited if call.over in CONTEXT_AXES else exposed) for call in calls
             )
             if nonzero(assumed.collectives.copy_passes):
-                copied = total(self._copied(call) for call in calls)
-                memory = memory + where(plan.tp_overlap, 0.0, streamed(copied, gpu, assumed))
+                copied = total(self._copy_traffic(call) for call in calls)
+                memory = memory + where(plan.tp_overlap, 0.0, memory_time(copied, gpu, assumed))
         exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
         if not plan.ep_overlap and nonzero(exchange):
             exchange = assumed.overlap.ep_exposed * exchange
         return PassSeconds(compute, memory, comm, exchange, self._dispatch(work))
 
-    def _panelled(self, comm: Column, panels: Column, busy: Column) -> Column:
+    def _panel_time(self, comm: Column, panels: Column, busy: Column) -> Column:
         """Return the exposed communication of a product in panels [s]."""
-        return panelled(comm, panels, busy)
+        return panel_time(comm, panels, busy)
 
     def _collective(self, call: Collective) -> Column:
         """Return the time of a collective [s]."""
@@ -258,7 +262,7 @@ class OperationTimer:
             seconds = seconds + assumed.collectives.skew_seconds * log2(self.plan.tp)
         return seconds
 
-    def _copied(self, call: Collective) -> Column:
+    def _copy_traffic(self, call: Collective) -> Column:
         """Return the traffic of copies of what tensor ranks gather or scatter by tokens [byte].
 
         Collectives take ranks one after the other, which is the order of tokens only of a single sequence.
@@ -296,11 +300,11 @@ class LeastTimer(OperationTimer):
         self._widest = list(widest) if _slower_outwards(system.tiers[1:]) else near
         self._least: dict[Any, tuple[Collective, Column]] = {}
 
-    def _panelled(self, comm: Column, panels: Column, busy: Column) -> Column:
+    def _panel_time(self, comm: Column, panels: Column, busy: Column) -> Column:
         """Return what is exposed at least where all of the product is one panel, but overlaps [s]."""
         return exposed_time(comm - busy)
 
-    def time_passes(self, part: tuple[Operation, ...]) -> list[Passes]:
+    def time_passes(self, part: tuple[Operation, ...]) -> list[OperationPasses]:
         """Return the times of the passes of operations; collectives of a kind are timed together."""
         together: dict[Any, dict[Any, Collective]] = {}
         passes = (work for op in part for work in (op.forward, op.backward, op.weight) if work is not None)
@@ -312,14 +316,14 @@ class LeastTimer(OperationTimer):
             self._least |= {key: (calls[key], least) for key, least in zip(calls, times, strict=True)}
         return super().time_passes(part)
 
-    def both_passes(self, part: tuple[Operation, ...], passes: Sequence[Passes]) -> PassSeconds:
+    def both_passes(self, part: tuple[Operation, ...], passes: Sequence[OperationPasses]) -> PassSeconds:
         """Return the time of both passes of a part, from those of its operations."""
         referred = (of.forward for op, of in zip(part, passes, strict=True) if op.is_reference)
         return _sum_of((*referred, *(seconds for of in passes for seconds in of[:2])))
 
-    def recomputation(self, part: tuple[Operation, ...], passes: Sequence[Passes]) -> PassSeconds:
+    def recomputation(self, part: tuple[Operation, ...], passes: Sequence[OperationPasses]) -> PassSeconds:
         """Return the time to recompute a part before backward, from the passes of its operations."""
-        again = (self._recomputed(op, of.forward) for op, of in zip(part, passes, strict=True))
+        again = (self._recompute_time(op, of.forward) for op, of in zip(part, passes, strict=True))
         return _sum_of([seconds for seconds in again if seconds is not None])
 
     def _key(self, call: Collective) -> tuple[Any, ...]:
@@ -345,7 +349,10 @@ class LeastTimer(OperationTimer):
         # numbers of members near each other down, in pieces that stay in the processor's cache
         pieces = np.array_split(np.array(near), min(len(near), 1 + len(near) * n.size // ROWS_AT_ONCE))
         of = self.system, self.assumed, copies, call.groups
-        times = (np.min(collective(call.kind, volume, _near(n, piece), *of), axis=0) for piece in pieces)
+        times = (
+            np.min(collective(call.kind, volume, _groups_in_domain(n, piece), *of), axis=0)
+            for piece in pieces
+        )
         least = np.asarray(reduce(minimum, times))[row]
         ends = np.cumsum([whole[0].size for whole in wholes])[:-1]
         parts = zip(np.split(least, ends), wholes, strict=True)
@@ -357,7 +364,7 @@ def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed:
     return OperationTimer(plan, system, assumed).time_part(part)
 
 
-def _near(members: Column, within: Floats) -> Group:
+def _groups_in_domain(members: Column, within: Floats) -> Group:
     """Return groups with members near each other down, which in fast domains are divisors of all."""
     inner, *outer = within.T[..., None]
     return Group(members, (common_divisor(members, inner), *(minimum(members, n) for n in outer)))
@@ -398,7 +405,7 @@ def exposed_share(sent: Column, work: Column, assumed: Assumptions) -> Column:
     return where(sent > 0, exposed / where(sent > 0, sent, 1.0), 1.0)
 
 
-def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
+def overlap_experts(timed: Timed, assumed: Assumptions) -> Timed:
     """Return a part whose exchange with experts is overlapped with another micro-batch's work.
 
     Forward of one micro-batch and backward of another are interleaved operation by operation: DualPipe (arXiv

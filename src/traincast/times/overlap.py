@@ -14,7 +14,7 @@ def exposed_time(x: Column) -> Column:
     return maximum(x, 0 * x)
 
 
-def panelled(x: Column, nb: Column, busy: Column) -> Column:
+def panel_time(x: Column, nb: Column, busy: Column) -> Column:
     """Return the exposed communication of a product in nb panels (arXiv 2410.00273, SUMMA) [s].
 
     `x`: communication of one panel [s]; `busy`: arithmetic and exposed memory traffic of the whole product

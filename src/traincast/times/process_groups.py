@@ -51,7 +51,7 @@ class Placement:
         """Return the group of an axis."""
         if axis not in self._groups:
             n = _members(self.plan, axis)
-            near = tuple(_near(self.plan, axis, n, in_domain) for in_domain in self._per_domain)
+            near = tuple(_members_in_domain(self.plan, axis, n, in_domain) for in_domain in self._per_domain)
             self._groups[axis] = Group(n, near)
         return self._groups[axis]
 
@@ -120,7 +120,7 @@ def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Co
     return per_domain
 
 
-def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> Column:
+def _members_in_domain(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> Column:
     """Return the members of a group in one domain, given those of every axis."""
     match axis:
         case "cp" | "ulysses":

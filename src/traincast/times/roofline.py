@@ -20,7 +20,11 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
     if work.fused is not None and assumed.attention.kernel != "paper":
         faster = assumed.attention.low_precision if recipe.rate in ("fp8", "fp4") else 1.0
         return _launch_overhead(work, assumed) + attention(
-            work.flops("matrix"), work.fused, gpu, faster * limited(gpu, assumed) * gpu.peak(high), assumed
+            work.flops("matrix"),
+            work.fused,
+            gpu,
+            faster * power_limited_share(gpu, assumed) * gpu.peak(high),
+            assumed,
         )
     matrix = work_done(work, "matrix", gpu, assumed) / (_sustained_share(high, gpu, assumed) * gpu.peak(high))
     if assumed.kernels.burst_seconds:
@@ -59,13 +63,13 @@ def _is_fused_attention(work: PassCount, assumed: Assumptions) -> bool:
 def _sustained_share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Return the share of a peak that products sustain: the accelerator's if assumed and known."""
     default = assumed.kernels.matrix_efficiency
-    share = gpu.sustained(rate, default) if assumed.kernels.sustained_rates else default
-    return assumed.kernels.product_efficiency * limited(gpu, assumed) * share
+    share = gpu.sustained_share(rate, default) if assumed.kernels.sustained_rates else default
+    return assumed.kernels.product_efficiency * power_limited_share(gpu, assumed) * share
 
 
-def limited(gpu: Accelerator, assumed: Assumptions) -> Column:
+def power_limited_share(gpu: Accelerator, assumed: Assumptions) -> Column:
     """Return the share of sustained rates that limits of power and clock leave."""
-    return gpu.limited(assumed.kernels.power_exponent, assumed.kernels.matrix_efficiency)
+    return gpu.power_limited_share(assumed.kernels.power_exponent, assumed.kernels.matrix_efficiency)
 
 
 def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
@@ -74,7 +78,7 @@ def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
     return gpu.hbm_bandwidth * (assumed.kernels.memory_efficiency if measured is None else measured)
 
 
-def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
+def memory_time(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Return the time of memory traffic: what fits the cache at its bandwidth, the rest at the memory's [s].
 
     `nbytes`: the traffic [byte].
@@ -97,10 +101,10 @@ def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: 
     if work.kernels and not assumed.kernels.launch_hides_traffic:
         compute = compute - _launch_overhead(work, assumed)
     always_exposed = _always_exposed_bytes(work, assumed)
-    traffic = streamed(work.nbytes, gpu, assumed)
+    traffic = memory_time(work.nbytes, gpu, assumed)
     if always_exposed is None:
         return exposed_time(traffic - compute)
-    return maximum(traffic - compute, streamed(always_exposed, gpu, assumed))
+    return maximum(traffic - compute, memory_time(always_exposed, gpu, assumed))
 
 
 def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | None:

@@ -127,7 +127,7 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
         return blocks.plans[block].row(int(order[i] - starts[block]))
 
     predicted = np.concatenate(blocks.columns["seconds"])[order]
-    open_still = RankedSoftware.of(est.ranking_software, predicted, software)
+    open_still = RankedSoftware.from_times(est.ranking_software, predicted, software)
     return Candidates(blocks.prior(est, capacity, order, open_still), row, blocks.numbers)
 
 

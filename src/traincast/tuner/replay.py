@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.accuracy.runs.run import Run, bundled
+from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import source_of
 from traincast.accuracy.validate import batches
 from traincast.catalog.software_stacks import resolve
@@ -81,7 +81,7 @@ WRONGS: Final = (
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RunGroup:
     """Runs that differ only in their plan: repeats of a plan are one run, of the median time."""
 
     name: str  # id of the first run
@@ -179,13 +179,13 @@ class Replay:
 
     def __init__(self) -> None:
         known = table()
-        runs = [run for _, run in bundled() if isinstance(run, Run) and run.id in known]
+        runs = [run for _, run in load_bundled_runs() if isinstance(run, Run) and run.id in known]
         self.members = runs_by_group(runs)
         self.runs = [run for members in self.members for run in members]
         self.batches = batches(self.runs)[0]
 
     @cache  # noqa: B019  one replay is made
-    def predicted(self, wrong: Wrong) -> dict[str, Floats]:
+    def predict(self, wrong: Wrong) -> dict[str, Floats]:
         """Return time [s], shares and factor of all runs with the catalogue's constants, shape (runs,)."""
         columns = {name: np.full(len(self.runs), np.nan) for name in ("seconds", "factor", *LEARNT)}
         for batch in self.batches:
@@ -196,12 +196,12 @@ class Replay:
                 columns[name][batch.rows] = value
         return columns
 
-    def groups(self, column: str, wrong: Wrong = WRONGS[0]) -> list[Group]:
+    def groups(self, column: str, wrong: Wrong = WRONGS[0]) -> list[RunGroup]:
         """Return the groups with a prior of `PRIORS`, made wrong."""
-        usual = self.predicted(WRONGS[0])
-        other = self.predicted(wrong)
+        usual = self.predict(WRONGS[0])
+        other = self.predict(wrong)
         change = other["seconds"] / usual["seconds"]
-        groups = list[Group]()
+        groups = list[RunGroup]()
         start = 0
         for members in self.members:
             rows = np.arange(start, start + len(members))
@@ -225,11 +225,13 @@ class Replay:
                 factor=float(other["factor"][rows[0]]),
             )
             source = source_of(members[0].id, members[0].model.experts is not None)
-            groups.append(Group(members[0].id, source, wrong.factor * medians(measured), prior))
+            groups.append(RunGroup(members[0].id, source, wrong.factor * medians(measured), prior))
         return groups
 
 
-def tried(prior: Prior, seconds: Floats, *, ranked: bool = False) -> Iterator[tuple[int, float, Belief]]:
+def try_known_plans(
+    prior: Prior, seconds: Floats, *, ranked: bool = False
+) -> Iterator[tuple[int, float, Belief]]:
     """Try plans whose times are known; yield each, its stated probability of a gain, and the belief after it.
 
     `seconds`: times of all plans [s]; `ranked`: in the order of the ranking, in place of the tuner's.
@@ -242,7 +244,7 @@ def tried(prior: Prior, seconds: Floats, *, ranked: bool = False) -> Iterator[tu
         yield row, gain, belief
 
 
-def replay(group: Group) -> Replayed:
+def replay(group: RunGroup) -> Replayed:
     """Let the tuner try plans of a group until it stops, and on until it has tried the best."""
     seconds = group.seconds
     order = list[int]()
@@ -250,7 +252,7 @@ def replay(group: Group) -> Replayed:
     regret = 0.0
     sure = False
     good = seconds <= (1 + GAIN) * seconds.min()
-    for row, _, belief in tried(group.prior, seconds):
+    for row, _, belief in try_known_plans(group.prior, seconds):
         if stop and row in order:
             break
         order.append(row)
@@ -397,7 +399,7 @@ def _trials_to(prior: Prior, truth: Floats) -> Floats:
     """Return trials to within each of `NEAR` of the best, with learning and by ranking, shape (2, near)."""
     order = list[int]()
     good = [truth <= (1 + within) * truth.min() for within in NEAR]
-    for row, _, _ in tried(prior, truth):
+    for row, _, _ in try_known_plans(prior, truth):
         order.append(row)
         if good[0][row] or len(order) == SPACE_TRIALS:
             break

@@ -90,9 +90,9 @@ class Runner:
             return self.launch_path(trial).with_name(LOG)
         if self.log is None:
             return self.output_path(trial)
-        return Path(self._filled(self.log, trial))
+        return Path(self._fill_template(self.log, trial))
 
-    def _filled(self, text: str, trial: Trial) -> str:
+    def _fill_template(self, text: str, trial: Trial) -> str:
         """Return a template with what it names: nothing else in braces is touched."""
         values: dict[str, Any] = {**trial.plan.to_dict(), "trial": self.name(trial), "steps": self.steps}
         values |= {"launch": shlex.quote(str(self.launch_path(trial))), "gpus": trial.plan.gpus}
@@ -121,7 +121,7 @@ class Runner:
         values = {"STEPS": self.steps, "TRIAL": self.name(trial), "LOG": self.log_path(trial)}
         values["LAUNCH"] = self.launch_path(trial)
         variables = {"STEPS": str(self.steps)} | {f"TRAINCAST_{key}": str(values[key]) for key in values}
-        command = self._filled(self.command or "", trial)
+        command = self._fill_template(self.command or "", trial)
         with output.open("wb") as file, _job(command, variables, file) as process:
             try:
                 code: int | None = process.wait(limit)
@@ -144,7 +144,7 @@ class Runner:
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
             return {"failed": "; ".join((how, *last))}, 0
         try:
-            times = self.read(trial)
+            times = self.read_times(trial)
         except InputError as error:
             return {"failed": " ".join(str(error).split())}, 0
         memory = None if times.memory is None else times.memory * GIB
@@ -152,7 +152,7 @@ class Runner:
         of_step = min(times.spread / MIDDLE_HALF, MOST_ERROR)
         return {"seconds": times.seconds, "memory": memory, "error": of_step}, times.steps
 
-    def read(self, trial: Trial) -> StepTimes:
+    def read_times(self, trial: Trial) -> StepTimes:
         """Read the times of a trial's steps from its log."""
         log = self.log_path(trial)
         model = self.tuner.model

@@ -229,7 +229,7 @@ class Tuner:
     @property
     def job(self) -> Job:
         """Model, system, GPUs, batch and assumptions."""
-        return Job.of(self, self.gpus)
+        return Job.from_answer(self, self.gpus)
 
     @property
     def running(self) -> list[Trial]:
@@ -389,7 +389,7 @@ class Tuner:
             problems.append(f"error = {error!r}: must be a share from 0, below 1")
         if problems:
             raise InputError("tell", problems)
-        trial = self._given(what)
+        trial = self._find_trial(what)
         if trial.outcome != "running":
             raise InputError("tell", [f"trial {trial.number}: has a result already ({trial.text})"])
         event = {"told": trial.number, "seconds": seconds, "oom": oom, "failed": failed}
@@ -399,7 +399,7 @@ class Tuner:
         self.verify()
         return self.trials[trial.number - 1]
 
-    def _given(self, what: Trial | Plan | int) -> Trial:
+    def _find_trial(self, what: Trial | Plan | int) -> Trial:
         """Return the trial that is meant; a plan that is not under way becomes one."""
         if isinstance(what, Trial):
             what = what.number

@@ -14,12 +14,12 @@ import traincast as tc
 from refit import table, write_catalogue
 from traincast.accuracy.fit.calibrate import calibrate
 from traincast.accuracy.fit.fit import fit, fitted_constant
-from traincast.accuracy.fit.fitted_yaml import load, put, text_of
-from traincast.accuracy.fit.least_squares import Data, linearised, solve
-from traincast.accuracy.fit.measured_files import read as read_measured
+from traincast.accuracy.fit.fitted_yaml import load, text_of, write_value
+from traincast.accuracy.fit.least_squares import Data, fit_linearised, solve
+from traincast.accuracy.fit.measured_files import read_measurements as read_measured
 from traincast.accuracy.fit.parameters import Parameter, Setting, prior_precision, touching_stack
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
-from traincast.accuracy.runs.run import read
+from traincast.accuracy.runs.run import read_run
 from traincast.catalog.documents import catalogue
 from traincast.catalog.load import figures
 from traincast.catalog.schema.messages import check
@@ -160,7 +160,7 @@ def test_what_one_stack_tells_moves_the_like_of_others_by_the_correlation_of_the
     solution = solve(lambda theta: (slopes @ theta - 0.01, slopes), data, np.zeros(3), bounds, prior=prior)
     alone = 20 * 0.01 / (20 + 1)  # the mean of a normal distribution after 20 rows, the prior's being 0
     assert solution.theta == pytest.approx([alone, 0.5 * alone, 0.0], rel=1e-3, abs=1e-6)
-    assert linearised(solution, data, bounds) == pytest.approx(solution.theta, rel=1e-3, abs=1e-6)
+    assert fit_linearised(solution, data, bounds) == pytest.approx(solution.theta, rel=1e-3, abs=1e-6)
 
 
 def test_a_value_of_a_framework_holds_for_its_software_unless_a_release_or_fact_says_otherwise():
@@ -181,7 +181,7 @@ def test_a_value_of_a_framework_holds_for_its_software_unless_a_release_or_fact_
     assert touching_stack((framework, release, of_stack), "megascale-2024") == (1,)
     assert (
         Setting((framework, release), (0.9, 0.5))
-        .assumed("megatron-core-2024", tc.load_system("dgx-h100"))
+        .stack_assumptions("megatron-core-2024", tc.load_system("dgx-h100"))
         .overlap.tp_exposed
         == 0.5
     )
@@ -288,7 +288,7 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
 
 def test_an_interval_holds_its_value():
     document = load(catalogue("systems")["dgx-h100"])
-    put(
+    write_value(
         document,
         fitted_constant(
             Parameter(path="network.1.efficiency", of=("dgx-h100",), prior=0.9, sigma=0.1),
@@ -305,7 +305,9 @@ def own_runs(tmp_path, n, slower):
     """Runs of the example whose step times are the predicted ones times a factor."""
     with (MINE / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))[:n]
-    evidence = MeasuredRuns([replace(run, system=tc.load_system("dgx-h100")) for run in map(read, rows)], ())
+    evidence = MeasuredRuns(
+        [replace(run, system=tc.load_system("dgx-h100")) for run in map(read_run, rows)], ()
+    )
     for row, seconds in zip(rows, evidence.predict(()), strict=True):
         row["step_seconds"] = str(seconds * slower)
     path = tmp_path / "runs.csv"

@@ -118,4 +118,4 @@ def test_deepspeed_does_not_know_the_model(tmp_path):
 
 
 def test_software_of_a_log():
-    assert run.read(row(CLUSTER / "deepspeed.log", **GIVEN)).stack == "deepspeed-2025"
+    assert run.read_run(row(CLUSTER / "deepspeed.log", **GIVEN)).stack == "deepspeed-2025"

@@ -332,5 +332,5 @@ def test_runs_of_other_models_are_refused(changed, title, tmp_path):
 def test_software_of_a_log(tmp_path):
     """As `traincast.accuracy.runs.run` reads the framework;
     a log of Megatron-LM from before its core has an older one."""
-    assert run.read(row(CLUSTER / "megatron.log", gpu="h100-sxm-80")).stack == "megatron-core-2025"
+    assert run.read_run(row(CLUSTER / "megatron.log", gpu="h100-sxm-80")).stack == "megatron-core-2025"
     assert of_megatron(tmp_path, megatron())["stack"] == "Megatron-LM"

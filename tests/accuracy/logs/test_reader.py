@@ -34,7 +34,7 @@ def test_every_example_run_can_be_predicted():
         for row in read(CLUSTER / name, **GIVEN[name]).rows
     ]
     for cells in runs:
-        run = measurements.read(cells)
+        run = measurements.read_run(cells)
         assert run.system.name == tc.load_system("dgx-h100").name
         est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
         assert (
@@ -81,7 +81,7 @@ def test_a_degree_of_nothing_is_left_out(tmp_path, name):
     table = [row | {name: "0", "zero": "hsdp"} for row in measurements.rows(path)]
     for row in table[:4]:
         with pytest.raises(Unreadable, match=f"{name} = 0: must be at least 1"):
-            measurements.read(row)
+            measurements.read_run(row)
 
 
 @pytest.mark.parametrize(

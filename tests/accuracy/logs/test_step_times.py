@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from log_files import written
-from traincast.accuracy.fit.measured_files import read as read_measured
+from traincast.accuracy.fit.measured_files import read_measurements as read_measured
 from traincast.accuracy.logs import TrainingRows, read
 
 RUN = {

@@ -66,5 +66,5 @@ def test_accelerators_by_what_they_call_themselves(name, known):
 def test_accelerators_that_are_named_can_be_read():
     table = next(row for row in published() if row["id"] == "korth-008")
     for name in accelerators():
-        assert run.read(table | {"gpu": name}).system
+        assert run.read_run(table | {"gpu": name}).system
     assert set(accelerator_names()) >= set(accelerators())

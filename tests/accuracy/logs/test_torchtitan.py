@@ -128,6 +128,6 @@ def test_recomputation_of_some_layers_only(tmp_path):
 
 def test_software_of_a_log(tmp_path):
     """As `traincast.accuracy.runs.run` reads the framework."""
-    assert run.read(row(CLUSTER / "torchtitan.log")).stack == "torchtitan-2025"
+    assert run.read_run(row(CLUSTER / "torchtitan.log")).stack == "torchtitan-2025"
     eager = example("torchtitan.log").replace('"enable": true', '"enable": false')
-    assert run.read(row(written(tmp_path, "torchtitan.log", eager))).stack == "torchtitan-eager"
+    assert run.read_run(row(written(tmp_path, "torchtitan.log", eager))).stack == "torchtitan-eager"

@@ -193,7 +193,7 @@ def test_samples_fill_their_time(once, seconds, expected):
 
 
 def test_keys_are_read_back():
-    assert [Task.of(task.key) for task in EVERY] == EVERY
+    assert [Task.from_key(task.key) for task in EVERY] == EVERY
     assert len({task.key for task in EVERY}) == len(EVERY)
 
 
@@ -217,7 +217,7 @@ def of(family, *ops):
 
 def test_a_row_returns_percentiles_of_its_samples():
     row = Row(EVERY[0], (5.0, 1.0, 2.0, 4.0, 3.0))
-    assert [row.at(percent) for percent in (25, 50, 75)] == [2, 3, 4]
+    assert [row.percentile(percent) for percent in (25, 50, 75)] == [2, 3, 4]
 
 
 def test_constants_are_fitted_to_exact_times():
@@ -288,7 +288,7 @@ def synthetic():
     figures = Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6, tiers=tiers)
     rows = []
     for family in ("products", "memory", "attention", "collectives"):
-        rows += timed(of(family), figures.predict(figures.of(family)))
+        rows += timed(of(family), figures.predict(figures.rows_of_family(family)))
     dispatch = {"kernel": 1e-6, "forward": 4e-6, "backward": 9e-6}
     rows += timed(of("dispatch"), [task.sizes[0] * dispatch[task.op] for task in of("dispatch")])
     return gpu, rows
@@ -517,10 +517,12 @@ def test_gpus_of_the_catalogue_are_fitted_to_synthetic_times():
     source.tiers = [node, net]
     rows = []
     for family in ("products", "memory", "attention", "collectives"):
-        rows += timed([row.task for row in source.of(family)], source.predict(source.of(family)))
-    for row in source.of("copies"):
+        rows += timed(
+            [row.task for row in source.rows_of_family(family)], source.predict(source.rows_of_family(family))
+        )
+    for row in source.rows_of_family("copies"):
         rows += timed([row.task], [5e-6 + row.task.sizes[0] / 50e9])
-    for row in source.of("dispatch"):
+    for row in source.rows_of_family("dispatch"):
         rows += timed([row.task], [row.task.sizes[0] * {"kernel": 3e-6}.get(row.task.op, 8e-6)])
     fit = fit_machine(GPU, rows, known)
     assert {name: fit.accelerator[name] for name in true} == pytest.approx(true, rel=0.03)

@@ -13,7 +13,7 @@ import pytest
 import traincast as tc
 from log_files import written
 from traincast.accuracy.logs import read as read_log
-from traincast.accuracy.profiles import read
+from traincast.accuracy.profiles import read_events
 
 MS = 1000.0  # µs
 KERNELS = [  # name, stream, begins, ends [ms], launched [ms]
@@ -266,7 +266,7 @@ def test_a_real_profile_of_two_processes(tmp_path):
         result = tc.profile(tmp_path / f"{rank}.json")
         parts = {part.name: part.seconds for part in result.parts}
         assert sum(parts.values()) == pytest.approx(result.step_seconds)
-        assert (result.steps, read(tmp_path / f"{rank}.json").ranks) == (2, 2)
+        assert (result.steps, read_events(tmp_path / f"{rank}.json").ranks) == (2, 2)
         assert min(parts["matrix products"], parts["norms and element-wise"], parts["optimizer step"]) > 0
         calls = {each.collective: each.calls for each in result.collectives}
         assert calls["all-reduce"] >= 1

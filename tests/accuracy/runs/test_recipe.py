@@ -13,8 +13,8 @@ from left_out import LATER
 from normalise import published
 from traincast.accuracy.runs.cells import Cells
 from traincast.accuracy.runs.framework_recipes import TABLES, recipes, release_at, releases_with_recipes
-from traincast.accuracy.runs.plan import recomputed
-from traincast.accuracy.runs.run import read, rows
+from traincast.accuracy.runs.plan import recompute_choice
+from traincast.accuracy.runs.run import read_run, rows
 from traincast.catalog.documents import catalogue
 from traincast.catalog.facts import FACTS
 from traincast.core.precision import PRECISIONS
@@ -25,7 +25,7 @@ ROWS = {row["id"]: row | BLIND for row in (*published(), *rows(LATER))}
 
 
 def run_of(row_id, **cells):
-    return read(ROWS[row_id] | cells)
+    return read_run(ROWS[row_id] | cells)
 
 
 def test_the_table_has_versions_and_commits():
@@ -48,7 +48,7 @@ def test_the_table_names_what_is_known():
             assert recipe["graphs"] in FACTS["graphs"].allowed
             assert recipe["dispatcher"] in ("", *FACTS["dispatcher"].allowed)
             cells = Cells({"recompute": recipe["recompute"]})
-            assert recomputed(cells)
+            assert recompute_choice(cells)
             assert not cells.problems
 
 
@@ -95,7 +95,7 @@ def test_hybrids_run_without_graphs_of_whole_iterations():
     hybrids = [row for name, row in ROWS.items() if name.startswith("bridge-hybrid-")]
     assert len(hybrids) > 20
     for row in hybrids:
-        run = read(row)
+        run = read_run(row)
         assert {"dispatcher", "graphs"} <= set(run.assumed)
         graphs = run.stack.removeprefix("megatron-bridge-26.02")  # without any the host issues every kernel
         assert graphs in ("", "+graphs=none")

@@ -15,7 +15,7 @@ from traincast.accuracy.fit.residuals import bundled_runs
 from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
 from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.plan import layout, policies, written_out
-from traincast.accuracy.runs.run import Run, bundled, note_software, read, readable, rows
+from traincast.accuracy.runs.run import Run, load_bundled_runs, note_software, read_run, readable, rows
 from traincast.accuracy.runs.run import software as software_of
 from traincast.accuracy.validate import validate
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS
@@ -115,16 +115,16 @@ def test_the_page_has_the_table_of_facts():
 )
 def test_a_fact_that_is_not_known_says_what_is(cells, reason):
     with pytest.raises(Unreadable, match=reason):
-        read(changed("korth-008", **cells))
+        read_run(changed("korth-008", **cells))
 
 
 @pytest.mark.parametrize("name", ["megatron_bridge", "Megatron Bridge", "MEGATRON-BRIDGE"])
 def test_frameworks_are_named_in_either_column(name):
     """`framework`, or `stack` where that names a framework; a row of its own has `other`."""
-    assert read(changed("korth-008", framework=name)).facts["framework"] == "Megatron-Bridge"
-    assert read(changed("korth-008", framework="", stack=name)).facts["framework"] == "Megatron-Bridge"
+    assert read_run(changed("korth-008", framework=name)).facts["framework"] == "Megatron-Bridge"
+    assert read_run(changed("korth-008", framework="", stack=name)).facts["framework"] == "Megatron-Bridge"
     assert "other" in FRAMEWORKS
-    assert read(changed("korth-008", framework="other")).stack == CALIBRATED
+    assert read_run(changed("korth-008", framework="other")).stack == CALIBRATED
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_the_trainer_in_pure_bf16_has_all_states_in_16_bits():
     """PyTorch makes gradients and the moments of AdamW of the type of the weights: 8 bytes of a weight."""
     open_cells = dict.fromkeys(("grad_dtype", "optimizer_kind", "memory_kind"), "")
     row = changed("titan-002", framework="Hugging Face Trainer", precision="bf16-pure", **open_cells)
-    run = read(row)
+    run = read_run(row)
     assert (run.plan.grad_dtype, run.plan.optimizer_kind) == ("16-bit", "adam-bf16")
     assert run.reported == "allocated"
 
@@ -226,7 +226,7 @@ SMALL = {"gpus": "8", "tp": "1", "pp": "1", "vp": "1", "dp": "8", "mbs": "4", "g
 
 def test_bert_is_an_encoder_with_a_head_of_its_own():
     """333,579,264 parameters in Hugging Face's bert-large-cased, which has no head of its own."""
-    run = read(changed("korth-008", **SMALL, **BERT_LARGE, model="BERT-large", vocab="28996"))
+    run = read_run(changed("korth-008", **SMALL, **BERT_LARGE, model="BERT-large", vocab="28996"))
     assert not run.model.causal
     assert run.model.parameters == pytest.approx(333_579_264, rel=0.001)
 
@@ -234,7 +234,7 @@ def test_bert_is_an_encoder_with_a_head_of_its_own():
 def test_an_encoder_decoder_states_both_its_parts():
     """220M parameters in Megatron-LM's example, whose vocabulary is BERT's and 100 sentinels."""
     encoder = {"encoder_layers": "12", "encoder_seq": "512"}
-    run = read(changed("korth-008", **SMALL, **T5_BASE, **encoder, model="t5_base", vocab="29096"))
+    run = read_run(changed("korth-008", **SMALL, **T5_BASE, **encoder, model="t5_base", vocab="29096"))
     assert (run.model.layers, run.model.encoder.layers) == (24, 12)
     assert (run.model.seq, run.model.encoder.seq) == (128, 512)
     assert run.model.parameters == pytest.approx(220e6, rel=0.02)
@@ -254,7 +254,7 @@ OF_MEMORY = {**SMALL, "gpus": "", "dp": "", "memory_gb_published": "20", "memory
     ],
 )
 def test_memory_of_a_rank_is_read_without_the_number_of_gpus(cells, gpus):
-    run = read(changed("korth-008", **{"zero": "0"} | OF_MEMORY | cells))
+    run = read_run(changed("korth-008", **{"zero": "0"} | OF_MEMORY | cells))
     assert run.plan.gpus == gpus
     assert run.step_seconds is None
     assert "gpus" in run.assumed
@@ -262,29 +262,29 @@ def test_memory_of_a_rank_is_read_without_the_number_of_gpus(cells, gpus):
 
 def test_gpus_that_the_optimizer_is_sharded_over_are_not_guessed():
     with pytest.raises(Unreadable, match=r"^gpus is not known, over which the optimizer is sharded$"):
-        read(changed("korth-008", **OF_MEMORY | {"tp": "8", "pp": "8", "zero": "1"}))
+        read_run(changed("korth-008", **OF_MEMORY | {"tp": "8", "pp": "8", "zero": "1"}))
     with pytest.raises(Unreadable, match=r"^gpus is not known$"):
-        read(changed("korth-008", **OF_MEMORY | {"memory_gb_published": ""}))
+        read_run(changed("korth-008", **OF_MEMORY | {"memory_gb_published": ""}))
 
 
 def test_memory_of_megatron_is_read_without_the_accelerator():
     open_cells = SMALL | {"gpu": "", "interconnect": "", "memory_gb_published": "20"}
-    run = read(changed("korth-008", **open_cells, framework="Megatron-Core"))
+    run = read_run(changed("korth-008", **open_cells, framework="Megatron-Core"))
     assert run.system.name == "dgx-a100"
     assert run.step_seconds is None
     with pytest.raises(Unreadable, match="accelerator is not known"):
-        read(changed("korth-008", **SMALL, gpu=""))
+        read_run(changed("korth-008", **SMALL, gpu=""))
 
 
 @pytest.mark.parametrize("released", ["May 2024", "2024-13", "24.05"])
 def test_a_release_is_a_date(released):
     with pytest.raises(Unreadable, match=f"released = '{released}': must be a year or a month"):
-        read(changed("korth-008", released=released))
+        read_run(changed("korth-008", released=released))
 
 
 def test_bundled_runs_are_those_of_the_published_table():
     """They are read once, by calibration/normalise.py."""
-    assert bundled() == [(row["id"], run) for row, run in readable(TABLE)]
+    assert load_bundled_runs() == [(row["id"], run) for row, run in readable(TABLE)]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_bundled_runs_are_those_of_the_published_table():
     ],
 )
 def test_a_row_is_what_it_says(row_id, expected):
-    run = read(BY_ID[row_id])
+    run = read_run(BY_ID[row_id])
     assert {name: getattr(run.plan, name) for name in expected} == expected
     assert run.plan.gpus == int(BY_ID[row_id]["gpus"])
     if BY_ID[row_id]["step_seconds"]:
@@ -380,21 +380,21 @@ def test_a_row_is_what_it_says(row_id, expected):
     ],
 )
 def test_models_of_rows(row_id, expected):
-    model = read(BY_ID[row_id]).model
+    model = read_run(BY_ID[row_id]).model
     assert {name: getattr(model, name) for name in expected} == expected
 
 
 def test_experts_of_rows():
-    deepseek = read(BY_ID["simumax-007"]).model
+    deepseek = read_run(BY_ID["simumax-007"]).model
     assert (deepseek.layers, deepseek.experts.experts, deepseek.experts.topk, deepseek.latent.kv_rank) == (
         4,
         256,
         8,
         512,
     )
-    local = read(BY_ID["nvmoe-006"]).model.local
+    local = read_run(BY_ID["nvmoe-006"]).model.local
     assert (local.window, local.global_every) == (128, 2)
-    llama = read(BY_ID["dgxc-297"]).model  # moe on alternate layers (dense ffn 16384), 1 shared
+    llama = read_run(BY_ID["dgxc-297"]).model  # moe on alternate layers (dense ffn 16384), 1 shared
     assert (llama.ffn, llama.experts.ffn, llama.experts.every, llama.experts.shared_ffn) == (
         16384,
         8192,
@@ -402,9 +402,9 @@ def test_experts_of_rows():
         8192,
     )
     assert llama.local.chunked
-    assert read(BY_ID["dgxc-122"]).model.experts.capacity == 1.0  # capacity factor 1.0
-    assert read(BY_ID["mbridge-212"]).model.experts.capacity == 1.0  # tokendrop
-    assert read(BY_ID["mbridge-024"]).model.experts.capacity is None
+    assert read_run(BY_ID["dgxc-122"]).model.experts.capacity == 1.0  # capacity factor 1.0
+    assert read_run(BY_ID["mbridge-212"]).model.experts.capacity == 1.0  # tokendrop
+    assert read_run(BY_ID["mbridge-024"]).model.experts.capacity is None
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_experts_of_rows():
     ],
 )
 def test_software_and_machine_of_rows(row_id, stack, system):
-    run = read(BY_ID[row_id])
+    run = read_run(BY_ID[row_id])
     assert (run.stack, run.system.name) == (stack, system)
 
 
@@ -468,13 +468,13 @@ def test_software_and_machine_of_rows(row_id, stack, system):
     ],
 )
 def test_exchanges_that_runs_overlap(row_id, overlapped):
-    assert read(BY_ID[row_id]).plan.ep_overlap == overlapped
+    assert read_run(BY_ID[row_id]).plan.ep_overlap == overlapped
 
 
 @pytest.mark.parametrize("row_id", ["dgxc-292", "dgxc-294"])
 def test_recipes_that_a_row_does_not_state_are_not_filled_in(row_id):
     """NVIDIA's launcher of DeepSeek-V3 recomputes parts of layers; rows do not say, and memory decides."""
-    run = read(BY_ID[row_id])
+    run = read_run(BY_ID[row_id])
     assert (run.plan.recompute, run.plan.attention) == ("none", "flash")
     assert "recompute" in run.assumed
 
@@ -488,16 +488,16 @@ def test_recipes_that_a_row_does_not_state_are_not_filled_in(row_id):
     ],
 )
 def test_tuned_recipes_of_dense_models_interleave(row_id, virtual):
-    run = read(changed(row_id, vp=""))
+    run = read_run(changed(row_id, vp=""))
     assert run.plan.vp == virtual
     assert ("vp" in run.assumed) == (virtual > 1)
 
 
 def test_a_row_may_state_that_it_interleaves_but_not_how_much():
     assert BY_ID["mlm21-007"]["vp"] == "interleaved"
-    run = read(BY_ID["mlm21-007"])  # 80 layers over 8 stages
+    run = read_run(BY_ID["mlm21-007"])  # 80 layers over 8 stages
     assert (run.plan.vp, "vp" in run.assumed) == (10, True)
-    assert read(changed("mlm21-007", framework="torchtitan")).plan.vp == 2  # its default
+    assert read_run(changed("mlm21-007", framework="torchtitan")).plan.vp == 2  # its default
 
 
 @pytest.mark.parametrize(
@@ -505,17 +505,17 @@ def test_a_row_may_state_that_it_interleaves_but_not_how_much():
 )
 def test_attention_of_gpts_is_that_of_their_software(row_id, attention):
     """Rows of NeMo and llm-foundry state fused attention, those of Megatron-LM in 2022 none."""
-    assert read(changed(row_id, flash_attention="")).plan.attention == attention
+    assert read_run(changed(row_id, flash_attention="")).plan.attention == attention
 
 
 def test_families_complete_heads_and_windows():
     """config.json of gpt-oss-120b and Qwen3-30B-A3B: head_dim 64 and 128, sliding_window 128; a row counts
     first."""
-    model = read(changed("mbridge-095", head_dim="", window="", global_every="")).model
+    model = read_run(changed("mbridge-095", head_dim="", window="", global_every="")).model
     assert (model.head_width, model.local.window, model.local.global_every) == (64, 128, 2)
-    model = read(changed("mbridge-013", head_dim="")).model
+    model = read_run(changed("mbridge-013", head_dim="")).model
     assert (model.head_width, model.local) == (128, None)
-    assert read(changed("mbridge-013", head_dim="64")).model.head_width == 64
+    assert read_run(changed("mbridge-013", head_dim="64")).model.head_width == 64
 
 
 def test_scaling_and_overlap_are_as_stated():
@@ -523,16 +523,16 @@ def test_scaling_and_overlap_are_as_stated():
     row = changed(
         "mbridge-194", framework="MLPerf", released="2025-11", precision="fp8-current", tp_overlap=""
     )
-    plan = read(row).plan
+    plan = read_run(row).plan
     assert (plan.precision, plan.tp_overlap) == ("fp8-current", True)
-    assert read(row | {"tp_overlap": "false"}).plan.tp_overlap is False
-    assert read(row | {"precision": "fp8"}).plan.precision == "fp8"
+    assert read_run(row | {"tp_overlap": "false"}).plan.tp_overlap is False
+    assert read_run(row | {"precision": "fp8"}).plan.precision == "fp8"
     with pytest.raises(Unreadable, match="tp_overlap = 'off': must be true or false"):
-        read(row | {"tp_overlap": "off"})
+        read_run(row | {"tp_overlap": "off"})
 
 
 def test_names_of_the_catalogue_work_in_a_users_table():
-    run = read(
+    run = read_run(
         changed(
             "korth-008",
             stack="torchtitan-2025",
@@ -547,7 +547,7 @@ def test_names_of_the_catalogue_work_in_a_users_table():
         tc.load_system("aws-p4d").name,
         True,
     )
-    assert read(changed("korth-008", framework="", stack="my own")).stack == "calibrated"
+    assert read_run(changed("korth-008", framework="", stack="my own")).stack == "calibrated"
 
 
 @pytest.mark.parametrize(
@@ -592,19 +592,19 @@ def test_layouts_in_letters():
     ],
 )
 def test_unstated_micro_batch_sizes(row_id, mbs, why):
-    assert read(BY_ID[row_id]).plan.mbs == mbs, why
-    assert "mbs" in read(BY_ID[row_id]).assumed
+    assert read_run(BY_ID[row_id]).plan.mbs == mbs, why
+    assert "mbs" in read_run(BY_ID[row_id]).assumed
 
 
 def test_stated_accumulation_gives_the_micro_batch():
     """NVIDIA's config_DGXH100_64x8x128x4x8_mbs2.sh (MLPerf 4.1): 64 nodes of 8, 128 sequences a rank, tensor
     degree 4, 8 stages, micro-batches of 2; its log states 64 steps of accumulation."""
     cut = {"tp": "4", "pp": "8", "vp": "6", "dp": "16", "mbs": "", "accumulation": "64"}
-    run = read(changed("mlperf-007", **cut, gpus="512", gbs="2048"))
+    run = read_run(changed("mlperf-007", **cut, gpus="512", gbs="2048"))
     assert (run.plan.mbs, "mbs" in run.assumed) == (2, True)
     blank = dict.fromkeys(("tp", "pp", "vp", "dp"), "")
     with pytest.raises(Unreadable, match="tp is not known"):  # no benchmark's rules supply degrees
-        read(changed("mlperf-007", **blank, framework="MLPerf", model="GPT3-175B (MLPerf)"))
+        read_run(changed("mlperf-007", **blank, framework="MLPerf", model="GPT3-175B (MLPerf)"))
 
 
 def test_a_precision_is_as_stated():
@@ -612,40 +612,42 @@ def test_a_precision_is_as_stated():
     sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp", "seq"), "")
     cut = {"gpu": "b200", "gpus": "32", "tp": "1", "pp": "1", "vp": "1", "dp": "", "mbs": "32", "gbs": "1024"}
     row = changed("mlperf-007", **sizes, **cut, model="FLUX.1-schnell 12B DiT (MLPerf)", framework="MLPerf")
-    run = read(row | {"precision": "bf16", "image_size": "256"})
+    run = read_run(row | {"precision": "bf16", "image_size": "256"})
     assert (run.plan.precision, run.model.seq) == (
         "bf16",
         tc.load_model("flux.1-schnell").with_images(size=256).seq,
     )
     assert "precision" not in run.assumed
     with pytest.raises(Unreadable, match="precision not known"):
-        read(row | {"precision": ""})
+        read_run(row | {"precision": ""})
 
 
 def test_unstated_recomputation_is_the_least_that_fits():
-    small = read(BY_ID["mbridge-218"])  # 8B on 8 B200
+    small = read_run(BY_ID["mbridge-218"])  # 8B on 8 B200
     assert small.plan.recompute == "none"
     assert "recompute" in small.assumed
-    large = read(
+    large = read_run(
         changed("korth-003", recompute="", recompute_detail="", sp="True", step_seconds="14")
     )  # 175B, unfused attention
     assert large.plan.recompute == "selective"
-    larger = read(changed("mpt-001", recompute="", recompute_detail=""))  # 70B, 8 sequences on a rank
+    larger = read_run(changed("mpt-001", recompute="", recompute_detail=""))  # 70B, 8 sequences on a rank
     assert larger.plan.recompute == "full"
-    reading = read(changed("jaxtb-002"))  # remat policy not stated in the table: what JAX's policies can save
+    reading = read_run(
+        changed("jaxtb-002")
+    )  # remat policy not stated in the table: what JAX's policies can save
     assert reading.plan.recompute == "activation+attention+norms"
     assert "recompute" in reading.assumed
-    assert read(changed("jaxtb-002", remat="save_qkv_proj")).plan.recompute == "attention+mlp+norms"
-    custom = read(changed("jaxtb-002", remat="custom"))  # which tensors is not stated
+    assert read_run(changed("jaxtb-002", remat="save_qkv_proj")).plan.recompute == "attention+mlp+norms"
+    custom = read_run(changed("jaxtb-002", remat="custom"))  # which tensors is not stated
     assert (custom.plan.recompute, "recompute" in custom.assumed) == ("activation+attention+norms", True)
 
 
 @pytest.mark.parametrize("row_id", ["mbridge-043", "mbridge-176"])
 def test_recipes_of_megatron_bridge_offload_as_few_layers_as_fit(row_id):
     """What recipes have is found where rows leave it open: 20 of 80 layers of Llama 3 70B on GB300."""
-    stated = read(BY_ID[row_id])
+    stated = read_run(BY_ID[row_id])
     open_row = changed(row_id, recompute="", offload="", offload_every="")
-    assert read(open_row).plan == stated.plan
+    assert read_run(open_row).plan == stated.plan
     assert (stated.plan.offload, stated.plan.offload_every) == ("activations", 4)
 
 
@@ -658,33 +660,35 @@ def test_recipes_of_megatron_bridge_offload_as_few_layers_as_fit(row_id):
 )
 def test_a_row_that_nothing_makes_fit_is_skipped(cells):
     with pytest.raises(Unreadable, match=r"needs 3\d\d of 268 GiB, with all"):
-        read(changed("mbridge-109", **cells))
-    assert read(changed("mbridge-109", **cells, recompute="none")).plan.offload == "none"  # stated: as it is
+        read_run(changed("mbridge-109", **cells))
+    assert (
+        read_run(changed("mbridge-109", **cells, recompute="none")).plan.offload == "none"
+    )  # stated: as it is
 
 
 def test_graphs_of_whole_iterations_are_assumed_where_recipes_set_them():
     """Container 26.08 states neither dispatcher nor graphs."""
     row = changed("mbridge-004")
-    assert read(row).stack == "megatron-bridge-2026"
-    assert read(row | {"graphs": "layer"}).stack == "megatron-bridge-26.02"
+    assert read_run(row).stack == "megatron-bridge-2026"
+    assert read_run(row | {"graphs": "layer"}).stack == "megatron-bridge-26.02"
 
 
 def test_expert_tensor_parallelism_is_read_where_it_is_stated():
     row = changed("nvmoe-008", ep="16", moe_ffn="8192")  # wider than the model
-    assert (row["etp"], read(row).plan.etp) == ("1", 1)
-    assert read(row | {"etp": ""}).plan.etp == 2, "as tp, Megatron-Core's default"
-    assert read(row | {"etp": "2"}).plan.etp == 2
+    assert (row["etp"], read_run(row).plan.etp) == ("1", 1)
+    assert read_run(row | {"etp": ""}).plan.etp == 2, "as tp, Megatron-Core's default"
+    assert read_run(row | {"etp": "2"}).plan.etp == 2
 
 
 def test_automodel_trains_what_it_builds_in_bf16():
-    plan = read(BY_ID["nvmoe-003"]).plan
+    plan = read_run(BY_ID["nvmoe-003"]).plan
     assert (plan.precision, plan.optimizer_kind, plan.grad_dtype) == ("bf16-pure", "adam-bf16", "16-bit")
 
 
 def test_stated_columns_are_not_assumed():
-    assert read(BY_ID["dgxc-227"]).assumed == ()
-    assert read(BY_ID["vtrain-m-001"]).assumed == ("vocab",)
-    assert {name for _, run in bundled() if isinstance(run, Run) for name in run.assumed} == {
+    assert read_run(BY_ID["dgxc-227"]).assumed == ()
+    assert read_run(BY_ID["vtrain-m-001"]).assumed == ("vocab",)
+    assert {name for _, run in load_bundled_runs() if isinstance(run, Run) for name in run.assumed} == {
         "interconnect", "mbs", "recompute", "seq", "sp", "stack", "step_seconds", "vocab", "vp", "zero",
         "dispatcher", "graphs", "ep_overlap", "tp_overlap",  # of the recipes of a release
         "tp", "pp", "gbs", "accumulation",  # defaults of a framework
@@ -695,7 +699,7 @@ def test_rows_of_amd_and_gaudi_that_their_columns_determine_are_predicted():
     """Six rows of Gaudi state no degree: those are 1 by default (Megatron's arguments.py), or as few as fit.
     Of two rows of the MI325X micro-batch and replicas give the batch: Megatron-Core 0.19.2 accumulates
     nothing by default. Others lack what no default settles."""
-    found = {name: run for name, run in bundled() if name in GAUDI | AMD}
+    found = {name: run for name, run in load_bundled_runs() if name in GAUDI | AMD}
     for name in GAUDI:
         run = found[name]
         assert (run.stack, run.system.accelerator.name) == ("megatron-deepspeed-gaudi", "Gaudi 2 96 GB")
@@ -718,31 +722,31 @@ AMD = {"misc-034", "misc-035"}
 
 def test_a_batch_follows_from_micro_batches_and_accumulation():
     """gbs = mbs × dp × accumulation; a pipeline has several micro-batches, and a recipe of NeMo a batch."""
-    stated = read(changed("misc-034", accumulation="8"))
+    stated = read_run(changed("misc-034", accumulation="8"))
     assert (stated.gbs, "accumulation" in stated.assumed) == (128, False)
     for cells in ({"tp": "1", "dp": "4", "pp": "2"}, {"framework": "NeMo"}, {"mbs": ""}):
         with pytest.raises(Unreadable, match="gbs is not known"):
-            read(changed("misc-034", **cells))
+            read_run(changed("misc-034", **cells))
 
 
 def test_degrees_are_filled_in_where_a_row_states_none():
     """One stated degree means that others were left out of the table; frameworks differ in their defaults."""
     for cells in ({"cp": "1"}, {"framework": "NeMo"}, {"framework": ""}):
         with pytest.raises(Unreadable, match="tp is not known"):
-            read(changed("misc-030", **cells))
+            read_run(changed("misc-030", **cells))
 
 
 def test_a_row_says_whether_its_router_decides():
     """A blank cell is forced balance, as published benchmarks of experts run it."""
-    loads = [read(changed("nvmoe-004", **cells)).model.experts for cells in ({}, {"routing": "natural"})]
+    loads = [read_run(changed("nvmoe-004", **cells)).model.experts for cells in ({}, {"routing": "natural"})]
     assert [experts.fullest(8) > 1 for experts in loads] == [False, True]
     with pytest.raises(Unreadable, match="routing = 'even': must be one of forced, natural"):
-        read(changed("nvmoe-004", routing="even"))
+        read_run(changed("nvmoe-004", routing="even"))
 
 
 def test_precision_that_a_tpu_does_not_have():
-    assert read(BY_ID["google-053"]).plan.precision == "int8"  # its configuration says so
-    run = read(changed("google-053", precision="fp8"))
+    assert read_run(BY_ID["google-053"]).plan.precision == "int8"  # its configuration says so
+    run = read_run(changed("google-053", precision="fp8"))
     assert (run.plan.precision, run.assumed) == ("bf16", ("precision",))
 
 
@@ -757,14 +761,14 @@ def test_precision_that_a_tpu_does_not_have():
     ],
 )
 def test_step_times_from_flops(row_id, seconds):
-    run = read(BY_ID[row_id])
+    run = read_run(BY_ID[row_id])
     assert run.step_seconds == pytest.approx(seconds, rel=2e-3)
     assert "step_seconds" in run.assumed
 
 
 def test_a_step_time_may_come_from_the_throughput():
     row = BY_ID["mpt-001"]
-    assert read(changed("mpt-001", step_seconds="")).step_seconds == pytest.approx(
+    assert read_run(changed("mpt-001", step_seconds="")).step_seconds == pytest.approx(
         float(row["step_seconds"]), rel=1e-3
     )
 
@@ -779,7 +783,7 @@ def test_a_step_time_may_come_from_the_throughput():
     ],
 )
 def test_how_memory_was_measured(row_id, cells, kind):
-    assert read(changed(row_id, **cells)).reported == kind
+    assert read_run(changed(row_id, **cells)).reported == kind
 
 
 @pytest.mark.parametrize(
@@ -836,10 +840,10 @@ def test_how_memory_was_measured(row_id, cells, kind):
 def test_a_row_that_cannot_be_read_says_every_reason(cells, reason):
     row = changed("korth-008", **cells)
     if not reason:  # of a plan, which an estimate says
-        assert read(row).plan.layout == "1,2"
+        assert read_run(row).plan.layout == "1,2"
         return
     with pytest.raises(Unreadable, match=reason):
-        read(row)
+        read_run(row)
 
 
 VARIANT = "trains a variant of LoRA: only LoRA and QLoRA are modelled"
@@ -886,7 +890,7 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
 )
 def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
     with pytest.raises(Unreadable) as error:
-        read(changed("korth-008", **cells))
+        read_run(changed("korth-008", **cells))
     assert str(error.value) == reason
 
 
@@ -904,12 +908,12 @@ def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
 def test_models_of_other_kinds_are_skipped_by_name(kind, names):
     for model in names.split(", "):
         with pytest.raises(Unreadable, match=f"^(is|has) .*{kind}"):
-            read(changed("korth-008", model=model))
+            read_run(changed("korth-008", model=model))
 
 
 @pytest.mark.parametrize("model", ["Qwen3-30B-A3B", "Nemotron Nano 8B v1", "Ling-lite", "MiniMax-M2"])
 def test_plain_models_of_like_names_are_read(model):
-    assert read(changed("korth-008", model=model)).model.name == model
+    assert read_run(changed("korth-008", model=model)).model.name == model
 
 
 WITHOUT_SIZES = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
@@ -922,7 +926,7 @@ def test_a_hybrid_of_the_catalogue_is_read():
         model="Nemotron_3_Nano",
         seq="8192",
     )
-    assert read(row).model == replace(tc.load_model("nemotron-3-nano"), sources={})
+    assert read_run(row).model == replace(tc.load_model("nemotron-3-nano"), sources={})
 
 
 def test_a_batch_that_is_not_stated_follows_from_time_and_rate():
@@ -931,7 +935,7 @@ def test_a_batch_that_is_not_stated_follows_from_time_and_rate():
     cut = {"gpus": "8", "tp": "1", "cp": "1", "pp": "1", "vp": "1", "dp": "8", "gpu": "mi300x"}
     rate = {"step_seconds": "1.4316", "tokens_per_s_per_gpu": "183213"}
     row = changed("korth-008", **blank, **cut, **rate, model="pure GDN ~300M linear attention (see guide)")
-    run = read(row)
+    run = read_run(row)
     assert (run.gbs, run.model.seq, run.model.name) == (1024, 2048, "pure-gdn-300m")
     assert {"gbs", "seq"} <= set(run.assumed)
 
@@ -939,10 +943,10 @@ def test_a_batch_that_is_not_stated_follows_from_time_and_rate():
 def test_a_hybrid_of_megatron_bridge_recomputes_as_memory_asks():
     """Recipes differ by accelerator and precision; a row of none of them gets what fits."""
     row = next(row for row in rows(LATER) if row["id"] == "bridge-hybrid-006") | {"ep": "16"}
-    run = read(row)
+    run = read_run(row)
     assert run.stack == "megatron-bridge-26.02"  # no graphs of whole iterations
     assert (run.plan.recompute, "recompute" in run.assumed) == ("none", True)
-    stated = read(row | {"recompute": "core_attn+moe"})
+    stated = read_run(row | {"recompute": "core_attn+moe"})
     assert (stated.plan.recompute, "recompute" in stated.assumed) == ("attention+experts", False)
 
 
@@ -951,7 +955,7 @@ def test_a_hybrid_of_megatron_bridge_recomputes_as_memory_asks():
     [("600", 600, False), ("stated", 0.75 * 1000, True)],
 )
 def test_a_power_limit_is_read(stated, limit, assumed):
-    run = read(changed("simumax-004", power_limit=stated))
+    run = read_run(changed("simumax-004", power_limit=stated))
     assert run.system.accelerator.power_limit == limit
     assert ("power_limit" in run.assumed) == assumed
     assert run.system.name != tc.load_system("dgx-b200").name  # runs of several limits are not one batch
@@ -970,7 +974,7 @@ def test_a_power_limit_is_read(stated, limit, assumed):
 )
 def test_releases_of_mlperf_are_stacks(framework, released, gpu, software):
     cells = {"framework": framework, "released": released, "gpu": gpu, "interconnect": ""}
-    assert read(changed("mlperf-007", **cells)).stack == software
+    assert read_run(changed("mlperf-007", **cells)).stack == software
 
 
 LORA_OF_MLPERF = {
@@ -984,24 +988,24 @@ LORA_OF_MLPERF = {
 def test_what_a_row_of_mlperf_leaves_open_is_not_supplied():
     """Neither degrees nor a precision of a benchmark's usual configurations."""
     with pytest.raises(Unreadable, match=r"^tp is not known; precision not known$"):
-        read(changed("mlperf-007", **LORA_OF_MLPERF, gpu="b200", gpus="16"))
+        read_run(changed("mlperf-007", **LORA_OF_MLPERF, gpu="b200", gpus="16"))
 
 
 def test_stages_follow_from_a_layout():
     row = next(row for row in TABLE if row.get("layout"))
-    assert read(row | {"vp": ""}).plan.vp == read(row).plan.vp == 8
-    letters = read(row | {"vp": "", "layout": "Et*4|(t*4|)*14tmL"})
-    assert letters.plan == read(row).plan
+    assert read_run(row | {"vp": ""}).plan.vp == read_run(row).plan.vp == 8
+    letters = read_run(row | {"vp": "", "layout": "Et*4|(t*4|)*14tmL"})
+    assert letters.plan == read_run(row).plan
 
 
 @pytest.mark.parametrize(("strategy", "level"), [("optim", 1), ("optim_grads", 2), ("optim_grads_params", 3)])
 def test_strategies_of_megatron_fsdp_are_levels(strategy, level):
     cells = {"zero": f"fsdp {strategy}", "tp": "1", "pp": "1", "vp": "1", "dp": "512", "gbs": "512"}
-    assert read(changed("mlperf-007", **cells)).plan.zero == level
+    assert read_run(changed("mlperf-007", **cells)).plan.zero == level
 
 
 def test_an_accelerator_may_have_its_name_in_a_log():
-    assert read(changed("korth-008", gpu="NVIDIA L40S")).system.name == "l40s"
+    assert read_run(changed("korth-008", gpu="NVIDIA L40S")).system.name == "l40s"
 
 
 @pytest.mark.parametrize(
@@ -1014,7 +1018,7 @@ def test_an_accelerator_may_have_its_name_in_a_log():
     ],
 )
 def test_cards_without_hosts_of_their_own_stand_in_those_of_others(gpu, name, bandwidth):
-    run = read(changed("korth-008", gpu=gpu, interconnect="", step_seconds="100"))
+    run = read_run(changed("korth-008", gpu=gpu, interconnect="", step_seconds="100"))
     assert (run.system.accelerator.name, run.system.tiers[0].bandwidth) == (name, bandwidth)
     assert "interconnect" in run.assumed
 
@@ -1031,14 +1035,14 @@ def test_cards_without_hosts_of_their_own_stand_in_those_of_others(gpu, name, ba
 def test_other_words_for_precisions_are_read(word, precision):
     cells = {"precision": word, "precision_detail": "", "gpu": "b200", "gpus": "8", "gpus_per_node": "8"}
     cells |= {"tp": "1", "cp": "1", "pp": "1", "dp": "8"}
-    assert read(changed("mlperf-007", **LORA_OF_MLPERF | cells)).plan.precision == precision
+    assert read_run(changed("mlperf-007", **LORA_OF_MLPERF | cells)).plan.precision == precision
 
 
 def test_a_row_without_sizes_has_those_of_the_catalogue():
     """Where its model begins with a name there; LitGPT holds all that it trains at 16 bits."""
     cells = {"model": "llama-2-7b lora", "framework": "LitGPT", "precision": "bf16-true", "seq": "512"}
     cells |= WITHOUT_SIZES
-    run = read(changed("korth-008", **cells))
+    run = read_run(changed("korth-008", **cells))
     llama = tc.load_model("llama-2-7b", seq=512)
     assert replace(run.model, adapters=None) == replace(llama, adapters=None)
     assert run.model.adapters == Adapters(targets=ALL)
@@ -1051,7 +1055,7 @@ def test_a_row_without_sizes_has_those_of_the_catalogue():
         with pytest.raises(
             Unreadable, match=f"^model '{other}' is not in the catalogue.*; layers is not known"
         ):
-            read(changed("korth-008", **cells | {"model": other}))
+            read_run(changed("korth-008", **cells | {"model": other}))
 
 
 @pytest.mark.parametrize(
@@ -1071,7 +1075,7 @@ def test_a_row_without_sizes_has_those_of_the_catalogue():
     ],
 )
 def test_a_model_is_called_as_sources_write_it(model, name):
-    run = read(
+    run = read_run(
         changed("mlperf-007", **WITHOUT_SIZES, model=model, tp="1", pp="1", vp="", cp="1", ep="1", dp="512")
     )
     assert replace(run.model, adapters=None) == tc.load_model(name, seq=2048)
@@ -1102,7 +1106,7 @@ ALL = ("all",)
 )
 def test_adapters_of_a_row(cells, expected, assumed):
     """As `--train` takes them; what is left open has the usual value there."""
-    run = read(changed("korth-008", **cells))
+    run = read_run(changed("korth-008", **cells))
     assert run.model.adapters == expected
     assert ("trained" in run.assumed) == assumed
 
@@ -1127,7 +1131,7 @@ def test_adapters_of_a_row(cells, expected, assumed):
     ],
 )
 def test_training_of_all_weights_is_read(cells):
-    run = read(changed("korth-008", **cells))
+    run = read_run(changed("korth-008", **cells))
     assert (run.gbs, run.model.adapters) == (512, None)
 
 
@@ -1136,7 +1140,7 @@ def test_recipes_of_tpu7x_are_read():
     row = next(row for row in TABLE if row["gpu"].startswith("tpu") and not row["experts"])
     cells = {"gpu": "tpu7x-ironwood", "recompute": "", "remat": "custom", "precision": "fp8"}
     cells |= {"framework": "MaxText", "gpus": "256", "tp": "1", "cp": "8", "pp": "1", "dp": "32"}
-    run = read(row | cells | {"gbs": "64", "mbs": "0.25", "zero": "3", "zero_detail": ""})
+    run = read_run(row | cells | {"gbs": "64", "mbs": "0.25", "zero": "3", "zero_detail": ""})
     assert (run.system.name, run.stack) == ("tpu-v7x-pod", "maxtext-2025")
     assert (run.plan.mbs, run.plan.recompute, run.plan.precision) == (2, "none", "fp8")
     assert "recompute" in run.assumed  # which tensors `custom` saves is not stated
@@ -1157,7 +1161,7 @@ CELL = st.one_of(
 def test_no_row_is_too_wrong_to_be_refused(row_id, cells):
     """Whatever cells hold, the row is read or says why not."""
     try:
-        run = read(BY_ID[row_id] | cells)
+        run = read_run(BY_ID[row_id] | cells)
     except Unreadable:
         return
     assert run.plan.gpus >= 1

@@ -276,16 +276,18 @@ def test_an_interrupted_design_goes_on_and_any_executor_gives_the_same(asked, de
 
     output = tmp_path / "machines.parquet"
     with pytest.raises(Interrupted):
-        find(asked, Runs(parts=Parts.of(asked.fingerprint, output), progress=stop))
+        find(asked, Runs(parts=Parts.for_output(asked.fingerprint, output), progress=stop))
     searched = []
-    runs = Runs(parts=Parts.of(asked.fingerprint, output), progress=lambda done, *_: searched.append(done))
+    runs = Runs(
+        parts=Parts.for_output(asked.fingerprint, output), progress=lambda done, *_: searched.append(done)
+    )
     assert find(asked, runs).frame().equals(designs.frame())
     assert searched[0] == 6  # the first five were read
     with ThreadPoolExecutor(2) as pool:
         assert find(asked, Runs(pool)).frame().equals(designs.frame())
     other = replace(asked, gpus=(512,))
     with pytest.raises(InputError, match="holds finished parts of another study"):
-        Parts.of(other.fingerprint, output)
+        Parts.for_output(other.fingerprint, output)
 
 
 PAPER = """

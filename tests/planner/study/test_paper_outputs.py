@@ -39,7 +39,7 @@ def file(tmp_path):
 
 
 def test_a_plan_is_that_of_the_estimator(file):
-    frame = paper_outputs.read(file)
+    frame = paper_outputs.read_paper_outputs(file)
     assert frame["step_seconds"].to_list() == [None, 614.2018866732147]
     row = frame.row(1, named=True)
     assert (row["model"], row["system"], row["strategy"], row["gbs"]) == ("gpt3-1t", "a100-nvs4", "1d", 4096)
@@ -62,13 +62,13 @@ def test_it_can_be_drawn(file):
 
 
 def test_it_becomes_the_table_of_a_study(file, tmp_path, capsys):
-    from traincast.planner.study.results import read
+    from traincast.planner.study.results import read_results
     from traincast.ui.cli.main import main
 
     table = tmp_path / "table.parquet"
     main(["study", str(file), "--output", str(table)])
     assert "2 rows" in capsys.readouterr().out
-    assert read(table).frame.equals(read(file).frame)
+    assert read_results(table).frame.equals(read_results(file).frame)
     with pytest.raises(SystemExit, match="2"):
         main(["study", str(file), "--output", str(table), "--shard", "1/2"])
     assert "--shard" in (said := capsys.readouterr().err), said
@@ -81,7 +81,7 @@ def test_an_untrusted_file_cannot_run_code(tmp_path):
 
     path = write(tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy", [4, [], [], np.array([4]), [[Evil()]]])
     with pytest.raises(tc.InputError, match="none of arrays and numbers"):
-        paper_outputs.read(path)
+        paper_outputs.read_paper_outputs(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", pickle.dumps([1, 2])])
@@ -89,11 +89,11 @@ def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy"
     path.write_bytes(content)
     with pytest.raises(tc.InputError, match="cannot be read"):
-        paper_outputs.read(path)
+        paper_outputs.read_paper_outputs(path)
     other = tmp_path / "other.npy"
     other.write_bytes(content)
     with pytest.raises(tc.InputError, match="the name must be"):
-        paper_outputs.read(other)
+        paper_outputs.read_paper_outputs(other)
 
 
 def first_of(array):
@@ -135,7 +135,7 @@ def test_the_content_of_an_untrusted_file_is_checked(tmp_path, content, reason):
     path = tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy"
     np.save(path, array, allow_pickle=True)
     with pytest.raises(tc.InputError, match="cannot be read as results of the code") as error:
-        paper_outputs.read(path)
+        paper_outputs.read_paper_outputs(path)
     assert reason in str(error.value)
 
 
@@ -146,10 +146,10 @@ def test_an_untrusted_file_without_rows_is_refused(tmp_path, content):
     path = tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy"
     path.write_bytes(header + described + pickle.dumps(content))
     with pytest.raises(tc.InputError, match="cannot be read as results of the code"):
-        paper_outputs.read(path)
+        paper_outputs.read_paper_outputs(path)
 
 
 def test_an_untrusted_file_is_bounded(tmp_path, monkeypatch, file):
     monkeypatch.setattr(paper_outputs, "MAX_BYTES", 100)
     with pytest.raises(tc.InputError, match="larger than 100 bytes"):
-        paper_outputs.read(file)
+        paper_outputs.read_paper_outputs(file)

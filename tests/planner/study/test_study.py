@@ -22,7 +22,7 @@ import pytest
 
 import traincast as tc
 from traincast.planner.study import executors
-from traincast.planner.study.results import fingerprint, read
+from traincast.planner.study.results import fingerprint, read_results
 from traincast.planner.study.study_file import load_study
 from traincast.planner.study.sweep import define
 
@@ -120,7 +120,7 @@ def test_fields_that_change_the_space():
 def test_the_table_says_what_its_columns_mean_and_what_it_was_made_from(small, tmp_path):
     results = executors.run(small)
     results.write(tmp_path / "small.parquet")
-    reread = read(tmp_path / "small.parquet")
+    reread = read_results(tmp_path / "small.parquet")
     assert reread.frame.equals(results.frame)
     assert reread.metadata == results.metadata
     assert set(reread.metadata["columns"]) == set(results.frame.columns)
@@ -138,7 +138,7 @@ def test_other_formats(small, tmp_path, ending):
     results = executors.run(small)
     path = tmp_path / f"small.{ending}"
     results.write(path)
-    back = pl.read_csv(path) if ending == "csv" else read(path).frame
+    back = pl.read_csv(path) if ending == "csv" else read_results(path).frame
     assert back["step_seconds"].to_list() == results.frame["step_seconds"].to_list()
 
 
@@ -152,7 +152,7 @@ def test_a_table_is_put_together_in_blocks(small, tmp_path, monkeypatch):
     """Its content is the one that is made in memory, however small the blocks."""
     monkeypatch.setattr(executors, "ROWS_PER_BLOCK", 7)
     run_to(small, tmp_path / "blocks.parquet")
-    blocks, memory = read(tmp_path / "blocks.parquet"), executors.run(small)
+    blocks, memory = read_results(tmp_path / "blocks.parquet"), executors.run(small)
     assert blocks.frame.equals(memory.frame)
     assert blocks.metadata == memory.metadata
 
@@ -165,9 +165,9 @@ def test_shards_merge_to_the_same_bytes(small, tmp_path, pieces):
     for k in (3, 1):
         assert not executors.run_to(small, apart, shard=executors.Shard(k, 3))
     with pytest.raises(tc.InputError, match="4 of 12 chunks are missing"):
-        executors.Parts.of(fingerprint(small), apart).write(small, apart, force=False)
+        executors.Parts.for_output(fingerprint(small), apart).write(small, apart, force=False)
     executors.run_to(small, apart, shard=executors.Shard(2, 3))
-    executors.Parts.of(fingerprint(small), apart).write(small, apart, force=False)
+    executors.Parts.for_output(fingerprint(small), apart).write(small, apart, force=False)
     assert apart.read_bytes() == expected
 
 
@@ -194,14 +194,14 @@ def test_parts_of_another_study_are_not_taken_over(small, tmp_path, pieces):
     with pytest.raises(tc.InputError, match="finished parts of another study; `force=True` drops them"):
         executors.run_to(other, path)
     executors.run_to(other, path, force=True)
-    assert read(path).metadata["study"]["top"] == 1
+    assert read_results(path).metadata["study"]["top"] == 1
 
 
 def test_shards_may_start_at_once(small, tmp_path):
     for attempt in range(20):
         path = tmp_path / f"{attempt}.parquet"
         with ThreadPoolExecutor(8) as pool:
-            of = partial(executors.Parts.of, fingerprint(small), path)
+            of = partial(executors.Parts.for_output, fingerprint(small), path)
             results = list(pool.map(lambda _, of=of: of(), range(8)))
         assert len({parts.folder for parts in results}) == 1
 
@@ -228,8 +228,8 @@ def test_two_writers_of_one_study_are_told_of_each_other(small, tmp_path, pieces
     executors.run_to(small, path, progress=second)
     assert f"is being written by process {os.getpid()} on " in said[0]
     assert not Path(f"{path}.parts").exists()
-    shards = [executors.Parts.of(fingerprint(small), path) for _ in range(2)]
-    with shards[0].locked(shared=True), shards[1].locked(shared=True):
+    shards = [executors.Parts.for_output(fingerprint(small), path) for _ in range(2)]
+    with shards[0].lock(shared=True), shards[1].lock(shared=True):
         pass
 
 
@@ -286,9 +286,9 @@ def test_outputs_are_checked_before_any_work(small, tmp_path):
             executors.run_to(small, path)
     assert taken.read_text() == "mine"
     with pytest.raises(tc.InputError, match="no table of results"):
-        read(taken)
+        read_results(taken)
     with pytest.raises(tc.InputError, match="is no file but a device or pipe"):
-        read(Path("/dev/zero"))
+        read_results(Path("/dev/zero"))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files there have no holes")
@@ -298,7 +298,7 @@ def test_a_huge_file_that_is_no_table_is_refused_by_its_first_bytes(tmp_path):
     with huge.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(tc.InputError, match="no table of results"):
-        read(huge)
+        read_results(huge)
 
 
 def test_local_workers_give_the_same_bytes_even_if_one_is_killed(small, tmp_path, pieces):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast.planner.search_result import Work
+from traincast.planner.search_result import SearchWork
 from traincast.ui.cli.main import main
 from traincast.ui.text.tables import paragraphs
 
@@ -706,7 +706,7 @@ def test_a_number_of_gpus_that_few_plans_divide_names_a_smaller_one_where_it_is_
 
 def test_a_smaller_number_of_gpus_is_searched_without_evaluating_every_layout(run, monkeypatch):
     """Also where both use as much of a fast domain, of 8 GPUs here."""
-    monkeypatch.delattr(Work, "evaluate")
+    monkeypatch.delattr(SearchWork, "evaluate")
     assert run("plan llama-3-8b --system dgx-h100 --gbs 704 --top 1 --gpus 88")[0] == 0
 
 

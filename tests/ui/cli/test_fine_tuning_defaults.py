@@ -10,7 +10,7 @@ import pytest
 
 import traincast as tc
 from traincast.model.adapters import parse_training
-from traincast.planner.study.results import read
+from traincast.planner.study.results import read_results
 
 OURS = "plan llama-3-8b --system dgx-h100 --gpus 8 --top 2 --json"
 
@@ -169,7 +169,7 @@ def test_a_study_takes_the_same_defaults(tmp_path, run):
     file = tmp_path / "lora.yaml"
     file.write_text("models: llama-3-8b\nsystems: dgx-h100\ngpus: 8\ntrain: lora:r=16\n")
     assert run(f"study {file} --output {tmp_path / 'lora.json'}").code == 0
-    (row,) = read(tmp_path / "lora.json").to_polars().to_dicts()
+    (row,) = read_results(tmp_path / "lora.json").to_polars().to_dicts()
     plan = asked(run, f"{OURS} --train lora:r=16")["plans"][0]
     assert row["gbs"] == 64
     assert row["step_seconds"] == pytest.approx(

@@ -29,7 +29,7 @@ import traincast as tc
 from bounded_memory import bounded_memory
 from traincast.core.units import seconds
 from traincast.planner.answers.lock_prices import lock_sentence
-from traincast.planner.study.sweep import varied
+from traincast.planner.study.sweep import vary_system
 from traincast.step.differences import ratio
 from traincast.ui.cli.main import main
 from traincast.ui.explorer import worker
@@ -97,7 +97,7 @@ def test_search_answers_as_the_library(client):
         assert tc.Plan(**row["knobs"]) == plan
         cells = dict(zip(answer["columns"], row["cells"], strict=True))
         assert (cells["strategy"], cells["tp"]) == (plan.strategy, str(plan.tp))
-        assert all(("(" in cell) == (name in family.varied()) for name, cell in cells.items())
+        assert all(("(" in cell) == (name in family.varied_knobs()) for name, cell in cells.items())
     assert answer["recommendation"][1] == found.recommendation.reason
     assert answer["devices"] == found.best[1].devices()
     assert answer["phases"] == [row.to_dict() for row in found.best[1].memory_timeline()]
@@ -219,7 +219,7 @@ def test_figures_change_the_machine(client):
         **SMALL,
         figures={"network.1.bandwidth": "800 Gb/s", "accelerator.hbm_bytes": 2**36, "network.0.size": 16},
     )
-    system = varied(
+    system = vary_system(
         tc.load_system("dgx-h100"),
         {"network.1.bandwidth": 1e11, "accelerator.hbm_bytes": 2**36, "network.0.size": 16},
     )

@@ -24,7 +24,7 @@ GIVEN = {
 @pytest.fixture(scope="module")
 def seeing():
     """A model with a vision tower, of which everything is asked."""
-    return read_training(**GIVEN).of(tc.load_model(CONFIG, seq=4096))
+    return read_training(**GIVEN).apply_to(tc.load_model(CONFIG, seq=4096))
 
 
 def test_the_explorer_asks_what_command_lines_ask(seeing):

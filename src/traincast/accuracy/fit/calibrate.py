@@ -11,7 +11,7 @@ import numpy as np
 
 from traincast.accuracy.fit.fit import Fitted, FittedConstant, fit
 from traincast.accuracy.fit.fitted_yaml import system_with, write_system
-from traincast.accuracy.fit.measured_files import Files, Measured, read
+from traincast.accuracy.fit.measured_files import Files, Measured, read_measurements
 from traincast.accuracy.fit.parameters import Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Benchmarks
 from traincast.catalog.load import figures
@@ -24,7 +24,7 @@ from traincast.catalog.software_stacks import (
 )
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats, figure_specs
-from traincast.core.result import INLINE, KEY, Doc, Result, described
+from traincast.core.result import INLINE, KEY, Doc, Result, describe_key
 from traincast.core.system import Accelerator, System, Tier
 from traincast.step.uncertainty import NORMAL_90_PERCENT
 
@@ -84,7 +84,9 @@ def _with_prior(kind: str, of: str, value: float, figure: Any, path: str) -> Par
 _ERROR: Final = "mean absolute relative error"
 _RUN_ERRORS: Final = Doc(
     f"{_ERROR} of the runs; `held out`: each predicted without itself",
-    keys={when: {"type": ["number", "null"]} | described(_ERROR) for when in ("before", "after", "held out")},
+    keys={
+        when: {"type": ["number", "null"]} | describe_key(_ERROR) for when in ("before", "after", "held out")
+    },
 )
 
 
@@ -225,7 +227,7 @@ def calibrate(
     InputError
         If a file cannot be read, or none has measurements of this system: all problems at once.
     """
-    return fitted_to(system, read(system, runs, logs, nccl, gemm, config, given, launches))
+    return fitted_to(system, read_measurements(system, runs, logs, nccl, gemm, config, given, launches))
 
 
 def fitted_to(system: str | Path, measured: Measured) -> Calibration:

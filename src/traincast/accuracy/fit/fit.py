@@ -73,13 +73,13 @@ class Fitted:
         """
         names = self.measured.data.groups if groups is None else groups
         residuals = np.full(len(self.measured.runs), np.nan)
-        for name, values in self.without(names, progress).items():
+        for name, values in self.fit_without(names, progress).items():
             rows = [i for i, group in enumerate(names) if group == name]
             predicted = self.measured.predict(values, rows)
             residuals[rows] = np.log(predicted[rows] / self.measured.measured[rows])
         return residuals
 
-    def without(
+    def fit_without(
         self, groups: Sequence[Hashable], progress: Callable[[str], Any] | None = None
     ) -> dict[Hashable, tuple[float, ...]]:
         """Return the values of the parameters fitted without each group of runs, by group."""
@@ -118,7 +118,7 @@ def fit(
     """
     measured = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
     parts: list[MeasuredRuns | Benchmarks] = [measured, *benchmarks]
-    data = Data.joined([part.data for part in parts])
+    data = Data.join([part.data for part in parts])
     limits = bounds(parameters)
 
     def model(theta: Floats) -> tuple[Floats, Floats]:

@@ -48,7 +48,7 @@ def _flow(entry: Mapping[str, Any]) -> Any:
     return flow
 
 
-def put(document: Any, constant: FittedConstant) -> None:
+def write_value(document: Any, constant: FittedConstant) -> None:
     """Write a fitted value, with interval and source, into the document of its owner, in place."""
     parameter = constant.parameter
     low, value, high = (
@@ -73,9 +73,11 @@ def system_with(
     for constant in constants:
         if constant.parameter.of_software:
             for stack in constant.of:
-                put(software.setdefault(stack, {"stack": stack}), constant)
+                write_value(software.setdefault(stack, {"stack": stack}), constant)
         else:
-            put(document["accelerator"] if constant.parameter.home == "accelerator" else document, constant)
+            write_value(
+                document["accelerator"] if constant.parameter.home == "accelerator" else document, constant
+            )
     return document | ({"software": list(software.values())} if software else {})
 
 

@@ -59,14 +59,14 @@ def read_launched_run(
     others = [name for name in given if name not in EXAMPLES]
     unknown = [f"{name}: not used with a launch; {close_to(name, EXAMPLES)}" for name in others]
     errors.add(unknown, "what is given")
-    stated = errors.catch(_stated, log, given) or {}
+    stated = errors.catch(_stated_numbers, log, given) or {}
     model = errors.catch(_given_model, given)
     model_wrong = "model" in given and model is None
     names = [*stated, *(["model"] if "model" in given else [])]
     reading = errors.catch(read, launch, READERS, None, None, Given(variables, None, names))
     completed = None
     if reading is not None:
-        completed = errors.catch(_completed, reading, model, stated, model_wrong)
+        completed = errors.catch(_complete_reading, reading, model, stated, model_wrong)
         errors.catch(reading.check_unread)
     counts = {"gbs": 1, "seq": 1, "gpus": 1}  # as good as any to see whether the log can be read
     if completed is not None:
@@ -110,7 +110,7 @@ def _check_same_run(log: Path, model: Model, plan: Plan) -> None:
     raise_problems(str(log), problems)
 
 
-def _stated(log: Path, given: Mapping[str, Any]) -> dict[str, int]:
+def _stated_numbers(log: Path, given: Mapping[str, Any]) -> dict[str, int]:
     """Return the numbers given, and of the rest those that the log tells."""
     wrong = [
         f"{name} = {given[name]!r}: must be a whole number of at least 1, such as {EXAMPLES[name]}"
@@ -128,7 +128,9 @@ def _given_model(given: Mapping[str, Any]) -> Model | None:
     return as_model(given["model"]) if "model" in given else None
 
 
-def _completed(reading: Reading, model: Model | None, stated: Mapping[str, int], model_wrong: bool) -> Any:
+def _complete_reading(
+    reading: Reading, model: Model | None, stated: Mapping[str, int], model_wrong: bool
+) -> Any:
     """Return the launch with its model, plan and batch, as `complete_launch` does."""
     if model is None and not model_wrong and (name := reading.form.named_model(reading.settings)):
         model = as_model(name)

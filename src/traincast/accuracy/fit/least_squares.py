@@ -32,7 +32,7 @@ class Data:
     groups: Sequence[Hashable]
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def join(cls, parts: Sequence[Self]) -> Self:
         """Join the data of several kinds of measurements."""
         weights, scales = (np.concatenate([getattr(p, n) for p in parts]) for n in ("weights", "scales"))
         return cls(weights, scales, [(i, name) for i, part in enumerate(parts) for name in part.groups])
@@ -105,7 +105,7 @@ def least_squares() -> Any:
     try:
         from scipy.optimize import least_squares as solver
     except ImportError as error:
-        raise MissingExtra.of(error) or error from None
+        raise MissingExtra.from_import_error(error) or error from None
     return solver
 
 
@@ -159,13 +159,13 @@ def left_out(
         is_out = np.array([group == name for group in groups])
         has_weight = bool((data.weights[is_out] > 0).any())
         others = replace(data, weights=np.where(is_out, 0.0, data.weights))
-        thetas[name] = linearised(solution, others, bounds) if has_weight else solution.theta
+        thetas[name] = fit_linearised(solution, others, bounds) if has_weight else solution.theta
         if progress:
             progress(f"{len(thetas)} of {len(names)} groups left out")
     return thetas
 
 
-def linearised(solution: Solution, data: Data, bounds: Bounds) -> Floats:
+def fit_linearised(solution: Solution, data: Data, bounds: Bounds) -> Floats:
     """Fit the parameters of a solution to other weights, residuals linearised at it, shape (parameters,).
 
     The loss is convex and so is reached by iteratively reweighted least squares (Holland and Welsch, 1977).
@@ -181,13 +181,13 @@ def linearised(solution: Solution, data: Data, bounds: Bounds) -> Floats:
         pull = weights / np.sqrt(1 + (y / scales) ** 2) / scales**2
         weighted = slopes.T * pull
         previous = theta
-        theta = _boxed(weighted @ slopes + solution.prior, weighted @ constant, bounds, theta)
+        theta = _minimise_in_box(weighted @ slopes + solution.prior, weighted @ constant, bounds, theta)
         if np.abs(theta - previous).max() < SETTLED:
             break
     return theta
 
 
-def _boxed(curvature: Floats, slope: Floats, bounds: Bounds, start: Floats) -> Floats:
+def _minimise_in_box(curvature: Floats, slope: Floats, bounds: Bounds, start: Floats) -> Floats:
     """Minimise x·curvature·x/2 + slope·x between bounds, by the set of parameters at a bound."""
     low, high = bounds
     x = np.clip(start, low, high)

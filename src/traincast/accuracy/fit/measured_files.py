@@ -86,7 +86,7 @@ class Measured(Result, eq=False):
         }
 
 
-def read(
+def read_measurements(
     system: str | Path,
     runs: Files = (),
     logs: Files = (),
@@ -139,7 +139,7 @@ def read(
         problem = f"config = {str(config)!r}: configures runs with a training log; none is given"
         errors.add([problem])
     machine = errors.require(machine)
-    measured = _measured(machine, [rows for kind in contents.values() for rows in kind if rows is not None])
+    measured = _read_files(machine, [rows for kind in contents.values() for rows in kind if rows is not None])
     if launched:
         assumed = tuple(dict.fromkeys(line for one in launched for line in one.assumed))
         runs_of_all = (*measured.runs, *(one.run for one in launched))
@@ -180,7 +180,7 @@ def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Rows
         raise InputError(error.subject, [*error.problems, LAUNCH_SAYS]) from None
 
 
-def _measured(system: System, files: Sequence[Rows]) -> Measured:
+def _read_files(system: System, files: Sequence[Rows]) -> Measured:
     used: dict[type, list[Any]] = {Run: [], Collective: [], Gemm: []}
     left_out: list[str] = []
     for rows in files:

@@ -140,7 +140,7 @@ class Setting(NamedTuple):
         figures = {self.parameters[i].path: self.values[i] for i in touching_system(self.parameters, system)}
         return replace(system.with_figures(figures), software=()) if figures or system.software else system
 
-    def assumed(self, stack: str, system: System) -> Assumptions:
+    def stack_assumptions(self, stack: str, system: System) -> Assumptions:
         """Return the assumptions of a stack on a system, with values of the stack and universal ones."""
         changes = {self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)}
         return with_fitted_values(system, resolve(stack)).with_values(changes)

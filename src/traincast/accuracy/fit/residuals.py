@@ -17,7 +17,7 @@ from traincast.accuracy.fit.parameters import (
     touching_system,
 )
 from traincast.accuracy.logs import Collective, Gemm
-from traincast.accuracy.runs.run import Run, bundled
+from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import INDEPENDENT, source_of
 from traincast.accuracy.validate import RunBatch, batches
 from traincast.catalog.software_stacks import DEFAULT_STACK
@@ -53,7 +53,7 @@ REPEATED_COLLECTIVE: Final = {"collectives.skew_seconds": 0.0, "collectives.laun
 
 def bundled_runs() -> list[Run]:
     """Return every readable bundled run that states its plan: constants are fitted to these."""
-    return [run for _, run in bundled() if isinstance(run, Run) and run.states_its_plan]
+    return [run for _, run in load_bundled_runs() if isinstance(run, Run) and run.states_its_plan]
 
 
 def group_of(run: Run) -> tuple[str, str, str]:
@@ -140,7 +140,7 @@ class MeasuredRuns:
 
 
 def _seconds(batch: RunBatch, setting: Setting) -> Floats:
-    return batch.seconds(setting.system(batch.system), setting.assumed(batch.stack, batch.system))
+    return batch.seconds(setting.system(batch.system), setting.stack_assumptions(batch.stack, batch.system))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +160,10 @@ class Benchmarks:
         noise = NOISE["collective" if isinstance(self.timings[0], Collective) else "product"]
         return Data(weights, np.full(len(weights), noise), groups)
 
-    def predicted(self, setting: Setting) -> Floats:
+    def predict(self, setting: Setting) -> Floats:
         """Predict the times under a setting of the parameters, shape (rows,) [s]."""
         system = setting.system(self.system)
-        assumed = setting.assumed(DEFAULT_STACK, self.system)
+        assumed = setting.stack_assumptions(DEFAULT_STACK, self.system)
         if collectives := [row for row in self.timings if isinstance(row, Collective)]:
             return collective_seconds(system, assumed, collectives)
         products = [row for row in self.timings if isinstance(row, Gemm)]
@@ -173,13 +173,13 @@ class Benchmarks:
         """Return log(predicted over measured), shape (rows,), and derivatives, shape (rows, parameters)."""
         measured = np.array([row.time_us * 1e-6 for row in self.timings])
         values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
-        base = self.predicted(Setting(self.parameters, tuple(values)))
+        base = self.predict(Setting(self.parameters, tuple(values)))
         slopes = np.zeros((len(measured), len(theta)))
         home = "network" if isinstance(self.timings[0], Collective) else "accelerator"
         for i in touching_system(self.parameters, self.system):
             if self.parameters[i].home == home:
                 nudged = tuple(value * (1 + NUDGE * (i == j)) for j, value in enumerate(values))
-                change = np.log(self.predicted(Setting(self.parameters, nudged)) / base)
+                change = np.log(self.predict(Setting(self.parameters, nudged)) / base)
                 slopes[:, i] = change / np.log1p(NUDGE) * self.parameters[i].sigma
         return np.log(base / measured), slopes
 

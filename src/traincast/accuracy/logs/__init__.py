@@ -10,7 +10,15 @@ Formats are described in docs/calibration.md; readers return rows, or raise an `
 that is missing.
 """
 
-from traincast.accuracy.logs.detect import GIVEN, Kind, StepTimes, holds, not_used, read, read_times
+from traincast.accuracy.logs.detect import (
+    GIVEN,
+    Kind,
+    StepTimes,
+    holds,
+    not_used,
+    read,
+    read_times,
+)
 from traincast.accuracy.logs.rows import CollectiveRow as Collective
 from traincast.accuracy.logs.rows import CollectiveRows, GemmRows, TrainingRows
 from traincast.accuracy.logs.rows import MatmulRow as Gemm

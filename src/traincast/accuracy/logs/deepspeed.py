@@ -31,7 +31,7 @@ PRECISIONS: Final = {  # precision -> names of its flag where settings are liste
 
 def columns(log: Log) -> dict[str, Any]:
     """Return columns from the configuration, and from the settings that DeepSpeed lists at start."""
-    listed = settings.listed(line for line in log.header if ":print]" in line or ". " in line)
+    listed = settings.settings_in_lines(line for line in log.header if ":print]" in line or ". " in line)
     config = dict(log.config) or settings.block(log.header, CONFIG)
 
     def whole(name: str) -> int | None:

@@ -75,12 +75,12 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     if isinstance(reader, LogFormat):
         loaded = settings.config_file(config) if config else {}
         return read_log(reader, path.name, text, loaded, given, warm_up)
-    if reader is step_times.read:
-        return step_times.read(path.name, text, given, warm_up)
+    if reader is step_times.read_step_times:
+        return step_times.read_step_times(path.name, text, given, warm_up)
     if reader:
         return reader(path.name, text, given)
     table = tables.parse(text)
-    raise_problems(path.name, measurements.repeated(name.strip() for name in table[0]))
+    raise_problems(path.name, measurements.repeated_names(name.strip() for name in table[0]))
     if kind == "runs":
         return _read_runs(path, given)
     read_table = tables.read_products if kind == "products" else tables.read_collectives
@@ -106,7 +106,7 @@ def read_times(path: str | Path, given: Mapping[str, Any], warm_up: int = WARM_U
     kind, reader = _kind(path, text)
     if isinstance(reader, LogFormat):
         run, rate = last_run(reader, text)
-    elif reader is step_times.read:
+    elif reader is step_times.read_step_times:
         run = step_times.series(path.name, text, given)[0]
         rate = None
     elif kind == "runs":
@@ -175,11 +175,11 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
     if log_format := _log_format(text):
         return "runs", log_format
     if step_times.holds(text, names):
-        return "runs", step_times.read
+        return "runs", step_times.read_step_times
     if re.search(nccl_tests.SIGNS, text):
-        return "collectives", nccl_tests.read
+        return "collectives", nccl_tests.read_nccl_tests
     if re.search(all_reduce_bench.SIGNS, text):
-        return "collectives", all_reduce_bench.read
+        return "collectives", all_reduce_bench.read_all_reduce_bench
     raise _unknown_file(path, text)
 
 
@@ -226,4 +226,4 @@ def _read_runs(path: Path, given: Mapping[str, Any]) -> TrainingRows:
             left_out.append(f"{row['id']}: {run}")
         else:
             rows.append(row)
-    return TrainingRows.of(path.name, rows, left_out, "run that can be predicted")
+    return TrainingRows.from_rows(path.name, rows, left_out, "run that can be predicted")

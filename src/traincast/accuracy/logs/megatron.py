@@ -41,7 +41,7 @@ UNSIZED: Final = {"an encoder-decoder model": "decoder_", "a model with Mamba or
 
 def columns(log: Log) -> dict[str, Any]:
     """Return columns from the settings in the log or its configuration file, and from its other lines."""
-    arguments = settings.flat(log.config) | settings.listed(_arguments(log.header))
+    arguments = settings.flat(log.config) | settings.settings_in_lines(_arguments(log.header))
     if "distributed_fused_adam" in log.text or "distributed_fused_adam" in str(log.config):
         arguments["use_distributed_optimizer"] = True  # named so by NeMo
     unambiguous = {name: arguments[name] for name in UNAMBIGUOUS_SETTINGS if name in arguments}
@@ -96,7 +96,7 @@ def _from_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
     result |= _attention(arguments, result)
     result |= _experts(arguments, result)
     if "num_layers" in arguments:  # a dump of all settings: others have their defaults
-        result |= _recomputed(arguments, result)
+        result |= _recompute_columns(arguments, result)
         result |= {"zero": _zero(arguments), "sp": str(truth(arguments.get("sequence_parallel")))}
     return result | {"mlp": _mlp(arguments), "precision": _precision(arguments)}
 
@@ -195,7 +195,7 @@ def _zero(arguments: Mapping[str, Any]) -> str:
     return str(int(stage)) if stage in (1, 2, 3) and truth(arguments.get("deepspeed")) else "0"
 
 
-def _recomputed(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+def _recompute_columns(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of recompute, by the names of today or those of 2021 (``activations_checkpoint_*``)."""
 
     def setting(name: str) -> Any:

@@ -79,7 +79,7 @@ def rows_of(file: str, given: Mapping[str, Any], found: Iterable[Found]) -> Coll
         raise InputError(
             file, [f"{n}: {problem} {n}= ({allowed})" for n, allowed in GIVEN.items() if n in missing]
         )
-    return CollectiveRows.of(file, rows, left_out, "finished measurement")
+    return CollectiveRows.from_rows(file, rows, left_out, "finished measurement")
 
 
 def _placement(test: CollectiveTest, file: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def operation(name: str) -> str | None:
     return next((op for program, op in OPERATIONS.items() if program in letters), None)
 
 
-def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
+def read_nccl_tests(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     """Read all tests of a text; `given` stands for what it lacks, the operation may be in the file's name."""
     check_given(given)
     return rows_of(file, given, _measurements(text))
@@ -168,7 +168,7 @@ def _positive(size: float | None, time: float | None) -> tuple[float, float] | s
 
 
 def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
-    """Read the test of a file written with ``-J``; arguments and errors as of `read`."""
+    """Read the test of a file written with ``-J``; arguments and errors as of `read_nccl_tests`."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

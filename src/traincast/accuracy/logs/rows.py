@@ -31,7 +31,7 @@ class FileRows:
     left_out: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, file: str, rows: Sequence[Any], left_out: Sequence[str], missing: str) -> Self:
+    def from_rows(cls, file: str, rows: Sequence[Any], left_out: Sequence[str], missing: str) -> Self:
         """Return the rows of a file; raise `InputError` if there are none, with what is missing."""
         if not rows:
             raise InputError(file, [f"holds no {missing}", *left_out[:ROWS_SHOWN]])
@@ -40,7 +40,7 @@ class FileRows:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRows(FileRows):
-    """Training runs that can be predicted, as rows for `traincast.accuracy.runs.run.read`.
+    """Training runs that can be predicted, as rows for `traincast.accuracy.runs.run.read_run`.
 
     ``step_seconds`` of a log is a median over iterations [s], ``step_spread`` the width of the middle half of
     them over it, and ``steps_measured`` their number.

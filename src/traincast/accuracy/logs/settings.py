@@ -30,7 +30,7 @@ _ITEM: Final = re.compile(r"^\s*- (\w+)\s*$")
 _OPEN_VALUES: Final = ("none", "null", "", "auto", "~")
 
 
-def listed(lines: Iterable[str]) -> dict[str, str]:
+def settings_in_lines(lines: Iterable[str]) -> dict[str, str]:
     """Return settings that a log lists line by line; the first that is set counts.
 
     Forms are ``name ..... value``, ``name: value`` and ``name = value``; in YAML also a name with items, or
@@ -102,7 +102,7 @@ def config_file(path: str | Path) -> dict[str, Any]:
     """Read a configuration file: TOML, JSON or YAML, by its suffix."""
     path = Path(path)
     if path.suffix.lower() != ".toml":
-        return documents.read(path)
+        return documents.read_document(path)
     try:
         return tomllib.loads(content(path))
     except tomllib.TOMLDecodeError as error:

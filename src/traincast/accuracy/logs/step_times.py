@@ -36,7 +36,7 @@ WHOLE_TRAINING: Final = "the mean of the whole training, with its warm-up, evalu
 
 
 def holds(text: str, names: Sequence[str]) -> bool:
-    """Return whether a text, with these columns if it is a table, is a series that `read` knows."""
+    """Return whether `read_step_times` knows a text, a table of these columns or none, as a series."""
     lower = [name.lower() for name in names]
     is_table = any(name in STEPS for name in lower) and (
         any(STEP_TIME.search(name) for name in names) or any(name in CLOCKS for name in lower)
@@ -49,14 +49,14 @@ def holds(text: str, names: Sequence[str]) -> bool:
 def stated_run(path: Path, text: str) -> dict[str, Any]:
     """Return the columns that the program of an exported folder states in its log; its model is beside it."""
     line = RUN_LINE.search(text)
-    stated = _loaded(line[1]) if line else None
+    stated = _load_series(line[1]) if line else None
     columns = {name: value for name, value in stated.items() if name in TRAINING} if stated else {}
     if "model" in columns:
         columns["model"] = str(path.parent / columns["model"])
     return columns
 
 
-def read(file: str, text: str, given: Mapping[str, Any], warm_up: int) -> TrainingRows:
+def read_step_times(file: str, text: str, given: Mapping[str, Any], warm_up: int) -> TrainingRows:
     """Read a series; the run's columns must be `given`, but for the few that the file states."""
     run, columns = series(file, text, given)
     return training_rows(file, columns, given, run, warm_up)
@@ -75,7 +75,7 @@ def series(file: str, text: str, given: Mapping[str, Any]) -> tuple[LastRun, dic
 
 def read_profile(path: Path, given: Mapping[str, Any]) -> TrainingRows:
     """Read the steps of a profile; accelerator and number of GPUs as it states them."""
-    events = profiles.read(path)
+    events = profiles.read_events(path)
     if not events.has_marks:
         raise InputError(path.name, ["marks no steps: profile with a schedule, or with NVTX ranges of steps"])
     steps = [LogStep(i, end - start) for i, (start, end) in enumerate(events.steps)]
@@ -85,7 +85,7 @@ def read_profile(path: Path, given: Mapping[str, Any]) -> TrainingRows:
 
 def _mllog(text: str) -> tuple[LastRun, dict[str, Any]]:
     """Return the steps of an MLPerf log, whose ``tracked_stats`` are by samples, and what it states."""
-    events = [event for line in MLLOG.findall(text) if isinstance(event := _loaded(line), dict)]
+    events = [event for line in MLLOG.findall(text) if isinstance(event := _load_series(line), dict)]
     stated = {event.get("key"): event.get("value") for event in events}
     columns = {column: stated.get(key) for key, column in MLLOG_COLUMNS.items()}
     run = LastRun()
@@ -105,7 +105,7 @@ def _mllog(text: str) -> tuple[LastRun, dict[str, Any]]:
 
 def _json(file: str, text: str) -> tuple[LastRun, dict[str, Any]]:
     """Return the steps of TensorBoard's JSON, or the mean step of a Trainer's state or results."""
-    document = _loaded(text)
+    document = _load_series(text)
     if isinstance(document, list):
         return LastRun(
             steps=_series(file, [(row[1], row[0], row[2]) for row in document if len(row) == 3])
@@ -140,7 +140,7 @@ def _timed_steps(history: Sequence[Mapping[str, Any]]) -> Iterator[LogStep]:
             yield LogStep(int(entry.get("step", index)), seconds)
 
 
-def _loaded(text: str) -> Any:
+def _load_series(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

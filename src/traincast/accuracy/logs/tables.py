@@ -83,7 +83,7 @@ def product_columns(names: Sequence[str]) -> dict[str, int]:
     return indices if {"m", "n", "k"} <= set(indices) else {}
 
 
-def _read(
+def _read_rows(
     kind: type[AnyRows],
     file: str,
     table: Sequence[Sequence[str]],
@@ -105,7 +105,7 @@ def _read(
             else:
                 rows.append(row)
     thing = "product" if kind is GemmRows else "collective"
-    return kind.of(file, rows, left_out, f"{thing} that can be read")
+    return kind.from_rows(file, rows, left_out, f"{thing} that can be read")
 
 
 def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> GemmRows:
@@ -120,7 +120,7 @@ def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str,
     if "dtype" not in indices and "dtype" not in given:
         missing.append(f"dtype: missing; add the column or give dtype= ({', '.join(DTYPES)})")
     raise_problems(file, missing)
-    return _read(GemmRows, file, table, indices, given, _product)
+    return _read_rows(GemmRows, file, table, indices, given, _product)
 
 
 def _product(cells: Mapping[str, str]) -> MatmulRow | str:
@@ -163,7 +163,7 @@ def read_collectives(file: str, table: Sequence[Sequence[str]], given: Mapping[s
     """Read collectives from a table with the columns of the bundled one; given values fill empty cells."""
     nccl_tests.check_given(given)
     indices = {name.strip(): index for index, name in enumerate(table[0])}
-    return _read(CollectiveRows, file, table, indices, given, _collective)
+    return _read_rows(CollectiveRows, file, table, indices, given, _collective)
 
 
 def _collective(row: Mapping[str, str]) -> CollectiveRow | str:

@@ -33,7 +33,7 @@ def columns(log: Log) -> dict[str, Any]:
     config = dict(log.config) or settings.block(log.header, CONFIG_DUMP)
     result = _plan(config, log) | {
         "stack": "torchtitan",
-        "compiled": _compiled(config),
+        "compiled": _compile_flag(config),
         "gpu": _gpu(log.header),
     }
     result |= _model(config, log) | _batch(config, log.header, result)
@@ -60,11 +60,11 @@ def _plan(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
         "zero": _zero(shard, degree["replicate"] or 1, sections, degree["pp"] or 1) if shard else None,
         "precision": _precision(config, log.header),
         "flash_attention": "True",
-        **_recomputed(section(config, "activation_checkpoint")),
+        **_recompute_columns(section(config, "activation_checkpoint")),
     }
 
 
-def _compiled(config: Mapping[str, Any]) -> str | None:
+def _compile_flag(config: Mapping[str, Any]) -> str | None:
     """Return ``"false"`` if the settings state that the model was not compiled."""
     enabled = section(config, "compile").get("enable", section(config, "training").get("compile"))
     return None if enabled is None or enabled else "false"
@@ -120,7 +120,7 @@ def _precision(config: Mapping[str, Any], header: list[str]) -> str | None:
     return PRECISIONS.get(str(section(config, "training").get("mixed_precision_param", "bfloat16")))
 
 
-def _recomputed(checkpointing: Mapping[str, Any]) -> dict[str, Any]:
+def _recompute_columns(checkpointing: Mapping[str, Any]) -> dict[str, Any]:
     mode = checkpointing.get("mode")
     option = str(checkpointing.get("selective_ac_option", checkpointing.get("selective_ac_type", "op")))
     if mode != "selective":

@@ -280,7 +280,7 @@ def _training_row(
     stated["notes"] = "; ".join(filter(None, notes))
     row = {name: stated.get(name, "") for name in TRAINING}
     try:
-        measurements.read(row)
+        measurements.read_run(row)
     except Unreadable as reason:
         raise InputError(file, [str(reason)]) from None
     return TrainingRows(file=file, rows=(row,), left_out=tuple(run.left_out))

@@ -52,11 +52,11 @@ def measure_as_rank(request: dict[str, Any], send: Send) -> None:
             )
             budget = TimeBudget(every_task, done, request["until"] - time.time())
         while choice := group.from_rank_zero(lambda: _next_task(budget)):
-            task = Task.of(choice[0])
-            samples, problem = timed(task, choice[1], group)
+            task = Task.from_key(choice[0])
+            samples, problem = time_task(task, choice[1], group)
             if budget is not None:
                 budget.record(task, failed=bool(problem))
-                send({"task": task.key, "samples": samples, "problem": problem, "left": budget.left})
+                send({"task": task.key, "samples": samples, "problem": problem, "left": budget.seconds_left})
 
 
 def _next_task(budget: TimeBudget | None) -> tuple[str, float] | None:
@@ -65,7 +65,7 @@ def _next_task(budget: TimeBudget | None) -> tuple[str, float] | None:
     return (task.key, budget.samples_seconds(task)) if budget is not None and task is not None else None
 
 
-def timed(task: Task, seconds: float, group: RankGroup) -> tuple[list[float], str]:
+def time_task(task: Task, seconds: float, group: RankGroup) -> tuple[list[float], str]:
     """Time a task on all ranks; return samples of all ranks [s], and the reason if there are none."""
     call_seconds = 0.0
     problem = ""

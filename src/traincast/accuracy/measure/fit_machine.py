@@ -84,13 +84,13 @@ class Figures:
     loose: set[str] = field(default_factory=set)  # not determined by the times: at a bound, or without effect
     taken: dict[str, str] = field(default_factory=dict)  # not measured, and where the value comes from
 
-    def of(self, family: str) -> list[Row]:
+    def rows_of_family(self, family: str) -> list[Row]:
         """Return the rows of a family."""
         return [row for row in self.rows if row.task.family == family]
 
     def seconds(self, rows: Sequence[Row]) -> Floats:
         """Return measured times, shape (rows,) [s]."""
-        return np.array([row.at(self.percent) for row in rows])
+        return np.array([row.percentile(self.percent) for row in rows])
 
     @property
     def host(self) -> bool:
@@ -104,7 +104,7 @@ class Figures:
         figures = {**blank, **self.known, **sizes, **self.accelerator}
         return Accelerator(name="measured", **figures)  # type: ignore[arg-type]  # fields by name
 
-    def assumed(self) -> Assumptions:
+    def to_assumptions(self) -> Assumptions:
         """Return the assumptions about software with the fitted fields."""
         return resolve(DEFAULT_STACK).with_values(self.software)
 
@@ -124,7 +124,7 @@ class Figures:
     def predict(self, rows: Sequence[Row]) -> Floats:
         """Predict the times of rows of one family, shape (rows,) [s]."""
         family = rows[0].task.family
-        assumed = self.assumed()
+        assumed = self.to_assumptions()
         if family == "collectives":
             timings = [collective_row(row, self.about) for row in rows]
             return collective_seconds(self.system(), assumed, timings)
@@ -240,7 +240,7 @@ def errors_by_family(fit: Figures) -> tuple[KindError, ...]:
     """Return the errors of each family, of each of its kinds and of all of it."""
     errors: list[KindError] = []
     for family in ("products", "attention", "memory", *(("collectives",) if fit.tiers else ())):
-        rows = fit.of(family)
+        rows = fit.rows_of_family(family)
         if family == "memory":
             rows = [row for row in rows if row.task.nbytes >= MIN_MEMORY_BOUND_BYTES]
         if rows:
@@ -277,29 +277,29 @@ def fit_machine(
     `known` holds the figures of the accelerator in the catalogue, and is empty if it is not there.
     """
     fit = Figures(about, rows, percent, known)
-    missing = [family for family in REQUIRED_FAMILIES if not fit.of(family)]
+    missing = [family for family in REQUIRED_FAMILIES if not fit.rows_of_family(family)]
     if missing:
         raise InputError("measure", [f"no times of {family}: give a longer `budget`" for family in missing])
     _fit_peaks(fit)
     _fit_launch_overhead(fit)
     _fit_memory(fit)
     _fit_products(fit)
-    if fit.of("attention"):
+    if fit.rows_of_family("attention"):
         _fit_attention(fit)
-    if copies := fit.of("copies"):  # the bandwidth between host and device is the best rate seen
-        fit.accelerator["host_bandwidth"] = max(row.task.sizes[0] / row.at(percent) for row in copies)
+    if copies := fit.rows_of_family("copies"):  # the bandwidth between host and device is the best rate seen
+        fit.accelerator["host_bandwidth"] = max(row.task.sizes[0] / row.percentile(percent) for row in copies)
     fit_network(fit)
     return fit
 
 
 def _products_of(fit: Figures, dtypes: Sequence[str]) -> list[Row]:
-    return [row for row in fit.of("products") if row.task.dtype in dtypes]
+    return [row for row in fit.rows_of_family("products") if row.task.dtype in dtypes]
 
 
 def _fit_peaks(fit: Figures) -> None:
     """Set peaks that the catalogue does not know to the best rates seen."""
     for peak, (_, dtypes) in RATES.items():
-        rates = [row.task.flops / row.at(fit.percent) for row in _products_of(fit, dtypes)]
+        rates = [row.task.flops / row.percentile(fit.percent) for row in _products_of(fit, dtypes)]
         if rates and peak not in fit.known:
             fit.accelerator[peak] = max(rates)
     if "matrix_flops" not in {**fit.known, **fit.accelerator}:
@@ -309,7 +309,9 @@ def _fit_peaks(fit: Figures) -> None:
 
 def _fit_launch_overhead(fit: Figures) -> None:
     """Set the launch overhead; on a CPU it is all the time PyTorch spends per operation."""
-    per_operation = {row.task.op: row.at(fit.percent) / row.task.sizes[0] for row in fit.of("dispatch")}
+    per_operation = {
+        row.task.op: row.percentile(fit.percent) / row.task.sizes[0] for row in fit.rows_of_family("dispatch")
+    }
     fit.kernel_seconds = per_operation.get("kernel", min(per_operation.values()))
     if fit.host:
         forward = per_operation.get("forward", fit.kernel_seconds)
@@ -324,7 +326,7 @@ def _fit_launch_overhead(fit: Figures) -> None:
 
 def _fit_memory(fit: Figures) -> None:
     """Fit the memory bandwidth; on a CPU also its caches and the rate of its vector units."""
-    rows = fit.of("memory")
+    rows = fit.rows_of_family("memory")
     traffic = np.array([row.task.nbytes for row in rows])
     rates = traffic / fit.seconds(rows)
     uncached = float(np.max(rates[traffic >= np.max(traffic) / 4]))
@@ -379,7 +381,7 @@ def _fit_attention(fit: Figures) -> None:
         start["attention.launch_seconds"] = 1e-5
         fit.software |= {"attention.start": 0.0, "attention.tail": 0.0}
         fit.taken |= dict.fromkeys(("attention.start", "attention.tail"), EVEN_THREADS)
-    fit.fit(fit.of("attention"), bounds, start)
+    fit.fit(fit.rows_of_family("attention"), bounds, start)
 
 
 def fit_network(fit: Figures) -> None:
@@ -390,7 +392,7 @@ def fit_network(fit: Figures) -> None:
     """
     inside: list[Row] = []
     across: list[Row] = []
-    for row in fit.of("collectives"):
+    for row in fit.rows_of_family("collectives"):
         (inside if group_placement(row.task, fit.about)["nodes"] == 1 else across).append(row)
     if inside:
         _fit_tier(fit, inside)
@@ -403,7 +405,7 @@ def fit_network(fit: Figures) -> None:
 
 
 def _peak_bus_bandwidth(rows: Sequence[Row], fit: Figures) -> float:
-    return max(_link_bytes(row, fit) / row.at(fit.percent) for row in rows)
+    return max(_link_bytes(row, fit) / row.percentile(fit.percent) for row in rows)
 
 
 def _link_bytes(row: Row, fit: Figures) -> float:
@@ -420,7 +422,7 @@ def _fit_tier(fit: Figures, rows: Sequence[Row]) -> None:
         return
     rows = [row for row in rows if row.task.op in BUS_FACTOR]
     peak = _peak_bus_bandwidth(rows, fit)
-    shortest = min(row.at(fit.percent) for row in rows)
+    shortest = min(row.percentile(fit.percent) for row in rows)
     start = {
         "efficiency": 0.7,
         "launch": shortest / 2,

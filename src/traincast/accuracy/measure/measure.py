@@ -157,7 +157,7 @@ def check_job(
     if find_spec("torch") is None:
         problems.append(TORCH_MISSING)
     if find_spec("scipy") is None:
-        problems.append(str(MissingExtra.of(ImportError(name="scipy"))))
+        problems.append(str(MissingExtra.from_import_error(ImportError(name="scipy"))))
     errors.add(problems)
     errors.raise_any()
 

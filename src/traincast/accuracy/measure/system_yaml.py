@@ -91,12 +91,12 @@ def _entries(part: type, values_of_fits: Sequence[Values], source: str, fit: Fig
         if min(rounded) < max(rounded):
             ends |= {"low": min(rounded), "high": max(rounded)}
         unit = _unit(part, name)
-        texts = {end: _formatted(number, unit) for end, number in ends.items()}
+        texts = {end: _format_value(number, unit) for end, number in ends.items()}
         result[name] = texts | {"source": origin, "basis": basis}
     return result
 
 
-def _formatted(value: float, unit: str) -> str | float:
+def _format_value(value: float, unit: str) -> str | float:
     if unit == "byte":
         return f"{value / GIB:.{SIGNIFICANT_DIGITS}g} GiB"
     return quantity(value, unit) if unit else value

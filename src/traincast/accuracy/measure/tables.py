@@ -26,14 +26,14 @@ class Row:
     samples: tuple[float, ...]
     visits: int = 1
 
-    def at(self, percent: float) -> float:
+    def percentile(self, percent: float) -> float:
         """Return a percentile of the samples [s]."""
         return float(np.percentile(self.samples, percent))
 
     @property
     def width(self) -> float:
         """Interquartile range of the samples relative to their median [1]."""
-        return (self.at(75) - self.at(25)) / self.at(50)
+        return (self.percentile(75) - self.percentile(25)) / self.percentile(50)
 
 
 class Journal:
@@ -82,7 +82,7 @@ class Journal:
     def rows(self) -> list[Row]:
         """Return a row per timed task: the visit with the lowest median, since other load only adds time."""
         return [
-            Row(Task.of(key), tuple(min(visits, key=median)), len(visits))
+            Row(Task.from_key(key), tuple(min(visits, key=median)), len(visits))
             for key, visits in self.visits.items()
         ]
 
@@ -90,14 +90,14 @@ class Journal:
 def matmul_row(row: Row) -> Gemm:
     """Return the matmul of a row in the format of matmul tables."""
     m, n, k = row.task.sizes
-    return Gemm(m=m, n=n, k=k, dtype=row.task.dtype, time_us=row.at(50) * 1e6)
+    return Gemm(m=m, n=n, k=k, dtype=row.task.dtype, time_us=row.percentile(50) * 1e6)
 
 
 def collective_row(row: Row, about: Mapping[str, Any]) -> Collective:
     """Return the collective of a row in the format of nccl-tests tables."""
     placement: dict[str, Any] = group_placement(row.task, about)
     size = float(row.task.sizes[0])
-    time_us = row.at(50) * 1e6
+    time_us = row.percentile(50) * 1e6
     return Collective(op=row.task.op, **placement, size_bytes=size, time_us=time_us)
 
 
@@ -148,5 +148,5 @@ def _cells(row: Row, about: Mapping[str, Any], size_columns: Mapping[str, None])
         cells |= group_placement(task, about)
     sizes = dict(zip(FAMILIES[task.family].sizes, task.sizes, strict=True))
     cells |= {"dtype": task.dtype} | {name: sizes.get(name, "") for name in size_columns}
-    cells |= {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
+    cells |= {name: f"{row.percentile(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
     return cells | {"samples": len(row.samples), "visits": row.visits}

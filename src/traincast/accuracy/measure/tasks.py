@@ -96,7 +96,7 @@ class Task:
         return "/".join((self.family, self.op, self.dtype, "x".join(map(str, self.sizes)), self.scope))
 
     @classmethod
-    def of(cls, key: str) -> Self:
+    def from_key(cls, key: str) -> Self:
         """Return the task of a key."""
         family, op, dtype, sizes, scope = key.split("/")
         numbers = tuple(map(int, sizes.split("x")))
@@ -176,7 +176,7 @@ class TimeBudget:
         self._since = clock()
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Time left [s]."""
         return self._end - self._clock()
 
@@ -194,7 +194,7 @@ class TimeBudget:
         self._since = self._clock()
         for family in sorted(self._queues, key=lambda family: self._spent[family] / self._shares[family]):
             queue = self._queues[family]
-            while queue and self._spent[family] and self._expected_seconds(queue[0]) > self.left:
+            while queue and self._spent[family] and self._expected_seconds(queue[0]) > self.seconds_left:
                 queue.pop(0)
             if queue:
                 return queue[0]

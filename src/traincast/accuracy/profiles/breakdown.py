@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.accuracy.profiles.events import DeviceEvents, read
+from traincast.accuracy.profiles.events import DeviceEvents, read_events
 from traincast.accuracy.profiles.operations import (
     ProfiledOperation,
     predicted_operations,
@@ -139,10 +139,10 @@ def profile(path: str | Path, estimate: "Estimate | None" = None) -> ProfiledSte
     pipeline stages exposed sends and receives, are counted with the pipeline. Dispatch gaps are split by
     whether an operator runs on the host, as Cheng et al. (SIGMETRICS 2024, doi 10.1145/3639034) do.
     """
-    events = read(require_path("path", path))
+    events = read_events(require_path("path", path))
     has_pipeline = estimate is not None and estimate.plan.pp > 1
-    seconds, dispatch, collectives = _measured(events, has_pipeline)
-    predicted = None if estimate is None else _predicted(estimate)
+    seconds, dispatch, collectives = _measured_parts(events, has_pipeline)
+    predicted = None if estimate is None else _predicted_parts(estimate)
     return ProfiledStep(
         file=events.file,
         device=events.device,
@@ -193,7 +193,7 @@ class _Window:
         return self.length(self.counted) - before
 
 
-def _measured(
+def _measured_parts(
     events: DeviceEvents, has_pipeline: bool
 ) -> tuple[dict[str, float], ProfiledDispatch | None, list[ProfiledCollective]]:
     """Return the mean time of each part [s], dispatch by where the host was, and the collectives."""
@@ -259,7 +259,7 @@ def _shared_seconds(spans: Spans, others: Spans) -> float:
     return float(np.sum(until[1] - until[0]))
 
 
-def _predicted(estimate: "Estimate") -> dict[str, float]:
+def _predicted_parts(estimate: "Estimate") -> dict[str, float]:
     """Return the predicted time of each part [s]; compute by the operations of the slowest device."""
     breakdown = {name: float(seconds) for name, seconds in estimate.breakdown.items()}
     work = dict.fromkeys(PARTS, 0.0)

@@ -107,7 +107,7 @@ def is_profile(path: str | Path) -> bool:
     )
 
 
-def read(path: str | Path) -> DeviceEvents:
+def read_events(path: str | Path) -> DeviceEvents:
     """Read the events of one rank; raise `InputError` where a file is no profile or holds no device work."""
     path = Path(path)
     try:
@@ -182,7 +182,7 @@ def _events_of_trace(
     by_id.pop(None, None)
     work = [
         _Event(
-            _named(event),
+            _kernel_name(event),
             *_span(event),
             launched.get(_correlation(event), np.nan),
             category != "kernel",
@@ -225,7 +225,7 @@ def _span(event: Mapping[str, Any]) -> tuple[float, float]:
     return start, start + float(event.get("dur", 0.0)) * 1e-6
 
 
-def _named(event: Mapping[str, Any]) -> str:
+def _kernel_name(event: Mapping[str, Any]) -> str:
     """Return the name of a kernel, with the collective that torch says it is part of."""
     collective = event.get("args", {}).get("Collective name")
     return f"nccl {collective}" if collective else str(event["name"])

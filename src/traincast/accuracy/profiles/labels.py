@@ -77,10 +77,10 @@ def labels_of(operators: Sequence[Operator]) -> list[str]:
 
 def _is_recomputed(operator: Operator) -> bool:
     """Return whether an operator inside a backward pass is one of a forward pass: it has a number itself."""
-    return operator.number is not None and "Fwd thread id" not in _set(operator.arguments)
+    return operator.number is not None and "Fwd thread id" not in _set_arguments(operator.arguments)
 
 
-def _set(arguments: Mapping[str, Any]) -> set[str]:
+def _set_arguments(arguments: Mapping[str, Any]) -> set[str]:
     """Return the arguments that are set: the profiler writes 0 for a thread that there is none of."""
     return {name for name, value in arguments.items() if value}
 

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 
 MAX_VALUES: Final = {"layers": 10_000, "pp": 10_000, "vp": 100}  # a list is made of these
 ROW: Final = "row"  # key of the row number in the file, where the header is 1
@@ -29,7 +29,7 @@ class Unreadable(Exception):
 @cache
 def patterns() -> Any:
     """Return patterns.yaml, by section."""
-    return read(files(__package__) / "patterns.yaml")
+    return read_document(files(__package__) / "patterns.yaml")
 
 
 def first_match(table: Mapping[str, Any], text: str) -> Any:
@@ -49,14 +49,14 @@ class Cells:
         """Return a cell stripped of spaces; empty where there is no such column."""
         return str(self.row.get(name) or "").strip()
 
-    def joined(self, columns: str) -> str:
+    def join(self, columns: str) -> str:
         """Return the cells of columns, whose names are separated by spaces."""
         return " | ".join(map(self.text, columns.split()))
 
     def states(self, phrase: str) -> re.Match[str] | None:
         """Return the match of a phrase of patterns.yaml; None where the row does not state it."""
         ((columns, pattern),) = patterns()["phrases"][phrase].items()
-        return re.search(pattern, self.joined(columns), re.IGNORECASE)
+        return re.search(pattern, self.join(columns), re.IGNORECASE)
 
     def stated_number(self, phrase: str) -> int | None:
         """Return the whole number that a phrase contains; None where the row does not state it."""
@@ -77,7 +77,7 @@ class Cells:
     def _first(self, rules: list[dict[str, Any]]) -> Any:
         for rule in rules:
             matches = [
-                re.search(pattern, self.joined(columns), re.IGNORECASE)
+                re.search(pattern, self.join(columns), re.IGNORECASE)
                 for columns, pattern in rule.items()
                 if columns not in ("is", "assumed")
             ]
@@ -115,7 +115,7 @@ class Cells:
             return None
         return value
 
-    def measured(self, name: str) -> float | None:
+    def measurement(self, name: str) -> float | None:
         """Return a number above 0; None where the cell is empty, or holds none, which is noted."""
         value = self.number(name)
         if value is not None and value <= 0:
@@ -144,7 +144,7 @@ class Cells:
         """Return a whole number of at least 1, or the default where the cell is empty."""
         return self.whole(name, default, least=1)
 
-    def done(self) -> None:
+    def raise_problems(self) -> None:
         """Raise `Unreadable` if problems were noted, all of them in one message."""
         if self.problems:
             raise Unreadable("; ".join(self.problems))

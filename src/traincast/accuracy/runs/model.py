@@ -103,7 +103,7 @@ def _encoder_arguments(cells: Cells, decoder_layers: int) -> dict[str, Any]:
 
 def _is_tied(model: Model, cells: Cells) -> bool:
     """Return whether the stated number of parameters has no place for a second matrix of the vocabulary."""
-    stated = 1e9 * (cells.measured("params_b") or 0)
+    stated = 1e9 * (cells.measurement("params_b") or 0)
     one = replace(model, tied=True).parameters
     return abs(stated - one) < TIED_SHARE * abs(stated - model.parameters)
 
@@ -191,7 +191,7 @@ def _experts(cells: Cells) -> Experts:
         router_bias=bool(cells.states("gpt_oss")),
         groups=limited[0],
         group_topk=limited[1],
-        capacity=cells.measured("capacity"),
+        capacity=cells.measurement("capacity"),
         routing="natural" if cells.text("routing") == "natural" else "forced",
     )
 

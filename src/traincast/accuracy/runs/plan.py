@@ -161,7 +161,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
             arguments[knob] = chosen
     if cells.text("offload_every"):
         arguments["offload_every"] = cells.positive("offload_every")
-    arguments |= recomputed(cells) or {}
+    arguments |= recompute_choice(cells) or {}
     if cells.text("mbs") and not (cells.states("no_accumulation") and pp == 1):
         arguments["mbs"] = cells.positive("mbs")
     knobs = [knob for knob in TEXT_KNOBS if cells.text(knob) and not (knob == "cp_kind" and cut["cp"] == 1)]
@@ -204,7 +204,7 @@ def _replicas(cells: Cells, zero: str, ranks: int, tp: int) -> int:
     return ranks * tp // cells.positive("gpus_per_node", NODE) if zero == "hsdp" else 1
 
 
-def recomputed(cells: Cells) -> dict[str, Any] | None:
+def recompute_choice(cells: Cells) -> dict[str, Any] | None:
     """Return `recompute`, with `recompute_every` for a share of the layers; None where not stated.
 
     The kind is none, selective, full or modules as a plan or Megatron-Core names them; or the policy of
@@ -288,7 +288,7 @@ def _extra_in_the_middle(layers: int, chunks: int) -> str:
     return ",".join(map(str, lengths))
 
 
-def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int) -> Plan:
+def fill_plan(cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int) -> Plan:
     """Return the plan, with `mbs` and `recompute` filled in (and noted); raise `Unreadable` if none fits."""
     if cells.states("no_accumulation") and arguments["pp"] == 1:
         # a row may state the batch per chip, which tp chips share

@@ -37,7 +37,7 @@ def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None)
     scaled = UNSCALED.get(precision, precision)
     listed = recipes(framework).get((month, gpu, scaled, _task(cells, sizes)), ())
     fitting = [recipe for recipe in listed if _is_of(cells, sizes, recipe)]
-    found = nearest(fitting, _stated(cells, OF_SCALE))
+    found = nearest(fitting, _stated_cells(cells, OF_SCALE))
     _fill(cells, found, (*OF_FACTS, *OF_OVERLAP))
     if not cells.text("recompute"):
         _fill(cells, [_memory_saved(recipe, sizes["layers"]) for recipe in found], OF_MEMORY)
@@ -50,7 +50,7 @@ def _task(cells: Cells, sizes: Mapping[str, Any]) -> str:
     return "sft" if cells.truth("packed") else "pretrain"
 
 
-def _stated(cells: Cells, columns: Iterable[str]) -> dict[str, str]:
+def _stated_cells(cells: Cells, columns: Iterable[str]) -> dict[str, str]:
     """Return the cells of columns that are not blank."""
     return {name: cells.text(name) for name in columns if cells.text(name)}
 
@@ -68,8 +68,8 @@ def _is_of(cells: Cells, sizes: Mapping[str, Any], recipe: Recipe) -> bool:
     same = all(sizes.get(name) == getattr(model, name) for name in SHAPE if sizes.get(name) is not None)
     if not same or _number(experts) != _number(model.experts):
         return False
-    stated = _stated(cells, OF_FACTS)
-    return distance(recipe, _stated(cells, DEGREES)) == 0 and stated.items() <= recipe.items()
+    stated = _stated_cells(cells, OF_FACTS)
+    return distance(recipe, _stated_cells(cells, DEGREES)) == 0 and stated.items() <= recipe.items()
 
 
 def _number(experts: Experts | None) -> int:

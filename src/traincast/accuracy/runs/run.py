@@ -30,7 +30,7 @@ from traincast.accuracy.runs.cells import (
 )
 from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
-from traincast.accuracy.runs.plan import DEGREES, filled, fits_with_slack, plan, policies
+from traincast.accuracy.runs.plan import DEGREES, fill_plan, fits_with_slack, plan, policies
 from traincast.accuracy.runs.recipe import OF_FACTS, assume_recipe
 from traincast.accuracy.runs.reported_memory import Reported
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
@@ -228,7 +228,7 @@ def machine(cells: Cells) -> System | None:
     if networks := patterns()["systems"].get(gpu):
         if not network:
             cells.assume("interconnect")
-        return _limited(cells, _hosts_of(first_match(networks, network), gpu))
+        return _limit_power(cells, _hosts_of(first_match(networks, network), gpu))
     close = get_close_matches(name, accelerators(), n=3, cutoff=0.4)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     cells.problem(f"accelerator {name!r} is not known{hint}" if name else "accelerator is not known")
@@ -244,7 +244,7 @@ def _hosts_of(name: str, accelerator: str) -> System:
     return replace(system, name=f"{accelerator} in {name}", accelerator=load_accelerator(accelerator))
 
 
-def _limited(cells: Cells, system: System) -> System:
+def _limit_power(cells: Cells, system: System) -> System:
     """Return the system at the power limit that a row states; one that says only that there is one, noted."""
     stated = cells.text("power_limit")
     full = system.accelerator.power
@@ -254,7 +254,7 @@ def _limited(cells: Cells, system: System) -> System:
         cells.assume("power_limit")
         limit = USUAL_POWER_LIMIT * full
     else:
-        limit = cells.measured("power_limit") or full
+        limit = cells.measurement("power_limit") or full
     return replace(
         system.with_figures({"accelerator.power_limit": limit}), name=f"{system.name} at {limit:g} W"
     )
@@ -307,7 +307,7 @@ class Run:
         return any(name.startswith(f"{framework} ") for name in measured)
 
 
-def bundled() -> list[tuple[str, Run | str]]:
+def load_bundled_runs() -> list[tuple[str, Run | str]]:
     """Return the published runs of the package by id, or the reason why one cannot be predicted."""
     table = (files("traincast") / "catalog/measured/training_runs.csv").read_text(encoding="utf-8")
     return [(row["id"], row["skipped"] or _bundled_run(row)) for row in csv.DictReader(table.splitlines())]
@@ -360,7 +360,7 @@ def rows(path: str | Path, given: Iterable[str] = ()) -> list[dict[str, str]]:
         f"{name}: missing" if " " in name else f"column {name}: missing"
         for name in missing_columns({*header, *given})
     ]
-    raise_problems(str(path), repeated(header) or (missing if table else ["holds no run"]))
+    raise_problems(str(path), repeated_names(header) or (missing if table else ["holds no run"]))
     long = [number for number, row in enumerate(table, start=2) if None in row]
     has_more = "has more cells than the header; put a text with commas in quotes"
     raise_problems(str(path), first_problems(long, lambda number: f"line {number}: {has_more}"))
@@ -381,7 +381,7 @@ def missing_columns(header: set[str]) -> list[str]:
     return missing + ([f"one of {', '.join(MEASURED)}"] if header.isdisjoint(MEASURED) else [])
 
 
-def repeated(header: Iterable[str]) -> list[str]:
+def repeated_names(header: Iterable[str]) -> list[str]:
     """Return a problem for each name that occurs more than once among columns."""
     counts = Counter(name.strip() for name in header)
     return [
@@ -402,12 +402,12 @@ def readable(table: Iterable[Mapping[str, str]]) -> Iterator[tuple[Mapping[str, 
     """Yield every row with its run, or with the reason why it has none."""
     for row in table:
         try:
-            yield row, read(row)
+            yield row, read_run(row)
         except Unreadable as reason:
             yield row, str(reason)
 
 
-def read(row: Mapping[str, Any]) -> Run:
+def read_run(row: Mapping[str, Any]) -> Run:
     """Read the run of a row of a table; raise `Unreadable` with all problems if it cannot be represented."""
     cells = Cells(row)
     try:
@@ -421,7 +421,7 @@ def _run(cells: Cells) -> Run:
     """Build the run of a row; problems are noted with the cells and raised together."""
     separate_model_file(cells)
     note_unmodelled(cells)
-    cells.done()  # no other cell could make it readable
+    cells.raise_problems()  # no other cell could make it readable
     facts = read_facts(cells, policies())
     system = machine(cells)
     sizes = shape(cells)
@@ -436,11 +436,11 @@ def _run(cells: Cells) -> Run:
     memory = cells.number("memory_gb_published")
     kind = memory_kind(cells)
     for name in RATES:
-        cells.measured(name)
-    if (measured_memory := cells.measured("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
+        cells.measurement(name)
+    if (measured_memory := cells.measurement("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
         cells.refuse(f"memory_gb_published = {cells.text('memory_gb_published')}: no rank has so much")
     ended = outcome(cells)
-    cells.done()
+    cells.raise_problems()
     assert system is not None  # else there was a problem
     model = Model(**sizes)
     measured = step_seconds(cells, model, system, PRECISIONS[arguments["precision"]], gbs)
@@ -449,7 +449,7 @@ def _run(cells: Cells) -> Run:
     is_unmeasured = measured is None and memory is None
     if is_unmeasured and ended == "ran" and not cells.text("outcome") and not cells.problems:
         cells.problem("no step time")
-    cells.done()
+    cells.raise_problems()
     return Run(
         id=cells.text("id"),
         source=cells.text("source"),
@@ -457,7 +457,7 @@ def _run(cells: Cells) -> Run:
         unsaid=left_open(cells, stack, kinds),
         model=model,
         system=system,
-        plan=filled(cells, arguments, model, system, gbs),
+        plan=fill_plan(cells, arguments, model, system, gbs),
         gbs=gbs,
         step_seconds=measured,
         memory_bytes=None if memory is None else memory * float(cells.choose("memory_unit")),
@@ -488,7 +488,7 @@ def assume_degrees(cells: Cells, sizes: Mapping[str, Any], system: System) -> No
         if trial.problems:
             continue
         try:
-            found = filled(trial, arguments, Model(**sizes), system, gbs)
+            found = fill_plan(trial, arguments, Model(**sizes), system, gbs)
         except TraincastError:
             continue
         if fits_with_slack(found, Model(**sizes), system, gbs, trial.text(SOFTWARE)):
@@ -555,8 +555,8 @@ def memory_kind(cells: Cells) -> Reported:
 
 def step_seconds(cells: Cells, model: Model, system: System, recipe: Precision, gbs: int) -> float | None:
     """Return the measured step time, noted as assumed if derived from FLOP/s; None without [s]."""
-    seconds = cells.measured("step_seconds")
-    token_rate = cells.measured("tokens_per_s_per_gpu")
+    seconds = cells.measurement("step_seconds")
+    token_rate = cells.measurement("tokens_per_s_per_gpu")
     tokens_per_gpu = gbs * model.seq / cells.positive("gpus")
     if seconds is None and token_rate:
         seconds = tokens_per_gpu / token_rate
@@ -588,7 +588,7 @@ def _flops_per_token(cells: Cells, model: Model) -> float | None:
     and unit of query width, 12, or 6 where only the causal half is counted, which for a GPT is
     72BLlh² (1 + l/6h + V/12Lh); with full recompute layers count 4/3 (`recompute_counted`).
     """
-    stated = cells.measured("attention_flops") or cells.choose("attention_flops")
+    stated = cells.measurement("attention_flops") or cells.choose("attention_flops")
     attention = None if model.experts is not None else stated
     if attention is None:
         return None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.model.adapters import METHODS, MODULES, Adapters, parse_training
 
@@ -44,7 +44,7 @@ def load_training(text: str) -> Adapters | None:
 
 def _of_config(path: Path) -> Adapters:
     """Return the adapters of an adapter_config.json; refuse by name what is not modelled."""
-    document = read(path)
+    document = read_document(path)
     problems = [
         f"{name} = {document.get(name)!r}: must be {neutral[0]!r}; anything else is not modelled"
         for name, neutral in NEUTRAL.items()

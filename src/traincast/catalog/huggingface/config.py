@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.core.errors import WHOLE, is_whole
 from traincast.model.checks import MAX_LAYERS
 
@@ -33,7 +33,7 @@ def model_types() -> dict[str, dict[str, Any]]:
 @cache
 def tables() -> Any:
     """Read the tables of model_types.yaml, which says what each is."""
-    return read(Path(__file__).with_name("model_types.yaml"))
+    return read_document(Path(__file__).with_name("model_types.yaml"))
 
 
 def is_factor(value: Any) -> bool:

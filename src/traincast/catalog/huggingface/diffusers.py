@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import Keys
 from traincast.core.errors import InputError
@@ -21,7 +21,7 @@ ACTIVATIONS: Final = {"gelu-approximate": "gelu", "gelu": "gelu"}
 @cache
 def classes() -> Any:
     """Read the table of classes that can be imported."""
-    return read(Path(__file__).with_name("diffusers_types.yaml"))
+    return read_document(Path(__file__).with_name("diffusers_types.yaml"))
 
 
 def is_diffusers(document: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from math import isqrt
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.catalog.huggingface.config import Config, is_factor
 from traincast.catalog.huggingface.features import GATED, PLAIN, Keys
 
@@ -17,7 +17,7 @@ USUAL_SIZE: Final = 1024  # side of an image where a tower takes any and nothing
 @cache
 def vision_types() -> Any:
     """Read the table of towers and projectors."""
-    return read(Path(__file__).with_name("vision_types.yaml"))
+    return read_document(Path(__file__).with_name("vision_types.yaml"))
 
 
 def whole(document: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pydantic import Field, StrictBool, create_model, field_validator
 
-from traincast.catalog.facts import Words, checked
+from traincast.catalog.facts import Words, check_fact
 from traincast.catalog.schema.fields import Entry, File, Number, Text
 from traincast.core.assumptions import ASSUMPTIONS
 
@@ -43,7 +43,7 @@ class StackFile(AssumptionsFile):
     @classmethod
     def _known(cls, facts: dict[str, Words]) -> dict[str, str]:
         """Return the facts in their own spelling."""
-        return {name: checked(name, value) for name, value in facts.items()}
+        return {name: check_fact(name, value) for name, value in facts.items()}
 
     @property
     def year(self) -> int:

@@ -16,7 +16,7 @@ from traincast.launch.frameworks.megatron_script import read_settings
 from traincast.launch.scripts.bash import arguments, commands
 from traincast.launch.settings.canonical import FULL_LENGTH
 from traincast.launch.settings.given import NOTHING, Given
-from traincast.launch.settings.settings import Settings, evaluated, is_off
+from traincast.launch.settings.settings import Settings, evaluate_text, is_off
 
 GROUPS: Final = (  # of verl's settings, whose members have names of their own
     "actor.megatron.override_transformer_config.",
@@ -112,7 +112,7 @@ def assumptions(_: Settings) -> tuple[str, ...]:
 
 def _number(own: Settings, name: str, default: int = 0) -> int:
     """Return a setting as a whole number, also of a sum or product of numbers."""
-    computed = evaluated(str(own[name]).strip("$()")) if name in own else None
+    computed = evaluate_text(str(own[name]).strip("$()")) if name in own else None
     return computed if isinstance(computed, int) else own.number(name, default=default, least=0)
 
 

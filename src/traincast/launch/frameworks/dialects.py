@@ -6,14 +6,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from traincast.catalog.documents import parsed
+from traincast.catalog.documents import parse_document
 from traincast.catalog.load import load_model
 from traincast.launch.frameworks import megatron
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL, catalogue_name, unknown_model
 from traincast.launch.scripts.bash import arguments, directives, read_script
 from traincast.launch.settings.format import Format, Reader
-from traincast.launch.settings.given import NOTHING, Given, chosen
-from traincast.launch.settings.settings import Settings, dotted, evaluated, is_off, not_allowed, same_value
+from traincast.launch.settings.given import NOTHING, Given, choose_run
+from traincast.launch.settings.settings import (
+    Settings,
+    evaluate_text,
+    flatten,
+    is_off,
+    not_allowed,
+    same_value,
+)
 from traincast.launch.settings.table import ANY, Values, load_document, rows_of
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
 
@@ -172,16 +179,16 @@ def _adjusted_modelzoo(settings: Settings) -> Settings:
 
 def yaml_settings(text: str) -> Settings:
     """Return the settings of a YAML text with dotted names and dashes as underscores."""
-    document = dotted(parsed(text, "yaml", repeated=True))
+    document = flatten(parse_document(text, "yaml", repeated=True))
     return Settings({name.replace("-", "_"): value for name, value in document.items()})
 
 
 def read_megatron_yaml(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of `MODEL_ARGS`, with variables that are given beside them."""
-    document = parsed(text, "yaml", repeated=True)
+    document = parse_document(text, "yaml", repeated=True)
     table: Any = document.get("MODEL_ARGS", document)
     if table and all(isinstance(value, Mapping) for value in table.values()):  # by model
-        table = table[chosen([str(name) for name in table], given.recipe)]
+        table = table[choose_run([str(name) for name in table], given.recipe)]
     settings = Settings()
     for name, value in (table if isinstance(table, Mapping) else {}).items():
         plain = str(name).removeprefix("--").replace("-", "_")
@@ -204,14 +211,14 @@ def read_primus(text: str, given: Given = NOTHING) -> Settings:
 
     Of torchtitan's models those with -fp8 convert linear layers (primus/configs/models/torchtitan, fd1eeab).
     """
-    document = parsed(text, "yaml", repeated=True)
+    document = parse_document(text, "yaml", repeated=True)
     settings = Settings()
     modules = document.get("modules", {})
     trainer: Mapping[str, Any] = next(iter(modules.values()), {}) if isinstance(modules, Mapping) else {}
     if (framework := str(trainer.get("framework", "megatron"))) not in PRIMUS_FRAMEWORKS:
         raise not_allowed("framework", framework, PRIMUS_FRAMEWORKS)
     own = {name: value for name, value in trainer.items() if name != "overrides"}
-    own |= dotted(trainer.get("overrides") or {})
+    own |= flatten(trainer.get("overrides") or {})
     settings |= {name: _filled(value, given.variables) for name, value in own.items()}
     if "model" in settings:
         name = str(settings["model"]).removesuffix(".yaml")
@@ -237,7 +244,7 @@ def _filled(value: Any, variables: Mapping[str, str]) -> Any:
 
 def filled_in(text: str) -> Settings:
     """Return the settings of a YAML text with dotted names, with references to others filled in."""
-    document = dotted(parsed(text, "yaml", repeated=True))
+    document = flatten(parse_document(text, "yaml", repeated=True))
     for _ in range(MAX_INTERPOLATIONS):
         pending = [name for name, value in document.items() if INTERPOLATION.search(str(value))]
         changes = {name: _interpolated(name, document) for name in pending if isinstance(document[name], str)}
@@ -265,7 +272,7 @@ def _interpolated(name: str, document: Mapping[str, Any]) -> Any:
         if reference.startswith(("multiply:", "divide_", "sum:")):
             kind, _, rest = reference.partition(":")
             sign = "*" if kind == "multiply" else "+" if kind == "sum" else "//"
-            result = evaluated(sign.join(rest.split(",")))
+            result = evaluate_text(sign.join(rest.split(",")))
             return str(result) if isinstance(result, int) else match[0]
         levels = len(reference) - len(reference.lstrip("."))
         path = name.split(".")[:-levels] if levels else []
@@ -291,6 +298,6 @@ def read_variables(text: str, given: Given = NOTHING) -> Settings:
     if not runs:
         read = {"source": tuple(script.not_read)} if script.not_read else {}
         return Settings(directives(text) | variables | read)
-    run = runs[chosen(runs, given.recipe)]
+    run = runs[choose_run(runs, given.recipe)]
     own = run.variables or variables
     return Settings(directives(text) | dict(own) | dict(given.variables) | arguments(run.words))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
-from traincast.catalog.documents import parsed
+from traincast.catalog.documents import parse_document
 from traincast.catalog.names import repository
 from traincast.core.errors import InputError
 from traincast.launch.frameworks import accelerate, deepspeed, ms_swift
@@ -23,7 +23,7 @@ from traincast.launch.settings.beside import DEEPSPEED, ENDINGS, FSDP, MODEL, fs
 from traincast.launch.settings.canonical import FILLED, FULL_LENGTH, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.given import NOTHING, Given
-from traincast.launch.settings.settings import Settings, dotted, is_off, not_allowed, value_text
+from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed, value_text
 from traincast.launch.settings.table import Values, load_document, matches
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import unread_rules
@@ -103,7 +103,7 @@ OF_RECOMPUTATION: Final = (
 OF_ADAPTERS: Final = ("lora_r", "lora_target_modules")
 OF_PRECISION: Final = ("bf16", "fp16", "fp8", "bfloat16", "float16", "pure_bf16", "mixed_precision")
 TABLE: Final = load_document("huggingface")
-PRESETS: Final = {name: dotted(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
+PRESETS: Final = {name: flatten(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
 PRESET_OF_FSDP: Final = (f"{FSDP}version", f"{FSDP}auto_wrap_policy")  # what fsdp2 sets as exports do
 READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
@@ -117,7 +117,7 @@ OwnText: TypeAlias = Callable[[str, Given], Settings]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class TrainerProgram:
     """What differs between programs on the Trainer, as in the table; its methods convert the settings."""
 
     name: str  # of the format
@@ -150,7 +150,7 @@ class Program:
     # Reader of a text in its own names, where it is no plain configuration or command line
     own_text: OwnText | None = None
 
-    __name__ = "Program"
+    __name__ = "TrainerProgram"
 
     # reading and writing text
 
@@ -160,7 +160,7 @@ class Program:
         preset = Settings(PRESETS.get(str(settings.get("accelerate_config")), {}))
         for name, meanings in self.presets.items():
             if str(settings.get(name)) in meanings:
-                preset |= dotted(meanings[str(settings.pop(name))])
+                preset |= flatten(meanings[str(settings.pop(name))])
         meshless = not settings.is_on("use_parallelism_config")
         common = {self._common(name, meshless): value for name, value in settings.items()}
         return Settings({**preset, **common})
@@ -170,12 +170,12 @@ class Program:
         if self.own_text is not None:
             return self.own_text(text, given)
         try:
-            document = parsed(text, "yaml", repeated=True)
+            document = parse_document(text, "yaml", repeated=True)
         except InputError:
             document = {}
         is_command = any(" " in str(name) for name in document)  # with JSON in it, which looks like YAML
         if document and not is_command:
-            settings = dotted(document)
+            settings = flatten(document)
         else:
             settings = bash.settings_of(text, given)
             if self.lengths and not settings.any_on(*LENGTHS):
@@ -493,7 +493,7 @@ class Program:
         wanted = {name: facts[name] for name in OF_DEEPSPEED if name in facts}
         for setting, meanings in {**named, **self.presets}.items():
             for word, meaning in meanings.items():
-                settings = Settings(dotted(meaning))
+                settings = Settings(flatten(meaning))
                 if self.engine(settings) != "DEEPSPEED":
                     continue
                 known = {"replicas": 1, **self.read_parallelism(settings)}
@@ -783,7 +783,7 @@ def _with_parts(settings: Settings) -> Settings:
         if isinstance(value, str) and value.lstrip().startswith("{"):
             with suppress(ValueError):
                 document = json.loads(value)
-        parts |= dotted({name: document if isinstance(document, dict) else value})
+        parts |= flatten({name: document if isinstance(document, dict) else value})
     return parts
 
 
@@ -799,9 +799,9 @@ def _listed(modules: Any) -> Any:
 BESIDE_FIELDS: Final = ("title", "source", "unread")  # what a table has of a program beside its fields
 
 
-def _program(name: str, spec: Mapping[str, Any]) -> Program:
+def _program(name: str, spec: Mapping[str, Any]) -> TrainerProgram:
     """Return a program of the table."""
-    return Program(name=name, **{key: spec[key] for key in spec if key not in BESIDE_FIELDS})
+    return TrainerProgram(name=name, **{key: spec[key] for key in spec if key not in BESIDE_FIELDS})
 
 
 PROGRAMS: Final = tuple(_program(name, spec) for name, spec in TABLE["programs"].items())

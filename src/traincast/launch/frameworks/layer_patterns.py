@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from traincast.core.errors import InputError
-from traincast.launch.settings.settings import evaluated
+from traincast.launch.settings.settings import evaluate_text
 
 MAX_LAYERS: Final = 1 << 16  # of a layout; keeps expansion of repeated groups bounded
 
@@ -21,7 +21,7 @@ def marked_layers(text: str, layers: int, setting: str = "layers") -> tuple[int,
     """
     if re.fullmatch(r"\d{1,6}", text) and int(text):
         return tuple(range(int(text), layers + 1, int(text)))
-    marks = evaluated(text)
+    marks = evaluate_text(text)
     if not isinstance(marks, list) or len(marks) != layers or not {*map(str, marks)} <= {"0", "1"}:
         wanted = f"a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
         raise InputError(setting, [f"{setting} = {text[:60]!r}: must be a whole number, or {wanted}"])

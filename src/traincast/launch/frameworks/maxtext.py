@@ -10,16 +10,16 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.documents import parsed
-from traincast.catalog.documents import read as read_file
+from traincast.catalog.documents import parse_document
+from traincast.catalog.documents import read_document as read_file
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.knobs import words
 from traincast.core.units import count_of
 from traincast.launch.frameworks.checkpoints import catalogue_name, unknown_model
 from traincast.launch.scripts.bash import commands
 from traincast.launch.settings.canonical import Facts, normalized_recompute
-from traincast.launch.settings.given import NOTHING, Given, chosen
-from traincast.launch.settings.settings import Settings, dotted, is_off, not_allowed
+from traincast.launch.settings.given import NOTHING, Given, choose_run
+from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed
 from traincast.launch.settings.table import Values
 
 MODEL: Final = "model_name"
@@ -110,7 +110,7 @@ DECODERS: Final = ("llama2", "mistral", "default")  # whose layers the sizes des
 def read(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of a run: those of the file, or of a command and the file that it names."""
     if not IN_TEXT.search(text):
-        return dotted(parsed(text, "yaml", repeated=True))
+        return flatten(parse_document(text, "yaml", repeated=True))
     started = [
         (words, i) for words in commands(text, given) for i, word in enumerate(words) if PROGRAM.search(word)
     ]
@@ -118,7 +118,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     runs = [run for run, program in zip(started, programs, strict=True) if TRAINING.search(program)]
     if not runs:
         raise InputError("MaxText", [f"runs {', '.join(programs) or 'no program'}, which does not train"])
-    words, start = runs[int(chosen([str(i) for i in range(1, len(runs) + 1)], given.recipe)) - 1]
+    words, start = runs[int(choose_run([str(i) for i in range(1, len(runs) + 1)], given.recipe)) - 1]
     files = [word for word in words[start + 1 :] if word.endswith((".yml", ".yaml")) and "=" not in word]
     pairs = (word.partition("=") for word in words[start + 1 :])
     own = Settings({name: _plain(value) for name, sign, value in pairs if sign})
@@ -128,7 +128,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         file = Path(name)
         found = next((path for path in _places(file, given.folder) if path.is_file()), None)
         if found is not None:
-            own = Settings({**dotted(read_file(found)), **own})
+            own = Settings({**flatten(read_file(found)), **own})
         elif file.name != BASE:
             own["source"] = name
     return own
@@ -141,7 +141,9 @@ def _places(file: Path, folder: Path | None) -> list[Path]:
 
 def _plain(value: str) -> Any:
     """Return a value of a command line as YAML reads it."""
-    return dotted(parsed(f"value: {value}", "yaml"))["value"] if value and "$" not in value else value
+    return (
+        flatten(parse_document(f"value: {value}", "yaml"))["value"] if value and "$" not in value else value
+    )
 
 
 def named_model(settings: Settings) -> str:

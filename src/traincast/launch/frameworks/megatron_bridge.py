@@ -120,7 +120,7 @@ HARMLESS_OF_LORA: Final = ("peft.alpha", "peft.lora_A_init_method", "peft.lora_B
 
 def unread_rules(rules: UnreadRules) -> UnreadRules:
     """Return Megatron-LM's rules on settings that no row reads: here they may stand in any section."""
-    in_sections = rules.renamed(lambda name: (name, f"*.{name}"))
+    in_sections = rules.rename(lambda name: (name, f"*.{name}"))
     sections = (f"{section}.*" for section in HARMLESS_SECTIONS)
     return replace(
         in_sections,

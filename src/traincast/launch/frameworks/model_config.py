@@ -6,7 +6,7 @@ from typing import Any, Final
 from traincast.catalog.huggingface.config import model_types
 from traincast.catalog.load import read_model
 from traincast.core.errors import InputError
-from traincast.launch.settings.canonical import model_facts, untrained
+from traincast.launch.settings.canonical import model_facts, without_training
 from traincast.model.model import Model
 
 CLASSES: Final = {  # model type -> class that trains it; the first that has all of a model's parts is written
@@ -63,7 +63,9 @@ def config_of(model: Model) -> dict[str, Any]:
 
 
 def _facts(model: Model) -> dict[str, Any]:
-    return {name: value for name, value in model_facts(untrained(model)).items() if name not in WITHOUT}
+    return {
+        name: value for name, value in model_facts(without_training(model)).items() if name not in WITHOUT
+    }
 
 
 def _config(model: Model, model_type: str) -> dict[str, Any]:

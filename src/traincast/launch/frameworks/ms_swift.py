@@ -11,16 +11,16 @@ from contextlib import suppress
 from math import gcd
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.documents import parsed
-from traincast.catalog.documents import read as read_document
+from traincast.catalog.documents import parse_document
+from traincast.catalog.documents import read_document as read_document
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL, model_called
 from traincast.launch.scripts.bash import arguments, directives, read_script
-from traincast.launch.settings.beside import found
+from traincast.launch.settings.beside import find_file
 from traincast.launch.settings.canonical import FULL_LENGTH
-from traincast.launch.settings.given import NOTHING, Given, chosen
-from traincast.launch.settings.settings import Settings, dotted, is_off, value_text
+from traincast.launch.settings.given import NOTHING, Given, choose_run
+from traincast.launch.settings.settings import Settings, flatten, is_off, value_text
 from traincast.launch.settings.table import Values, load_document
 
 KINDS: Final = ("sft", "pt", "rlhf")
@@ -59,7 +59,7 @@ def run_of(text: str, given: Given = NOTHING) -> Run:
         If there are several and none is named, or a configuration that it names is not there.
     """
     with suppress(InputError):
-        document = parsed(text, "yaml", repeated=True)
+        document = parse_document(text, "yaml", repeated=True)
         if document and not any(" " in str(name) for name in document):
             return _of_document(document, "rlhf" if "rlhf_type" in document else "sft")
     script = read_script(text, given)
@@ -76,7 +76,7 @@ def run_of(text: str, given: Given = NOTHING) -> Run:
     if not runs:
         return Run("sft", directives(text), everything)
     same = len({str(run.own) for run in runs.values()}) == 1
-    return runs["1" if same else chosen(runs, given.recipe)]
+    return runs["1" if same else choose_run(runs, given.recipe)]
 
 
 def _started(words: list[str]) -> tuple[int, str]:
@@ -94,7 +94,7 @@ def _of_words(words: list[str], kind: str, given: Given) -> Run:
     """Return the training of the words behind a command: of a configuration, and of further arguments."""
     if not words or not words[0].endswith(CONFIGURATIONS):
         return Run(kind, arguments(words), {})
-    file = None if given.folder is None else found(words[0], given.folder)
+    file = None if given.folder is None else find_file(words[0], given.folder)
     if file is None:
         raise InputError(words[0], [f"{words[0]}: there is no such file beside this one; check it instead"])
     run = _of_document(read_document(file), kind)
@@ -162,7 +162,7 @@ def read_trainer(text: str, given: Given = NOTHING) -> Settings:
     dtype = str(settings.get("torch_dtype", "")).removeprefix("torch.")
     if dtype in HALVES and not {"bf16", "fp16"} & settings.keys():
         settings |= {"bf16": False, "fp16": True}
-    return dotted(settings)
+    return flatten(settings)
 
 
 def _with_fsdp(own: Settings, given: Given) -> Settings:
@@ -173,7 +173,7 @@ def _with_fsdp(own: Settings, given: Given) -> Settings:
     """
     named = own.get("fsdp")
     if isinstance(named, str) and named.endswith(CONFIGURATIONS):
-        file = None if given.folder is None else found(named, given.folder)
+        file = None if given.folder is None else find_file(named, given.folder)
         if file is None:
             raise InputError("fsdp", [f"fsdp = {named}: there is no such file beside this one"])
         named = read_document(file)
@@ -184,7 +184,7 @@ def _with_fsdp(own: Settings, given: Given) -> Settings:
         return Settings({**settings, "fsdp": named})
     settings["fsdp"] = named.get("fsdp", FULL_SHARD)
     further = named.get("fsdp_config")
-    return Settings({**settings, **dotted({"fsdp_config": further if isinstance(further, Mapping) else {}})})
+    return Settings({**settings, **flatten({"fsdp_config": further if isinstance(further, Mapping) else {}})})
 
 
 def ulysses(checkpoint: str, degree: int) -> int:

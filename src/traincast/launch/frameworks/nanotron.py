@@ -3,10 +3,10 @@
 import re
 from typing import Any, Final
 
-from traincast.catalog.documents import parsed
+from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
 from traincast.launch.settings.canonical import Facts
-from traincast.launch.settings.settings import Settings, dotted
+from traincast.launch.settings.settings import Settings, flatten
 from traincast.launch.settings.table import Values
 
 DP = "parallelism.dp"
@@ -153,4 +153,4 @@ def read(text: str) -> Settings:
             lines[place] = ""
         if match[3].split("#")[0].strip() in ("null", "~"):
             places[key] = number
-    return dotted(parsed("\n".join(lines), "yaml", repeated=True))
+    return flatten(parse_document("\n".join(lines), "yaml", repeated=True))

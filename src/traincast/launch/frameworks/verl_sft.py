@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from typing import Any, Final
 
-from traincast.catalog.documents import parsed
+from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
 from traincast.launch.frameworks.dialects import filled_in
 from traincast.launch.scripts.bash import arguments, commands, directives
@@ -82,7 +82,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 def _own(text: str, given: Given) -> tuple[Settings, Settings]:
     """Return the settings of verl by their names, and those of the launcher."""
     with suppress(InputError):
-        document = parsed(text, "yaml", repeated=True)
+        document = parse_document(text, "yaml", repeated=True)
         if document and not any(" " in str(name) for name in document):
             return Settings({**filled_in(text), **given.variables}), Settings()
     own = Settings()

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.launch.frameworks.accelerate import ZERO_STAGES
-from traincast.launch.python.source import called, constant, defaults_of, last_name, tree_of
+from traincast.launch.python.source import called_name, constant, defaults_of, last_name, tree_of
 from traincast.launch.settings.canonical import Facts
-from traincast.launch.settings.given import NOTHING, Given, chosen
+from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, is_off, not_allowed
 
 STARTERS: Final = ("Trainer", "Fabric")
@@ -49,13 +49,13 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     tree = tree_of(text)
     names = {**_constants(tree), **given.variables}
     starters = {
-        f"{called(node)} in line {node.lineno}": node
+        f"{called_name(node)} in line {node.lineno}": node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and called(node) in STARTERS and node.keywords
+        if isinstance(node, ast.Call) and called_name(node) in STARTERS and node.keywords
     }
     if not starters:
         raise InputError("Python", ["calls neither Trainer nor Fabric with arguments"])
-    call = starters[chosen(starters, given.recipe, "calls")]
+    call = starters[choose_run(starters, given.recipe, "calls")]
     settings = Settings(_arguments(call, names))
     strategy = next((word.value for word in call.keywords if word.arg == "strategy"), None)
     if isinstance(strategy, ast.Name):
@@ -64,14 +64,14 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         strategy = values[-1] if values else strategy
     if isinstance(strategy, ast.Call):
         own = {f"strategy.{name}": value for name, value in _arguments(strategy, names).items()}
-        settings |= {**own, "strategy": called(strategy)}
+        settings |= {**own, "strategy": called_name(strategy)}
     for node in ast.walk(tree):
-        if called(node) == "DataLoader" and isinstance(node, ast.Call):
+        if called_name(node) == "DataLoader" and isinstance(node, ast.Call):
             given_to_loader = _arguments(node, names)
             if "batch_size" in given_to_loader and not is_off(given_to_loader.get("shuffle", True)):
                 settings.setdefault(BATCH, given_to_loader["batch_size"])
-        elif called(node) in OPTIMIZERS:
-            settings["optimizer"] = called(node)
+        elif called_name(node) in OPTIMIZERS:
+            settings["optimizer"] = called_name(node)
     settings |= {"torch.compile": True} if re.search(r"\btorch\.compile\(|\.compile\(\)", text) else {}
     return settings
 
@@ -84,7 +84,7 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
             value = constant(node.value, names)
             if not isinstance(value, str) or isinstance(node.value, ast.Constant):
                 names[node.targets[0].id] = value
-        elif called(node) == "add_argument" and isinstance(node, ast.Call):
+        elif called_name(node) == "add_argument" and isinstance(node, ast.Call):
             flags = [word.value for word in node.args if isinstance(word, ast.Constant)]
             default = next((word.value for word in node.keywords if word.arg == "default"), None)
             if flags and default is not None:

@@ -13,9 +13,9 @@ from traincast.core.errors import InputError
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL
 from traincast.launch.frameworks.dialects import TABLE
 from traincast.launch.frameworks.megatron_bridge import PRESETS
-from traincast.launch.python.program import CLASS, REST, Program, Unread
-from traincast.launch.python.source import called, tree_of
-from traincast.launch.settings.given import NOTHING, Given, chosen
+from traincast.launch.python.program import CLASS, REST, PythonProgram, Unread
+from traincast.launch.python.source import called_name, tree_of
+from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, nested
 
 MODEL_CLASS: Final = re.compile(r"^(\w*?)Config(\w*)$")  # Llama3Config8B
@@ -37,7 +37,7 @@ OF_TRAINER: Final = {"trainer.num_nodes": "nnodes", "trainer.devices": "nproc_pe
 def read(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of the recipe that is meant as Megatron-LM's; others keep their names."""
     tree = tree_of(text)
-    program = _Program(tree, given.variables, given.folder)
+    program = _NemoProgram(tree, given.variables, given.folder)
     recipes: dict[str, Any] = {}
     for name in program.functions:
         try:
@@ -50,16 +50,16 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     known = ((n, r) for n, r in recipes.items() if isinstance(r, InputError) or program.is_recipe(r))
     recipes = dict(known)
     begun_by_others = {
-        called(node)
+        called_name(node)
         for name in recipes
         if name in program.functions
         for node in ast.walk(program.functions[name])
-        if called(node) != name
+        if called_name(node) != name
     }
     kept = {name: built for name, built in recipes.items() if name not in begun_by_others} or recipes
     if not kept:
         raise InputError("Python", ["builds no recipe that is known: of run.Partial or a factory of NeMo"])
-    recipe = kept[chosen(kept, given.recipe, "recipes")]
+    recipe = kept[choose_run(kept, given.recipe, "recipes")]
     if isinstance(recipe, InputError):
         raise recipe
     return _flat(recipe)
@@ -74,7 +74,7 @@ def _main(tree: ast.Module) -> list[ast.stmt]:
     return [node for node in body if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import)]
 
 
-class _Program(Program):
+class _NemoProgram(PythonProgram):
     """A program of NeMo, whose recipes have a trainer."""
 
     doubt = UNKNOWN
@@ -87,9 +87,11 @@ class _Program(Program):
         """Return whether a function of another file is followed: all but presets of precision."""
         return name not in PLUGINS
 
-    def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
+    def evaluate_call(
+        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+    ) -> Any:
         """Return what a call of NeMo makes: a configuration, or the recipe of a factory that is known."""
-        name = called(node)
+        name = called_name(node)
         if name in BUILDERS and node.args:
             of = node.args[0]
             title = self.value(of.slice, names, 0) if isinstance(of, ast.Subscript) else ast.unparse(of)

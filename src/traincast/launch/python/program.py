@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from traincast.core.errors import InputError
 from traincast.launch.python.source import (
     MAX_CALLS,
-    called,
+    called_name,
     constant,
     constants_of,
     defaults_of,
@@ -35,7 +35,7 @@ class Unread(str):
     __slots__ = ()
 
 
-class Program(ABC):
+class PythonProgram(ABC):
     """Functions of a program, and the recipes that they build, as nested mappings.
 
     Statements are followed as far as their conditions are known; a recipe names, as the setting `doubt`, what
@@ -86,7 +86,9 @@ class Program(ABC):
         return None
 
     @abstractmethod
-    def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
+    def evaluate_call(
+        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+    ) -> Any:
         """Return what a call of another program's function makes; `words` and `given` are its arguments."""
 
     def call(
@@ -121,9 +123,11 @@ class Program(ABC):
                 case ast.Assign(targets=targets, value=value):
                     made = self.value(value, names, depth)
                     for target in targets:
-                        self.assign(target, made, called(value) or "if", names, depth)
+                        self.assign(target, made, called_name(value) or "if", names, depth)
                 case ast.AnnAssign(target=target, value=ast.expr() as value):
-                    self.assign(target, self.value(value, names, depth), called(value) or "if", names, depth)
+                    self.assign(
+                        target, self.value(value, names, depth), called_name(value) or "if", names, depth
+                    )
                 case ast.AugAssign(target=target, op=sign, value=value):
                     old, more = (self.value(part, names, depth) for part in (target, value))
                     made = Unread(ast.unparse(statement))
@@ -142,7 +146,7 @@ class Program(ABC):
                     path = ast.unparse(owner).split(".")
                     old = self.get(path, names)
                     old = old if isinstance(old, list) else []
-                    self.set(path, [*old, *(added if isinstance(added, list) else [added])], names)
+                    self.set_path(path, [*old, *(added if isinstance(added, list) else [added])], names)
                 case ast.Expr(value=ast.Call() as call) if self.follows_calls:
                     self.value(call, names, depth)
                 case ast.If():
@@ -156,7 +160,7 @@ class Program(ABC):
                 case ast.Try(body=[ast.Assign(targets=[ast.Attribute() as target], value=value)]) if (
                     not isinstance(made := self.value(value, names, depth), Unread)
                 ):
-                    self.set(ast.unparse(target).split("."), made, names)
+                    self.set_path(ast.unparse(target).split("."), made, names)
                 case ast.For(target=ast.Name(id=name), iter=every, body=body, orelse=[]) if isinstance(
                     rows := self.value(every, names, depth), list
                 ) and not any(isinstance(node, ast.Break | ast.Continue) for node in ast.walk(statement)):
@@ -174,12 +178,12 @@ class Program(ABC):
         """Give a name, an attribute, a key of a mapping, or several of them what `made_by` makes."""
         match target:
             case ast.Name(id=name):
-                Program.set(self, [name], value, names)
+                PythonProgram.set_path(self, [name], value, names)
             case ast.Attribute():
-                self.set(ast.unparse(target).split("."), value, names)
+                self.set_path(ast.unparse(target).split("."), value, names)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
                 if isinstance(table := self.value(owner, names, depth), dict):
-                    self.set(["", key], value, {"": table})
+                    self.set_path(["", key], value, {"": table})
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 is_known = isinstance(value, list) and len(value) == len(targets)
                 parts = value if is_known else [Unread(made_by)] * len(targets)
@@ -296,9 +300,9 @@ class Program(ABC):
                 home = self.home(node.func)
                 program, name = home or (self, "")
                 known = name in program.functions
-                if known and (program is self or self.follows(called(node), [*words, *given.values()])):
+                if known and (program is self or self.follows(called_name(node), [*words, *given.values()])):
                     return program.call(name, words, given, depth + 1)
-                return self.made(node, words, given, names)
+                return self.evaluate_call(node, words, given, names)
             case ast.IfExp(test=test, body=body, orelse=other):
                 decided = self.condition(test, names)
                 chosen = body if decided else other
@@ -319,7 +323,7 @@ class Program(ABC):
             value = value.get(part, Unread(part)) if isinstance(value, Mapping) else Unread(part)
         return value
 
-    def set(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
+    def set_path(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
         """Set the value of a path of attributes."""
         owner: dict[str, Any] = names
         for part in path[:-1]:

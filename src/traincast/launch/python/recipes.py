@@ -21,11 +21,11 @@ from traincast.launch.frameworks.megatron_bridge import (
     megatron_settings,
 )
 from traincast.launch.frameworks.unsupported import check_training_kind
-from traincast.launch.python.program import CLASS, Program, Unread, set_attributes
-from traincast.launch.python.source import MAX_CALLS, called, tree_of
+from traincast.launch.python.program import CLASS, PythonProgram, Unread, set_attributes
+from traincast.launch.python.source import MAX_CALLS, called_name, tree_of
 from traincast.launch.settings.canonical import OF_SQUAD, SQUAD_TOKENS, Facts
-from traincast.launch.settings.given import NOTHING, Given, chosen
-from traincast.launch.settings.settings import Settings, dotted, nested
+from traincast.launch.settings.given import NOTHING, Given, choose_run
+from traincast.launch.settings.settings import Settings, flatten, nested
 from traincast.model.documents import Documents
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
@@ -135,15 +135,15 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     recipes = [name for name in models if not name.startswith("_")]
     if not recipes:
         raise InputError("Python", ["has no recipe: a function such as llama3_8b_pretrain_config"])
-    name = chosen(recipes, given.recipe, "recipes")
+    name = choose_run(recipes, given.recipe, "recipes")
     check_training_kind([], {"recipe": models[name]}, "Python")
     recipe = program.call(name)
-    built = dotted(recipe) if isinstance(recipe, dict) else {}
-    if scheme := _named(built, "peft") or built.get(f"peft.{CLASS}"):
+    built = flatten(recipe) if isinstance(recipe, dict) else {}
+    if scheme := _checkpoint_name(built, "peft") or built.get(f"peft.{CLASS}"):
         built["peft_scheme" if "lora" in str(scheme).lower() else "peft"] = str(scheme).lower()
-    if checkpoint := _named(built, "model"):
+    if checkpoint := _checkpoint_name(built, "model"):
         built[NAMED_MODEL] = checkpoint
-    if preset := _named(built, "mixed_precision") or built.get(f"mixed_precision.{CLASS}"):
+    if preset := _checkpoint_name(built, "mixed_precision") or built.get(f"mixed_precision.{CLASS}"):
         halves = [name for name in ("fp16", "bf16") if built.pop(f"mixed_precision.{name}", False) is True]
         preset = f"{halves[0]}_mixed" if halves and preset == PRECISION else preset
         built["mixed_precision"] = PRECISIONS.get(str(preset), preset)
@@ -221,11 +221,11 @@ def read_launch(text: str, given: Given = NOTHING) -> Settings:
         if stated.is_on(one):
             base.pop(other, None)
     if launch.any_on("nproc_per_node", "nnodes", "nodes"):
-        base = _scaled(base, launch, stated)
+        base = _scale_recipe(base, launch, stated)
     return Settings({**base, **launch, **stated, "recipe": name})
 
 
-def _scaled(base: Settings, launch: Settings, stated: Settings) -> Settings:
+def _scale_recipe(base: Settings, launch: Settings, stated: Settings) -> Settings:
     """Return a recipe on the accelerators of a launch.
 
     Of one of Megatron-Bridge's benchmarks, whose name has its accelerators, the sequences of each
@@ -278,7 +278,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     return (named, *megatron_bridge.assumptions(own), *notes)
 
 
-def _named(built: Mapping[str, Any], part: str) -> Any:
+def _checkpoint_name(built: Mapping[str, Any], part: str) -> Any:
     """Return the checkpoint or preset that a function makes a part from; empty for an instance of a class."""
     return "" if str(built.get(f"{part}.{CLASS}", ""))[:1].isupper() else built.get(f"{part}.{TEXT}")
 
@@ -290,7 +290,7 @@ def _text(value: Any) -> str:
     return "" if value in (None, []) else DTYPES.get(str(value), str(value))
 
 
-class _Recipes(Program):
+class _Recipes(PythonProgram):
     """Recipes of a file, each of which begins with another one of the file or of Megatron-Bridge."""
 
     follows_calls = True
@@ -308,9 +308,11 @@ class _Recipes(Program):
         """Return whether a value is a recipe."""
         return isinstance(built, dict) and built.get(CLASS) == CONTAINER
 
-    def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
+    def evaluate_call(
+        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+    ) -> Any:
         """Return what a call of Megatron-Bridge makes: a recipe, one that is changed, or a configuration."""
-        name = called(node)
+        name = called_name(node)
         if name in OPTIMIZERS:
             return [{"optimizer": OPTIMIZERS[name]}, Unread(name)]
         if recipe := next(filter(self.is_recipe, (*words, *given.values())), None):
@@ -320,7 +322,7 @@ class _Recipes(Program):
         is_part = isinstance(first, dict) and (CLASS not in first or isinstance(node.args[0], ast.Attribute))
         if is_part or (isinstance(first, dict) and name in PARTS):  # of a recipe
             if name in PARTS and len(words) > 1:
-                self.set(["", PARTS[name]], words[1], {"": first})
+                self.set_path(["", PARTS[name]], words[1], {"": first})
             else:
                 self._open(name, ast.unparse(node.args[0]).rpartition(".")[2])
         if (begun := RECIPE.match(name)) and begun["model"] != "default":  # default_peft_config is LoRA
@@ -341,9 +343,9 @@ class _Recipes(Program):
         batch = next((word for word in words if not isinstance(word, dict)), None)
         if changes := next((changes for end, changes in CHANGES.items() if name.endswith(end)), None):
             for path, value in changes.items():
-                self.set(["", *path.split(".")], value, {"": recipe})
+                self.set_path(["", *path.split(".")], value, {"": recipe})
         elif "global_batch_size" in name and batch is not None:
-            self.set(["", "train", "global_batch_size"], batch, {"": recipe})
+            self.set_path(["", "train", "global_batch_size"], batch, {"": recipe})
         elif name != HARMLESS:
             self._open(name)
 
@@ -363,7 +365,7 @@ class _Recipes(Program):
             self._open(text[:80])
         self.open[text[:80]] = self.open.get(text[:80], set()) | named
 
-    def set(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
+    def set_path(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
         """Set a field of a recipe."""
         for named in self.open.values():
             named -= {path[-1], *(value if isinstance(value, dict) else ())}
@@ -373,11 +375,11 @@ class _Recipes(Program):
         if isinstance(preset, str) and not isinstance(
             preset, Unread
         ):  # a name: a field of what it names is set
-            super().set(path[:-1], {CLASS: preset}, names)
+            super().set_path(path[:-1], {CLASS: preset}, names)
         made_by = value.get(CLASS, "") if isinstance(value, dict) else value
         if path[1:] in OPENED and (isinstance(value, Unread) or str(made_by)[:1].islower()):
             self._open(str(made_by), path[1])
-        super().set(path, value, names)
+        super().set_path(path, value, names)
         if path[1:] == ["comm_overlap", "tp_comm_overlap_cfg"] and value:
             self.get(path[:-1], names).setdefault("tp_comm_overlap", True)
 

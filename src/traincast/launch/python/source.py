@@ -83,7 +83,7 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
     return {name.arg: value for name, value in zip(reversed(names), reversed(defaults), strict=False)}
 
 
-def called(node: ast.AST) -> str:
+def called_name(node: ast.AST) -> str:
     """Return the last name of what a call calls; empty if the expression is no call."""
     return last_name(node.func) if isinstance(node, ast.Call) else ""
 

@@ -14,8 +14,8 @@ from traincast.core.errors import InputError
 from traincast.launch.frameworks.torchtitan import assumptions_of_program, in_sequences
 from traincast.launch.python import torchtitan_config
 from traincast.launch.scripts.bash import arguments, directives, read_script
-from traincast.launch.settings.beside import found
-from traincast.launch.settings.given import NOTHING, RECIPE, Given, chosen
+from traincast.launch.settings.beside import find_file
+from traincast.launch.settings.given import NOTHING, RECIPE, Given, choose_run
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import load_document
 
@@ -74,7 +74,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         runs[str(len(runs) + 1)] = Run(module, config, overrides)
     if not runs:
         raise InputError("torchtitan", ["starts no run of torchtitan"])
-    run = runs["1" if len({str(run) for run in runs.values()}) == 1 else chosen(runs, given.recipe)]
+    run = runs["1" if len({str(run) for run in runs.values()}) == 1 else choose_run(runs, given.recipe)]
     settings = Settings({**_configuration(run, given), **run.overrides})
     return in_sequences(settings)
 
@@ -83,7 +83,7 @@ def _configuration(run: Run, given: Given) -> Settings:
     """Return the settings of the configuration that a run names: of a file beside it, or of torchtitan's."""
     path = run.module.replace(".", "/")
     names = (f"torchtitan/models/{path}/config_registry.py", f"{path}/config_registry.py", f"{path}.py")
-    files = (None if given.folder is None else found(name, given.folder) for name in names)
+    files = (None if given.folder is None else find_file(name, given.folder) for name in names)
     if file := next(filter(None, files), None):
         with suppress(OSError):
             return torchtitan_config.read(

@@ -13,9 +13,9 @@ from traincast.launch.frameworks.torchtitan import (
     default_settings,
     in_sequences,
 )
-from traincast.launch.python.source import MAX_CALLS, called, constant, functions_of, last_name, tree_of
+from traincast.launch.python.source import MAX_CALLS, called_name, constant, functions_of, last_name, tree_of
 from traincast.launch.settings.format import Writing
-from traincast.launch.settings.given import NOTHING, Given, chosen
+from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import Values, load_document
 from traincast.launch.settings.text_formats import comments
@@ -88,7 +88,7 @@ def write(writing: Writing) -> str:
         imports="\n".join(imports),
         model=settings.get("model.name", prefix),
         flavour=json.dumps(settings.get("model.flavor", writing.name)),
-        converted=_converted(converter, compiled),
+        converted=_converter_argument(converter, compiled),
         sections="\n".join(lines),
     )
 
@@ -99,7 +99,7 @@ def identifier(name: str) -> str:
     return text if text.isidentifier() else f"_{text}"
 
 
-def _converted(converter: str | None, compiled: bool) -> str:
+def _converter_argument(converter: str | None, compiled: bool) -> str:
     """Return the model converter as an argument, if there is one."""
     if converter is None:
         return ""
@@ -135,7 +135,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         ):
             settings["model.name"] = model[1]
     if len(runs) > 1:
-        name = chosen(runs, given.recipe)
+        name = choose_run(runs, given.recipe)
         nodes = _nodes_of(name, functions)
         if model_name := _model_of(name, given):
             settings["model.name"] = model_name
@@ -158,7 +158,7 @@ def _model_of(function: str, given: Given) -> str:
 
 def _describes_run(function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> bool:
     """Return whether a function returns a configuration: whether it, or one that it calls, names a model."""
-    return any(called(node) == "model_registry" for node in _nodes_of(function.name, functions))
+    return any(called_name(node) == "model_registry" for node in _nodes_of(function.name, functions))
 
 
 def _nodes_of(name: str, functions: Mapping[str, ast.FunctionDef], depth: int = 0) -> list[ast.AST]:
@@ -166,13 +166,13 @@ def _nodes_of(name: str, functions: Mapping[str, ast.FunctionDef], depth: int = 
     own = [node for statement in functions[name].body for node in ast.walk(statement)]
     if depth == MAX_CALLS:
         return own
-    inner = (other for other in dict.fromkeys(map(called, own)) if other in functions and other != name)
+    inner = (other for other in dict.fromkeys(map(called_name, own)) if other in functions and other != name)
     return [node for other in inner for node in _nodes_of(other, functions, depth + 1)] + own
 
 
 def _of_call(node: ast.Call) -> Values:
     """Return the settings of a call."""
-    title = called(node)
+    title = called_name(node)
     given = {keyword.arg: constant(keyword.value) for keyword in node.keywords if keyword.arg}
     if title == "model_registry" and node.args:
         more = {f"model.{name}": value for name, value in given.items() if name != "converters"}

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple, Self
 
 from traincast.core.errors import InputError, raise_problems
 from traincast.launch.frameworks.accelerate import DEEPSPEED_NAMES
-from traincast.launch.python.program import CLASS, REST, Program, Unread, set_attributes
-from traincast.launch.python.source import called, defaults_of, last_name, tree_of
+from traincast.launch.python.program import CLASS, REST, PythonProgram, Unread, set_attributes
+from traincast.launch.python.source import called_name, defaults_of, last_name, tree_of
 from traincast.launch.scripts.bash import arguments, directives, program_of_script
-from traincast.launch.settings.beside import MODEL, REFERENCES, found
-from traincast.launch.settings.given import NOTHING, Given, chosen
-from traincast.launch.settings.settings import ARITHMETIC, Settings, dotted, value_text
+from traincast.launch.settings.beside import MODEL, REFERENCES, find_file
+from traincast.launch.settings.given import NOTHING, Given, choose_run
+from traincast.launch.settings.settings import ARITHMETIC, Settings, flatten, value_text
 from traincast.launch.settings.table import load_document
 from traincast.launch.settings.unread_settings import unread_rules
 
@@ -123,7 +123,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         If it describes several and none is named, or takes its configuration from a command line.
     """
     tree = _Flat().visit(tree_of(text))
-    program = _Program(tree, given.variables, given.folder)
+    program = _TrainingProgram(tree, given.variables, given.folder)
     program.run(_main(tree), program.names)
     if not program.built.configurations:
         program.start_functions(tree)
@@ -140,7 +140,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     every = {f"{one[CLASS]} in line {one[LINE]}": one for one in program.built.configurations}
     by_trainers = {name: one for name, one in every.items() if any(one is each["args"] for each in used)}
     described = by_trainers or every
-    configuration = described[chosen(described, given.recipe)]
+    configuration = described[choose_run(described, given.recipe)]
     trainer = next((one for one in program.built.trainers if one.get("args") is configuration), {})
     settings = _settings(program, configuration, trainer or (program.built.trainers or [{}])[0])
     stated = {
@@ -148,7 +148,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         for name, value in given.variables.items()
         if name in settings or name in FACTS or name in OF_LAUNCHERS
     }
-    return _known(Settings({**settings, **stated}), given)
+    return _known_settings(Settings({**settings, **stated}), given)
 
 
 class Beside(NamedTuple):
@@ -165,7 +165,7 @@ def program_beside(text: str, path: str, given: Given) -> Beside | None:
     None too of one that takes all its settings from the command line, which the script has.
     """
     started = program_of_script(text, path, given)
-    file = None if started is None or given.folder is None else found(started.file, given.folder)
+    file = None if started is None or given.folder is None else find_file(started.file, given.folder)
     if started is None or file is None:
         return None
     program = file.read_text(encoding="utf-8", errors="replace")
@@ -183,10 +183,10 @@ def program_beside(text: str, path: str, given: Given) -> Beside | None:
     return Beside(file, form, within)
 
 
-def _known(settings: Settings, given: Given) -> Settings:
+def _known_settings(settings: Settings, given: Given) -> Settings:
     """Return settings without those that are computed and change no step; refuse others that are."""
     computed = {n: v for n, v in settings.items() if isinstance(v, str) and v.startswith(COMPUTED)}
-    sorted_by_effect = RULES.sorted(Settings(computed), frozenset(FACTS))
+    sorted_by_effect = RULES.sort_settings(Settings(computed), frozenset(FACTS))
     needless = {*sorted_by_effect.small, *sorted_by_effect.harmless, *sorted_by_effect.unknown} - {MODEL}
     needless |= {name for name in computed if set(FACTS.get(name, ())) & set(given.facts)}
     raise_problems(
@@ -244,7 +244,7 @@ class _Built:
     on_command_line: str = ""  # the class that a command line fills
 
 
-class _Program(Program):
+class _TrainingProgram(PythonProgram):
     """A program that trains, and what it has built: configurations, trainers, a model and its adapters."""
 
     doubt = DOUBT
@@ -283,7 +283,7 @@ class _Program(Program):
         """Follow the functions that build a configuration, where nothing that is followed calls them."""
         for name, function in self.functions.items():
             if (
-                any(called(node) in CONFIGURATIONS for node in ast.walk(function))
+                any(called_name(node) in CONFIGURATIONS for node in ast.walk(function))
                 and not self.built.configurations
             ):
                 self.call(name)
@@ -364,9 +364,11 @@ class _Program(Program):
         is_source = isinstance(found, str) and not isinstance(node, ast.Constant | ast.Name | ast.Attribute)
         return Unread(found) if is_source and found == ast.unparse(node)[:200] else found
 
-    def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
+    def evaluate_call(
+        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+    ) -> Any:
         """Return what a call of a library makes, and note what is trained."""
-        name = called(node)
+        name = called_name(node)
         self._follow_passed(node)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         if name in CONFIGURATIONS:
@@ -376,7 +378,7 @@ class _Program(Program):
         if name in IS_TRUE:
             return True
         if name in NUMBERS and len(words) == 1:
-            return _converted(name, words[0])
+            return _convert_value(name, words[0])
         if name == "dict":
             return dict(given)
         if name in ("getenv", "get") and owner is not None and "environ" in f"{ast.unparse(owner)} {name}env":
@@ -391,7 +393,7 @@ class _Program(Program):
         """Follow the functions of the program that a call is given, once: they may cut what is trained on."""
         words = [*node.args, *(word.value for word in node.keywords)]
         for name in [word.id for word in words if isinstance(word, ast.Name) and word.id in self.functions]:
-            if name not in self.built.passed and called(node) not in STARTERS:
+            if name not in self.built.passed and called_name(node) not in STARTERS:
                 self.built.passed.add(name)
                 self.call(name)
 
@@ -514,7 +516,7 @@ def _fields(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             value = statement.value
-            if isinstance(value, ast.Call) and called(value) == "field":
+            if isinstance(value, ast.Call) and called_name(value) == "field":
                 value = next((word.value for word in value.keywords if word.arg == "default"), None)
             fields[statement.target.id] = value
     return fields
@@ -528,7 +530,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _converted(kind: str, value: Any) -> Any:
+def _convert_value(kind: str, value: Any) -> Any:
     """Return a value as a number, a text or a truth value; as it is where that is not known."""
     if isinstance(value, Unread):
         return value
@@ -538,7 +540,9 @@ def _converted(kind: str, value: Any) -> Any:
         return Unread(str(value))
 
 
-def _settings(program: _Program, configuration: Mapping[str, Any], trainer: Mapping[str, Any]) -> Settings:
+def _settings(
+    program: _TrainingProgram, configuration: Mapping[str, Any], trainer: Mapping[str, Any]
+) -> Settings:
     """Return the settings of a configuration, of what is trained by it, and of the model."""
     own = {name: value for name, value in configuration.items() if name not in (CLASS, LINE)}
     if REST in own:
@@ -546,7 +550,7 @@ def _settings(program: _Program, configuration: Mapping[str, Any], trainer: Mapp
         del own[REST]
     settings = Settings(program.built.further)
     settings |= {name: trainer[name] for name in OF_TRAINERS if trainer.get(name) is not None}
-    settings |= dotted(own)
+    settings |= flatten(own)
     title = str(configuration.get(CLASS))
     if objective := OBJECTIVES.get(str(trainer.get(CLASS)), OBJECTIVES.get(title, "")):
         settings["objective"] = objective
@@ -571,7 +575,7 @@ def _settings(program: _Program, configuration: Mapping[str, Any], trainer: Mapp
     return Settings({name: _text(name, value) for name, value in settings.items() if value is not None})
 
 
-def _of_model(program: _Program, trainer: Mapping[str, Any]) -> Settings:
+def _of_model(program: _TrainingProgram, trainer: Mapping[str, Any]) -> Settings:
     """Return the settings of the model that is trained: of its checkpoint, or of one that is named."""
     settings = Settings()
     given = trainer.get("model")
@@ -607,7 +611,7 @@ def _of_model(program: _Program, trainer: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _of_adapters(program: _Program) -> Settings:
+def _of_adapters(program: _TrainingProgram) -> Settings:
     """Return the settings of the adapters that are trained; none where all weights are."""
     adapters = program.built.adapters
     if not adapters:

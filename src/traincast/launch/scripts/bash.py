@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.documents import read as read_document
+from traincast.catalog.documents import read_document as read_document
 from traincast.launch.scripts.shell import (
     ALL_PARAMETERS,
     Command,
@@ -17,9 +17,9 @@ from traincast.launch.scripts.shell import (
     substitute,
 )
 from traincast.launch.settings.arguments import MEGATRON
-from traincast.launch.settings.beside import found
-from traincast.launch.settings.given import NOTHING, Given, chosen
-from traincast.launch.settings.settings import Settings, dotted
+from traincast.launch.settings.beside import find_file
+from traincast.launch.settings.given import NOTHING, Given, choose_run
+from traincast.launch.settings.settings import Settings, flatten
 
 JSON_HERE_DOCUMENT: Final = re.compile(
     r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
@@ -137,7 +137,7 @@ def _commands_of_run(script: Script, recipe: str | None) -> list[Command]:
     sizes = {tuple(str(arguments(run.words).get(name)) for name in OF_RUNS) for run in runs.values()}
     if len(sizes) < 2:
         return script.commands
-    kept = chosen(runs, recipe)
+    kept = choose_run(runs, recipe)
     return [command for command in script.commands if command is runs[kept] or command not in runs.values()]
 
 
@@ -149,14 +149,14 @@ def _written_json(text: str, script: Script) -> Settings:
         substituted = re.sub(r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', substitute(match[2], script))
         with suppress(ValueError, RecursionError):
             document = json.loads(substituted)
-            settings |= dotted(document) if isinstance(document, dict) else {}
+            settings |= flatten(document) if isinstance(document, dict) else {}
     return settings
 
 
 def _json_beside(name: Any, given: Given) -> Settings:
     """Return settings of the configuration that a script names, if it is in the script's folder or above."""
-    file = None if given.folder is None else found(str(name), given.folder)
-    return Settings() if file is None else dotted(read_document(file))
+    file = None if given.folder is None else find_file(str(name), given.folder)
+    return Settings() if file is None else flatten(read_document(file))
 
 
 def commands(text: str, given: Given = NOTHING) -> list[list[str]]:
@@ -185,7 +185,7 @@ def program_of_script(text: str, path: str, given: Given = NOTHING) -> Started |
     return max(programs, key=lambda program: len(arguments(program.words)), default=None)
 
 
-def undecided(text: str, given: Given) -> dict[str, set[str]]:
+def undecided_variables(text: str, given: Given) -> dict[str, set[str]]:
     """Return what branches hang on that a script does not tell, with the variables set in them."""
     return read_script(text, given).undecided
 

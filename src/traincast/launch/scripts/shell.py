@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from traincast.launch.settings.beside import found_by_suffix
-from traincast.launch.settings.settings import evaluated
+from traincast.launch.settings.settings import evaluate_text
 
 MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
 MAX_SUM_CHARACTERS: Final = 200  # of an arithmetic expression
@@ -177,7 +177,7 @@ class Script:
         self.empty_arrays.add(name)
         return True
 
-    def hang(self, frame: _Frame, text: str) -> None:
+    def note_branch(self, frame: _Frame, text: str) -> None:
         """Keep what a branch hangs on whose condition, of this text, is not known."""
         if frame.active is None:
             frame.unknown |= self.missed or {" ".join(text.split())[:MAX_SHOWN_CHARACTERS]}
@@ -185,7 +185,7 @@ class Script:
                 self.undecided.setdefault(name, set())
         self.missed = set()
 
-    def set(self, name: str, words: list[str], append: bool) -> None:
+    def assign(self, name: str, words: list[str], append: bool) -> None:
         """Set a variable, or append to it."""
         if name in self.fixed:
             return
@@ -206,7 +206,7 @@ class Script:
             words = [*words, ""]
         place = keys.index(key)
         words[place] = words[place] + value if append else value
-        self.set(name, words, False)
+        self.assign(name, words, False)
         self.keys[name] = keys
 
     def member(self, name: str, key: str) -> list[str] | None:
@@ -220,7 +220,7 @@ class Script:
         place = self.number(key)
         return None if place is None or not -len(words) <= place < len(words) else [words[place]]
 
-    def needed(self, text: str) -> str:
+    def mark_missing_names(self, text: str) -> str:
         """Return an arithmetic expression with the names that it needs and that have no value in braces."""
 
         def value(match: re.Match[str]) -> str:
@@ -238,7 +238,7 @@ class Script:
             holds = self.number(condition)
             (yes, _, no) = choices.partition(":")
             return None if holds is None else self.number(yes if holds else no)
-        value = evaluated(re.sub(r"!(?!=)", " not ", text), self.values)
+        value = evaluate_text(re.sub(r"!(?!=)", " not ", text), self.values)
         if value is None and "$(" not in text:
             self.missed |= {name for name in re.findall(r"[A-Za-z_]\w*", text) if name not in self.values}
         return int(value) if isinstance(value, int) else None
@@ -342,15 +342,15 @@ def _step(
             if script.active:  # the commands of a loop are read once
                 holds = _test(text.removeprefix(word), script)
                 frame.active = None if word == "until" else holds
-                script.hang(frame, text)
+                script.note_branch(frame, text)
             return None, None
         elif word == "for":
             _enter_loop(text, script)
             return None, None
         elif word == "case" and (case := CASE.match(text)):
-            frame = _Frame("case", None, word=_known(case[1], script))
+            frame = _Frame("case", None, word=_known_text(case[1], script))
             if frame.word is None and script.active:
-                script.hang(frame, text)
+                script.note_branch(frame, text)
             script.frames.append(frame)
             frame.active = False
             text = case[2]
@@ -369,7 +369,7 @@ def _step(
             more = _test(text, script)  # a further part of the condition
             both = {"&&": _both, "||": _either}.get(operator)
             frame.active = both(frame.active, more) if both else more
-            script.hang(frame, text)
+            script.note_branch(frame, text)
             return None, None
         else:
             skipped = (operator == "&&" and status is False) or (operator == "||" and status is True)
@@ -387,7 +387,7 @@ def _step(
                 return None, True if _count(text, script) else _test(text, script)
             undecided = operator in ("&&", "||") and status is None
             if undecided:
-                script.hang(frame := _Frame("if", None), text)
+                script.note_branch(frame := _Frame("if", None), text)
                 script.frames.append(frame)
             if script.active:
                 _run(text, script, depth)
@@ -411,7 +411,7 @@ def _enter_branch(frame: _Frame, patterns: Sequence[str], script: Script) -> Non
     if frame.word is None:
         frame.active = None
         return
-    wanted = [_unquoted(part.strip(), script) for pattern in patterns for part in pattern.split("|")]
+    wanted = [_unquote(part.strip(), script) for pattern in patterns for part in pattern.split("|")]
     matches = not frame.taken and any(fnmatchcase(frame.word, pattern) for pattern in wanted)
     frame.active, frame.taken = matches, frame.taken or matches
 
@@ -440,7 +440,7 @@ def _enter_loop(text: str, script: Script) -> None:
         frame = _Frame("for", None, condition=counter[2], step=f"(({counter[3].strip()}))")
         holds = script.number(counter[2])
         frame.active = None if holds is None else bool(holds)
-        script.hang(frame, text)
+        script.note_branch(frame, text)
         script.frames.append(frame)
     elif words := FOR_WORDS.match(text):
         items = [part for word in _words(words[2] or "$@") for part in expand_word(word, script)]
@@ -449,7 +449,7 @@ def _enter_loop(text: str, script: Script) -> None:
             script.values[words[1]] = [items[0]]
         script.frames.append(frame)
     else:
-        script.hang(frame := _Frame("for", None), text)
+        script.note_branch(frame := _Frame("for", None), text)
         script.frames.append(frame)
 
 
@@ -509,29 +509,29 @@ def _any_of(words: list[str], script: Script) -> bool | None:
         return None if inner is None else not inner
     match words:
         case [sign, word] if sign in ("-z", "-n"):
-            value = _known(word, script)
+            value = _known_text(word, script)
             if value is None and re.fullmatch(r'"?\$(?:\w+|\{\w+\})"?', word):
                 value = ""  # not set
             return None if value is None else (value == "") == (sign == "-z")
         case [sign, _] if sign in OF_FILES:
             return None
         case [word]:
-            value = _known(word, script)
+            value = _known_text(word, script)
             return None if value is None else value != ""
         case [left, sign, right]:
-            return _compared(left, sign, right, script)
+            return _compare_words(left, sign, right, script)
     return None
 
 
-def _compared(left: str, sign: str, right: str, script: Script) -> bool | None:
+def _compare_words(left: str, sign: str, right: str, script: Script) -> bool | None:
     """Return whether two words compare as a sign says."""
-    first = _known(left, script)
+    first = _known_text(left, script)
     if sign == "=~" and first is not None:
         try:
-            return re.search(_unquoted(right, script)[:200], first[:1000]) is not None
+            return re.search(_unquote(right, script)[:200], first[:1000]) is not None
         except re.error:
             return None
-    second = _known(right, script)
+    second = _known_text(right, script)
     if first is None or second is None:
         return None
     if sign in COMPARISONS:
@@ -544,9 +544,9 @@ def _compared(left: str, sign: str, right: str, script: Script) -> bool | None:
     return None
 
 
-def _known(word: str, script: Script) -> str | None:
+def _known_text(word: str, script: Script) -> str | None:
     """Return the text of a word; None if a variable or a command in it is not known."""
-    text = _unquoted(word, script)
+    text = _unquote(word, script)
     if re.search(r"[$`]", text):
         roots = re.findall(r"\$(?:\{|\(\([\s(]*\$?\{?)?([A-Za-z_]\w*)", text)
         names = roots or re.findall(r"\$\{?(\w+)", word)
@@ -555,7 +555,7 @@ def _known(word: str, script: Script) -> str | None:
     return text
 
 
-def _unquoted(word: str, script: Script) -> str:
+def _unquote(word: str, script: Script) -> str:
     return " ".join(expand_word(word, script, split=False))
 
 
@@ -569,15 +569,17 @@ def _run(text: str, script: Script, depth: int) -> None:
                 script.values.pop(array[1], None)
                 script.keys.pop(array[1], None)
             for pair in filter(None, keyed):
-                key, value = (_unquoted(part, script) for part in pair.groups())
+                key, value = (_unquote(part, script) for part in pair.groups())
                 script.set_member(array[1], key, value)
             return
         script.keys.pop(array[1], None)
-        script.set(array[1], [part for item in items for part in expand_word(item, script)], bool(array[2]))
+        script.assign(
+            array[1], [part for item in items for part in expand_word(item, script)], bool(array[2])
+        )
         return
     if member := MEMBER.fullmatch(text.strip()):
-        key = _unquoted(member[2], script)
-        value = _unquoted(member[4], script)
+        key = _unquote(member[2], script)
+        value = _unquote(member[4], script)
         script.set_member(member[1], key, value, bool(member[3]))
         return
     words = list(_without_redirections(_words(text)))
@@ -593,13 +595,13 @@ def _run(text: str, script: Script, depth: int) -> None:
     expanded = [part for word in words for part in expand_word(word, script)]
     if not expanded or expanded[0] in (":", "source", "."):
         for name, value in variables.items():
-            script.set(name, [value], False)
+            script.assign(name, [value], False)
     if not expanded or expanded[0] == ":":
         return
     if expanded[0] in ("source", ".") and len(expanded) > 1 and depth < MAX_DEPTH:
         _source(expanded[1], script, depth)
     elif expanded[0] == "printf" and expanded[1:2] == ["-v"] and len(expanded) > 3:
-        script.set(expanded[2], [_formatted(expanded[3], expanded[4:])], False)
+        script.assign(expanded[2], [_format_words(expanded[3], expanded[4:])], False)
     elif expanded[0] in OF_INPUT:
         _read_input(expanded, variables.get("IFS"), script)
     elif expanded[0] == "unset":
@@ -649,11 +651,11 @@ def _read_input(words: Sequence[str], separators: str | None, script: Script) ->
         return
     pattern = rf"[{re.escape(separators)}]" if separators else r"\s+"
     if "a" in options:
-        script.set(names[-1], re.split(pattern, text), False)
+        script.assign(names[-1], re.split(pattern, text), False)
         return
     values = re.split(pattern, text, maxsplit=len(names) - 1) if len(names) > 1 else [text]
     for number, name in enumerate(names):  # the last has the rest
-        script.set(name, values[number : number + 1], False)
+        script.assign(name, values[number : number + 1], False)
 
 
 def _without_redirections(words: Iterator[str]) -> Iterator[str]:
@@ -665,7 +667,7 @@ def _without_redirections(words: Iterator[str]) -> Iterator[str]:
             yield word
 
 
-def _formatted(form: str, words: Sequence[str]) -> str:
+def _format_words(form: str, words: Sequence[str]) -> str:
     """Return words in the form of printf."""
     return re.sub(r"%[sd]", lambda _: next(rest, ""), form) if (rest := iter(words)) else form
 
@@ -791,7 +793,7 @@ def substitute(text: str, script: Script, depth: int = 0) -> str:
     def value(match: re.Match[str]) -> str:
         if match["sum"] is not None:
             number = script.number(match["sum"]) if depth < MAX_DEPTH else None
-            return str(number) if number is not None else f"$(({script.needed(match['sum'])}))"
+            return str(number) if number is not None else f"$(({script.mark_missing_names(match['sum'])}))"
         if match["command"] is not None:
             return _output(match["command"], script, depth, match[0])
         name = match["name"] or match["plain"]
@@ -815,13 +817,13 @@ def substitute(text: str, script: Script, depth: int = 0) -> str:
         current = None if words is None else (_separator(script) if index == "*" else " ").join(words)
         other = match["other"] or ""
         if how in ("%", "%%", "#", "##", "/", "//", ",,", "^^"):
-            return match[0] if current is None else _changed(current, how, other, script, depth)
+            return match[0] if current is None else _transform_value(current, how, other, script, depth)
         if how and how.endswith("+") == (bool(current) or (current is not None and ":" not in how)):
             if how.endswith("?"):  # the other value counts
                 return match[0]
             result = substitute(re.sub(r"^(['\"])(.*)\1$", r"\2", other), script, depth + 1)
             if how.endswith("=") and "$" not in result:
-                script.set(name, [result], False)
+                script.assign(name, [result], False)
             return result
         if how.endswith("+"):
             return ""
@@ -838,7 +840,7 @@ def _separator(script: Script) -> str:
     return "".join(script.values.get("IFS", [" "]))[:1]
 
 
-def _changed(value: str, how: str, other: str, script: Script, depth: int) -> str:
+def _transform_value(value: str, how: str, other: str, script: Script, depth: int) -> str:
     """Return a value without a beginning or an end, with a part replaced, or in another case."""
     if how in (",,", "^^"):
         return value.lower() if how == ",," else value.upper()
@@ -863,7 +865,7 @@ def _output(command: str, script: Script, depth: int, unknown: str) -> str:
     if calculation := next(filter(None, (form.match(command) for form in CALCULATIONS)), None):
         expression = re.sub(r"\bint\(", "(", calculation[1].replace("\\*", "*"))
         number = script.number(expression)
-        return str(number) if number is not None else f"$(({script.needed(expression)}))"
+        return str(number) if number is not None else f"$(({script.mark_missing_names(expression)}))"
     if NODES_OF_SLURM.match(command):
         return " ".join(script.values.get("SLURM_JOB_NUM_NODES", [unknown]))
     if "|" in command:
@@ -875,12 +877,12 @@ def _output(command: str, script: Script, depth: int, unknown: str) -> str:
         case ["echo", *texts] if texts and not any("$" in text for text in texts):
             return " ".join(texts[1:] if texts[0] in ("-n", "-e") else texts)
         case ["printf", form, *texts]:
-            return _formatted(form, texts)
+            return _format_words(form, texts)
         case ["seq", *numbers] if 1 <= len(numbers) <= 2 and all(map(str.isdecimal, numbers)):
             first, last = (1, numbers[0]) if len(numbers) == 1 else numbers
             return " ".join(map(str, range(int(first), min(int(last), int(first) + 999) + 1)))
         case ["expr", *parts]:
-            number = evaluated(" ".join(part.strip("'\"\\") for part in parts))
+            number = evaluate_text(" ".join(part.strip("'\"\\") for part in parts))
             return unknown if number is None else str(number)
         case ["basename", path] if "$" not in path:
             return path.rpartition("/")[2]

@@ -71,7 +71,7 @@ class Arguments:
                 result[name] = against[-1]
         return result
 
-    def refused(self, settings: Mapping[str, Any]) -> list[str]:
+    def find_refused(self, settings: Mapping[str, Any]) -> list[str]:
         """Return a line for each setting that one of the revisions lacks or whose value it does not take."""
         return [
             f"{name}: {against}"

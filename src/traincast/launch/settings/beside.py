@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.core.errors import InputError, raise_problems
-from traincast.launch.settings.settings import Settings, dotted, is_off
+from traincast.launch.settings.settings import Settings, flatten, is_off
 
 DEEPSPEED: Final = "deepspeed_config."  # before DeepSpeed's names in files of other programs
 FSDP: Final = "fsdp_config.fsdp_"  # before Accelerate's names of settings of FSDP
@@ -39,7 +39,7 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
     """
     problems = []
     merged = Settings(settings)
-    if settings.is_on(MODEL) and (config := found(f"{settings[MODEL]}/config.json", path.parent)):
+    if settings.is_on(MODEL) and (config := find_file(f"{settings[MODEL]}/config.json", path.parent)):
         merged[MODEL] = str(config.parent)
     for name, prefix in REFERENCES.items():
         value = settings.get(name)
@@ -64,7 +64,7 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
 
 def _of_file(file: Path, prefix: str) -> Settings:
     """Return the settings of a configuration, and of those that it names."""
-    inner = dotted(_content(file))
+    inner = flatten(_content(file))
     if prefix == FSDP:
         inner = Settings({fsdp_setting(name): value for name, value in inner.items()})
     else:
@@ -80,7 +80,7 @@ def fsdp_setting(name: str) -> str:
 def _content(file: Path) -> Mapping[str, Any]:
     """Return the content of a configuration."""
     try:
-        return read(file)
+        return read_document(file)
     except InputError as error:
         raise InputError(str(file), [f"{file}: {problem}" for problem in error.problems]) from None
 
@@ -90,7 +90,7 @@ def _prefix(file: Path) -> str:
     return DEEPSPEED if any(key in _content(file) for key in OF_DEEPSPEED) else ""
 
 
-def found(name: str, folder: Path) -> Path | None:
+def find_file(name: str, folder: Path) -> Path | None:
     """Return the file of a name, as a path from a folder or from one above it."""
     parents = folder.absolute().parents
     return next((file for base in (folder, *parents) if (file := base / name).is_file()), None)
@@ -103,9 +103,9 @@ def found_by_suffix(name: str, folder: Path) -> Path | None:
     name without folders is one of the folder itself.
     """
     parts = Path(name).parts
-    ends = (found(str(Path(*parts[start:])), folder) for start in range(len(parts) - 1))
+    ends = (find_file(str(Path(*parts[start:])), folder) for start in range(len(parts) - 1))
     alone = folder / parts[-1] if parts else folder
-    return next(filter(None, ends), alone if alone.is_file() else found(name, folder))
+    return next(filter(None, ends), alone if alone.is_file() else find_file(name, folder))
 
 
 def deepspeed_settings(settings: Settings, names: Mapping[str, str]) -> Settings:

@@ -149,12 +149,12 @@ def model_facts(model: Model) -> Facts:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def untrained(model: Model) -> Model:
+def without_training(model: Model) -> Model:
     """Return a model whose weights are all trained, on documents as long as its sequences."""
     return replace(model, adapters=None, reference=False, documents=None)
 
 
-def trained(model: Model, facts: Mapping[str, Any]) -> Model:
+def apply_training(model: Model, facts: Mapping[str, Any]) -> Model:
     """Return a model as facts say that it is trained: on what, with adapters, a reference or a frozen tower.
 
     Raises `InputError` if it lacks one of the adapters' targets, or a tower for images.

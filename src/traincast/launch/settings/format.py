@@ -16,22 +16,22 @@ from traincast.launch.settings.canonical import (
     GOVERNED,
     LEFT_OVER,
     Facts,
+    apply_training,
     launch_facts,
     model_facts,
     model_from_facts,
     plan_from_facts,
-    trained,
-    untrained,
     with_effect,
+    without_training,
 )
 from traincast.launch.settings.given import NOTHING, Given
-from traincast.launch.settings.settings import Settings, dotted, same_value, value_text
+from traincast.launch.settings.settings import Settings, flatten, same_value, value_text
 from traincast.launch.settings.table import ComputedRow, Row, Values, load_document, of_format, rows_of
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
 from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
-from traincast.planner.frameworks.refusals import Refusal, accepted, refused
+from traincast.planner.frameworks.refusals import Refusal, drop_refused, find_refusals
 from traincast.planner.frameworks.spaces import FRAMEWORKS, Framework
 from traincast.step.validity import Rule
 
@@ -157,13 +157,13 @@ class Format:
             if facts.get(row["fact"]) is not None and row.get("value") in (None, facts[row["fact"]])
         }
 
-    def refused(self, facts: Facts) -> tuple[Refusal, ...]:
+    def find_refusals(self, facts: Facts) -> tuple[Refusal, ...]:
         """Return the combinations of facts that the framework refuses."""
-        return refused(self.framework, with_effect(facts))
+        return find_refusals(self.framework, with_effect(facts))
 
-    def accepted(self, facts: Facts) -> Facts:
+    def drop_refused(self, facts: Facts) -> Facts:
         """Return facts without what the framework refuses."""
-        return facts | accepted(self.framework, with_effect(facts))
+        return facts | drop_refused(self.framework, with_effect(facts))
 
     def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
         """Return the settings of facts by section.
@@ -222,7 +222,7 @@ def load_format(name: str, framework: str, conversions: object, table: str = "",
 
     def write(writing: Writing) -> str:
         settings = writing.all_settings
-        further = {**dotted(document.get("fixed", {})), **required(writing)}
+        further = {**flatten(document.get("fixed", {})), **required(writing)}
         return TEXT_FORMATS[texts["ending"]].write(settings | further | settings, writing.head)
 
     sections = {
@@ -279,7 +279,7 @@ def complete_facts(facts: Facts) -> Facts:
 def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
     """Return model, plan and global batch of facts; the given model where facts do not describe one."""
     facts = complete_facts(facts)
-    transformer = model_from_facts(facts, name) if model is None else trained(model, facts)
+    transformer = model_from_facts(facts, name) if model is None else apply_training(model, facts)
     return transformer, plan_from_facts(facts, transformer), facts["gbs"]
 
 
@@ -292,7 +292,7 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
         read_facts |= {"gpus": facts["gpus"]}
         reasons["gpus"] = _reason(form, "gpus", facts)
     try:
-        given = untrained(model) if form.names_model else model
+        given = without_training(model) if form.names_model else model
         given = replace(given, seq=read_facts.get("seq", given.seq)) if form.names_model else given
         read_back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else given))
     except InputError:
@@ -339,7 +339,7 @@ def _reason(form: Format, name: str, facts: Facts) -> str:
     """Return a fact and why it is not expressed."""
     value = facts.get(name)
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    refusals = (refusal.why for refusal in form.refused(facts) if refusal.choice == name)
+    refusals = (refusal.why for refusal in form.find_refusals(facts) if refusal.choice == name)
     why = form.why.get(name, f"{form.title} has no setting for it")
     if name == "documents" and value is not None:
         text = value.title(facts["seq"]).removeprefix("documents of ")

@@ -26,7 +26,7 @@ class Given:
 NOTHING: Final = Given()
 
 
-def chosen(recipes: Collection[str], recipe: str | None, what: str = "runs") -> str:
+def choose_run(recipes: Collection[str], recipe: str | None, what: str = "runs") -> str:
     """Return the one of several runs that is meant, by name or its end.
 
     Raises

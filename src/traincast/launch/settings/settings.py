@@ -101,15 +101,15 @@ def whole_number(name: str, value: Any, least: int = 0) -> Any:
     return number
 
 
-def evaluated(text: str, names: Mapping[str, Sequence[str]] | None = None) -> Any:
+def evaluate_text(text: str, names: Mapping[str, Sequence[str]] | None = None) -> Any:
     """Return the value of an expression of whole numbers, lists of them and names; None if it is none."""
     try:
-        return _evaluated(ast.parse(text.strip(), mode="eval").body, names or {})
+        return _evaluate_node(ast.parse(text.strip(), mode="eval").body, names or {})
     except (SyntaxError, ValueError, TypeError, ArithmeticError, KeyError, RecursionError, MemoryError):
         return None
 
 
-def _evaluated(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
+def _evaluate_node(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
     """Return the value of a part of an expression."""
     match node:
         case ast.Constant(value=int(number)):
@@ -117,18 +117,18 @@ def _evaluated(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
         case ast.Name():
             return int(names[node.id][0])
         case ast.List():
-            return [_evaluated(part, names) for part in node.elts]
+            return [_evaluate_node(part, names) for part in node.elts]
         case ast.UnaryOp(op=ast.USub() | ast.Not() as sign):
-            value = _evaluated(node.operand, names)
+            value = _evaluate_node(node.operand, names)
             return -value if isinstance(sign, ast.USub) else int(not value)
         case ast.BoolOp():
-            values = [_evaluated(part, names) for part in node.values]
+            values = [_evaluate_node(part, names) for part in node.values]
             return int(all(values) if isinstance(node.op, ast.And) else any(values))
         case ast.Compare(left=first, ops=[sign], comparators=[second]) if type(sign) in COMPARISONS:
-            return int(COMPARISONS[type(sign)](_evaluated(first, names), _evaluated(second, names)))
+            return int(COMPARISONS[type(sign)](_evaluate_node(first, names), _evaluate_node(second, names)))
         case ast.BinOp() if type(node.op) in ARITHMETIC:
-            left = _evaluated(node.left, names)
-            right = _evaluated(node.right, names)
+            left = _evaluate_node(node.left, names)
+            right = _evaluate_node(node.right, names)
             for part, times in ((left, right), (right, left)):
                 if isinstance(part, list) and isinstance(times, int) and len(part) * times > MAX_LIST:
                     raise ValueError("too long")
@@ -143,12 +143,12 @@ def value_text(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
+def flatten(document: Mapping[str, Any], prefix: str = "") -> Settings:
     """Return nested sections as settings with dotted names."""
     settings = Settings()
     for name, value in document.items():
         if isinstance(value, Mapping):
-            settings |= dotted(value, f"{prefix}{name}.")
+            settings |= flatten(value, f"{prefix}{name}.")
         else:
             settings[f"{prefix}{name}"] = value
     return settings

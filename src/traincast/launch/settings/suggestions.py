@@ -31,7 +31,7 @@ class EstimatedChange(ChangedPlan):
     @property
     def spelled(self) -> Annotated[list[DifferingSetting], Doc(key="settings")]:
         """Settings that differ."""
-        return self.tester.spelled(self.settings)
+        return self.tester.spell_settings(self.settings)
 
 
 class ChangeTester(KnobTester[EstimatedChange]):
@@ -53,7 +53,7 @@ class ChangeTester(KnobTester[EstimatedChange]):
         """Return the facts of a plan in this launch."""
         return launch_facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
 
-    def differing(self, plan: Plan) -> tuple[Difference, ...]:
+    def differences(self, plan: Plan) -> tuple[Difference, ...]:
         """Return the settings of another plan that differ, without those that spell a changed knob now.
 
         What those stood for is written in full: without --recompute-activations nothing is recomputed.
@@ -71,7 +71,7 @@ class ChangeTester(KnobTester[EstimatedChange]):
         differences = ((name, value, new.get(name)) for name, value in changed.items())
         return (*(pair for pair in differences if pair[1] != pair[2]), *replaced)
 
-    def spelled(self, settings: Iterable[Difference]) -> list[DifferingSetting]:
+    def spell_settings(self, settings: Iterable[Difference]) -> list[DifferingSetting]:
         """Return settings that differ, as the framework spells them."""
 
         def text(value: Any) -> str | None:
@@ -83,12 +83,12 @@ class ChangeTester(KnobTester[EstimatedChange]):
 
     def estimate_of(self, plan: Plan) -> Estimate | None:
         """Return the estimate of another plan; None where the framework refuses it."""
-        return None if self.form.refused(self._facts(plan)) else super().estimate_of(plan)
+        return None if self.form.find_refusals(self._facts(plan)) else super().estimate_of(plan)
 
-    def changed(self, change: KnobChange, est: Estimate) -> EstimatedChange | None:
+    def estimate_change(self, change: KnobChange, est: Estimate) -> EstimatedChange | None:
         """Return a change with its estimate; None where the format cannot express it."""
         facts = self._facts(est.plan)
-        settings = self.differing(est.plan)
+        settings = self.differences(est.plan)
         unexpressed = not_expressed(self.form, self.form.settings(facts), facts, self.est.model)
         if not settings or set(unexpressed) - self.unexpressed:
             return None

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.settings import (
     Settings,
-    dotted,
+    flatten,
     is_off,
     not_allowed,
     same_value,
@@ -132,16 +132,16 @@ def matches(value: Any, wanted: Any) -> bool:
 def load_document(name: str) -> dict[str, Any]:
     """Return the content of a file of the tables."""
     file = files("traincast").joinpath("launch", "tables", f"{name}.toml")
-    document: dict[str, Any] = _tidied(tomllib.loads(file.read_text(encoding="utf-8")))
+    document: dict[str, Any] = _tidy(tomllib.loads(file.read_text(encoding="utf-8")))
     return document
 
 
-def _tidied(value: Any) -> Any:
+def _tidy(value: Any) -> Any:
     """Return content whose texts have single blanks: long ones have several lines in the file."""
     if isinstance(value, Mapping):
-        return {key: _tidied(item) for key, item in value.items()}
+        return {key: _tidy(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_tidied(item) for item in value]
+        return [_tidy(item) for item in value]
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
@@ -194,9 +194,9 @@ def _choice_row(facts: tuple[str, ...], spec: Mapping[str, Any], further: Mappin
     words = {value: {spec["setting"]: word} for value, word in spec.get("words", {}).items()}
     pairs = words or spec.get("write", {})
     pairs = pairs.items() if isinstance(pairs, Mapping) else pairs
-    written = tuple((_fact_value(value), dotted(values)) for value, values in pairs)
+    written = tuple((_fact_value(value), flatten(values)) for value, values in pairs)
     read = [*spec.get("read", ()), *([(spec["default"], {})] if "default" in spec else ())]
-    understood = tuple((value, dotted(values)) for value, values in read)
+    understood = tuple((value, flatten(values)) for value, values in read)
     settings = tuple(dict.fromkeys(name for _, values in (*written, *understood) for name in values))
     others = tuple(spec.get("others", "").split()) or (() if spec.get("strict") else None)
     return ChoiceRow(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.documents import parsed
+from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
-from traincast.launch.settings.settings import Settings, dotted, nested
+from traincast.launch.settings.settings import Settings, flatten, nested
 from traincast.launch.settings.table import Values
 
 COMMENT_WIDTH: Final = 76
@@ -57,7 +57,7 @@ def _yaml_lines(document: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 def _read_toml(text: str) -> Settings:
     """Read settings from TOML; raise an `InputError` if it is malformed."""
     try:
-        return dotted(tomllib.loads(text))
+        return flatten(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError("TOML", [f"malformed TOML: {error}"]) from None
 
@@ -68,11 +68,11 @@ TEXT_FORMATS: Final = {  # by ending
         lambda settings, head: "\n".join((*comments(head), *_toml_lines(nested(settings)))) + "\n",
     ),
     ".yaml": TextFormat(
-        lambda text: dotted(parsed(text, "yaml", repeated=True)),
+        lambda text: flatten(parse_document(text, "yaml", repeated=True)),
         lambda settings, head: "\n".join((*comments(head), *_yaml_lines(nested(settings)))) + "\n",
     ),
     ".json": TextFormat(  # has no comments
-        lambda text: dotted(parsed(text, "json")),
+        lambda text: flatten(parse_document(text, "json")),
         lambda settings, head: json.dumps(nested(settings), indent=2) + "\n",
     ),
 }

@@ -92,7 +92,7 @@ class UnreadRules:
             self.suspect + other.suspect,
         )
 
-    def renamed(self, names_of: Callable[[str], tuple[str, ...]]) -> "UnreadRules":
+    def rename(self, names_of: Callable[[str], tuple[str, ...]]) -> "UnreadRules":
         """Return these rules with other names of settings, by which a format spells them."""
 
         def renamed(names: Iterable[str]) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class UnreadRules:
         )
         return UnreadRules(tuple(matter), renamed(self.small), renamed(self.harmless), renamed(self.suspect))
 
-    def sorted(
+    def sort_settings(
         self, settings: Settings, known: frozenset[str], given: Collection[str] = ()
     ) -> UnreadSettings:
         """Sort the settings of a file by their effect; `known` ones are listed only where they matter.
@@ -117,7 +117,7 @@ class UnreadRules:
         for name, value in settings.items():
             listed = name in self.small or name in self.harmless
             named = [effect for effect in self.matter if name in effect.settings]
-            effects = named if named or listed or name in known else self._matching(name)
+            effects = named if named or listed or name in known else self._matching_effects(name)
             effect = next((effect for effect in effects if effect.applies(value, settings, given)), None)
             if name not in known and _is_of_what_is_off(name, settings):
                 result.harmless.append(name)
@@ -129,9 +129,9 @@ class UnreadRules:
                 continue
             elif effects:  # at a value for which the prediction holds
                 result.harmless.append(name)
-            elif _listed(name, self.small):
+            elif _is_listed(name, self.small):
                 result.small.append(name)
-            elif _listed(name, self.harmless):
+            elif _is_listed(name, self.harmless):
                 result.harmless.append(name)
             elif self._is_suspect(name) and not is_off(value):
                 result.matter[name] = NOT_UNDERSTOOD
@@ -139,12 +139,12 @@ class UnreadRules:
                 result.unknown.append(name)
         return result
 
-    def _matching(self, name: str) -> list[UnreadEffect]:
-        return [effect for effect in self.matter if _listed(name, effect.settings)]
+    def _matching_effects(self, name: str) -> list[UnreadEffect]:
+        return [effect for effect in self.matter if _is_listed(name, effect.settings)]
 
     def _is_suspect(self, name: str) -> bool:
         words = {word.lower() for word in WORD_SEPARATOR.split(name)}
-        return bool(words & SUSPECT_WORDS) or _listed(name, self.suspect)
+        return bool(words & SUSPECT_WORDS) or _is_listed(name, self.suspect)
 
 
 def _is_of_what_is_off(name: str, settings: Settings) -> bool:
@@ -167,6 +167,6 @@ def unread_rules(document: Mapping[str, Any]) -> UnreadRules:
     return UnreadRules(tuple(matter), **{key: tuple(text.split()) for key, text in texts.items()})
 
 
-def _listed(name: str, patterns: tuple[str, ...]) -> bool:
+def _is_listed(name: str, patterns: tuple[str, ...]) -> bool:
     """Return whether a name matches one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -93,7 +93,7 @@ class Advice(Result):
     @cached_property
     def _helpful(self) -> tuple[list[ChangedPlan], ChangedPlan | None]:
         """Changes of one knob that help, and the combination that gains more."""
-        return PlanTester.of(self.est, self.framework).helpful()
+        return PlanTester.from_estimate(self.est, self.framework).helpful()
 
     @property
     def changes(self) -> Annotated[list[ChangedPlan], KEY]:

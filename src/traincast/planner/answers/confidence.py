@@ -87,10 +87,10 @@ def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:
         together = plans[0]
         if len(plans) > 1:
             columns = {name: np.array([getattr(one, name) for one in plans]) for name in together.numbers()}
-            together = together.given(**columns)
+            together = together.replace_columns(**columns)
         for name, seconds in estimates[0].software_seconds(together).items():
             software.setdefault(name, np.full(len(estimates), np.nan))[rows] = seconds
-    return RankedSoftware.of(shares, predicted, software)
+    return RankedSoftware.from_times(shares, predicted, software)
 
 
 def _software_of_layouts(
@@ -113,10 +113,12 @@ def _software_of_layouts(
         mine = outcome == index
         for name, under in est.software_seconds(plans).items():
             seconds[name][mine] = under
-        found = RankedSoftware.of(shares, predicted, seconds)
+        found = RankedSoftware.from_times(shares, predicted, seconds)
         if index == timed[0] and mine.sum() > 1 and found is not None and found.of_plans(mine).is_slight:
             break
-    return RankedSoftware.of(shares, predicted[order], {name: of[order] for name, of in seconds.items()})
+    return RankedSoftware.from_times(
+        shares, predicted[order], {name: of[order] for name, of in seconds.items()}
+    )
 
 
 def _ranges(numbers: Ints) -> str:

@@ -27,7 +27,7 @@ class DescribedPlan(ParetoPlan):
     ] = None
 
     @classmethod
-    def of(cls, answer: Answer) -> "DescribedPlan":
+    def from_answer(cls, answer: Answer) -> "DescribedPlan":
         """Return the description of a plan with its estimate."""
         plan, est = answer
         words = in_words(plan, est.system.tiers)

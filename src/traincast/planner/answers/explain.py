@@ -14,7 +14,7 @@ from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import PEAKS, System
-from traincast.core.units import count_of, gib, percent, probability_text, signed
+from traincast.core.units import count_of, format_signed, gib, percent, probability_text
 from traincast.planner.answers.lock_prices import lock_lines, lock_names
 from traincast.planner.answers.plan_changes import HeldKnob, accuracy_costs, held_choices, held_knobs
 from traincast.planner.answers.plan_sentences import (
@@ -24,7 +24,7 @@ from traincast.planner.answers.plan_sentences import (
     short_of,
     time_against_best,
 )
-from traincast.planner.answers.recommend import preferred
+from traincast.planner.answers.recommend import explain_preference
 from traincast.planner.frameworks.spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
 from traincast.planner.space.evaluation import layouts_memory
 from traincast.planner.space.fits_in_memory import ROUNDING, Figure
@@ -90,7 +90,7 @@ class Explanation(Result):
     @cached_property
     def excluded(self) -> Annotated[dict[str, list[int]], Doc(key="excluded_tp")]:
         """Degrees of tp that a rule excludes, by rule."""
-        return _excluded(self.search)
+        return _excluded_degrees(self.search)
 
     @cached_property
     def possible(self) -> Annotated[list[int], Doc(key="possible_gpus", place=1)]:
@@ -145,14 +145,14 @@ class Explanation(Result):
     def _leading(self) -> list[int]:
         """Number of the batch of each strategy whose misses are looked for."""
         times, (of_strategy, *_) = self._best
-        return _leading(self.search, times, of_strategy)
+        return _leading_batches(self.search, times, of_strategy)
 
     @cached_property
     def _misses_by_name(self) -> dict[str, Answer | None]:
-        """What memory excludes: see `Layouts.excluded`."""
+        """What memory excludes: see `Layouts.excluded_by_memory`."""
         search = self.search
         limit = min((float(est.step_seconds) for _, est in self.plans), default=0.0)
-        excluded = search.layouts.excluded(self._leading, limit)
+        excluded = search.layouts.excluded_by_memory(self._leading, limit)
         return {name: next(map(search.answer, of.plans(rows)), None) for name, (of, rows) in excluded.items()}
 
     @property
@@ -192,7 +192,7 @@ class Explanation(Result):
             *(*self.binding(), *self.held_constant(), *lock_lines(self.search), *self.next_best()),
             *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
             *self._degrees("context-parallel degree (cp)", self.context_degrees),
-            *(*self._excluded(), *self._misses()),
+            *(*self._excluded_lines(), *self._misses()),
         ]
 
     def held_constant(self) -> list[str]:
@@ -243,7 +243,7 @@ class Explanation(Result):
         largest = sorted((row for row in shares if row[0] > MIN_CHANGE_REPORTED), reverse=True)
         spent = ", ".join(f"{percent(share)} {label(name, plan)}" for share, name in largest)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
-        moved = [f"{name} {signed(change)}" for name, change in gains if change < -MIN_CHANGE_REPORTED]
+        moved = [f"{name} {format_signed(change)}" for name, change in gains if change < -MIN_CHANGE_REPORTED]
         return [
             f"Spends its step on {spent}.",
             f"10% better hardware would change its step time by: {', '.join(moved) or 'nothing'}.",
@@ -287,7 +287,9 @@ class Explanation(Result):
         if self.search.within is not None and est.step_seconds < best.step_seconds:
             unlikely = odds is not None and odds < self.search.fit_probability
             why = (
-                "is less likely to fit" if unlikely else f"the recommended plan has {preferred(first, plan)}"
+                "is less likely to fit"
+                if unlikely
+                else f"the recommended plan has {explain_preference(first, plan)}"
             )
             lines.append(f"    It is faster{' and leaner' if change < 0 else ''}, but {why}.")
         return lines
@@ -314,7 +316,7 @@ class Explanation(Result):
             lines.append(f"  {', '.join(slow)}: over {1 + MAX_SLOWDOWN_LISTED:.0f} times as slow")
         return lines
 
-    def _excluded(self) -> list[str]:
+    def _excluded_lines(self) -> list[str]:
         excluded = self.excluded.items()
         return [f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in excluded]
 
@@ -485,7 +487,7 @@ def _degrees(
     return [BestOfDegree(value, answers.get(value), least[value]) for value in sorted(least)]
 
 
-def _excluded(search: Search) -> dict[str, list[int]]:
+def _excluded_degrees(search: Search) -> dict[str, list[int]]:
     """Return the degrees of tp that break a rule under every strategy, by the first rule broken."""
     model = search.model
     gbs = search.gbs
@@ -502,7 +504,7 @@ def _excluded(search: Search) -> dict[str, list[int]]:
     return reasons
 
 
-def _leading(search: Search, times: LeastTimes, best: Mapping[int, int]) -> list[int]:
+def _leading_batches(search: Search, times: LeastTimes, best: Mapping[int, int]) -> list[int]:
     """Return each strategy's batch with its fastest plan, or with the least memory where nothing fits.
 
     `best` has the row of the fastest plan by the number of the strategy.

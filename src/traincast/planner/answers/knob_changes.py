@@ -36,7 +36,7 @@ class KnobChange:
     factors: Mapping[str, float] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_(self, other: "KnobChange") -> "KnobChange | None":
+    def combine(self, other: "KnobChange") -> "KnobChange | None":
         """Return both changes combined; None where they change the same knob (other than dp)."""
         if self.knobs & other.knobs - {"dp"}:
             return None
@@ -55,7 +55,7 @@ class KnobChange:
         """Place among changes by what they cost to make: the highest of the knobs that change."""
         return max(CHEAPEST.index(name) if name in CHEAPEST else len(CHEAPEST) for name in self.knobs)
 
-    def of(self, plan: Plan, layers: int) -> Plan | None:
+    def apply_to(self, plan: Plan, layers: int) -> Plan | None:
         """Return the changed plan for a number of layers, unplaced; None where it would be invalid."""
         degrees = {name: getattr(plan, name) * factor for name, factor in self.factors.items()}
         if any(value < 1 or value != int(value) for value in degrees.values()):
@@ -202,12 +202,12 @@ class KnobTester(ABC, Generic[Changed]):
 
     def try_change(self, change: KnobChange) -> Changed | None:
         """Estimate a change; None where it is invalid, or the framework does not run it."""
-        plan = change.of(self.plan, self.est.model.layers)
+        plan = change.apply_to(self.plan, self.est.model.layers)
         est = None if plan is None else self.estimate_of(plan)
-        return None if est is None else self.changed(change, est)
+        return None if est is None else self.estimate_change(change, est)
 
     @abstractmethod
-    def changed(self, change: KnobChange, est: Estimate) -> Changed | None:
+    def estimate_change(self, change: KnobChange, est: Estimate) -> Changed | None:
         """Return a change with its estimate; None where it is no change or cannot be written."""
 
     def try_all(self, changes: Iterable[KnobChange | None]) -> list[Changed]:
@@ -219,10 +219,10 @@ class KnobTester(ABC, Generic[Changed]):
         """Return the fastest pair of changes that fits, with a third where that helps further."""
         fastest = sorted(singles, key=lambda change: change.step_seconds)[:MAX_PAIRED_CHANGES]
         pool = [single.change for single in fastest]
-        best = self._best(first.with_(second) for first, second in combinations(pool, 2))
+        best = self._best(first.combine(second) for first, second in combinations(pool, 2))
         if best is None:
             return None
-        triple = self._best(best.change.with_(third) for third in pool)
+        triple = self._best(best.change.combine(third) for third in pool)
         if triple is not None and triple.step_seconds < MAX_TRIPLE_SHARE * best.step_seconds:
             return triple
         return best
@@ -236,11 +236,11 @@ class PlanTester(KnobTester[ChangedPlan]):
     """Estimator of changes of a plan given by hand, whose knobs are written as they are."""
 
     @classmethod
-    def of(cls, est: Estimate, framework: Framework | None = None) -> "PlanTester":
+    def from_estimate(cls, est: Estimate, framework: Framework | None = None) -> "PlanTester":
         """Return the tester of a plan; without a framework of what runs its software stack."""
         return cls(est, framework or _space(est))
 
-    def changed(self, change: KnobChange, est: Estimate) -> ChangedPlan | None:
+    def estimate_change(self, change: KnobChange, est: Estimate) -> ChangedPlan | None:
         """Return a change with its estimate; None where it is no change."""
         tried = ChangedPlan(self.est, change, est)
         return tried if tried.knobs else None

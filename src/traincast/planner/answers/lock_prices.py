@@ -28,7 +28,7 @@ class LockPrice(Result, kw_only=True):
     @property
     def recommended(self) -> Annotated[DescribedPlan, Doc("the plan recommended without them")]:
         """The plan recommended without the locks."""
-        return DescribedPlan.of(self.free)
+        return DescribedPlan.from_answer(self.free)
 
     @property
     def cost_seconds(

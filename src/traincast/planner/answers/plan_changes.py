@@ -114,7 +114,7 @@ def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -
     The largest gain of time is first. Locked knobs, and those without another value that the plan and the
     machine can have, are left out.
     """
-    held = _held(framework, locks, answer).items()
+    held = _held_values(framework, locks, answer).items()
     knobs = [_best_other(framework, name, values, answer) for name, values in held]
     return sorted((knob for knob in knobs if knob is not None), key=lambda knob: knob.step_seconds_change)
 
@@ -127,14 +127,16 @@ def held_choices(framework: Framework, locks: Mapping[str, Any], answer: Answer)
     """
     plan = answer[0]
     words = list[str]()
-    for name, values in _held(framework, locks, answer).items():
+    for name, values in _held_values(framework, locks, answer).items():
         if name in CHOICES and name not in framework.varied and getattr(plan, name) != "":
             other = _best_other(framework, name, values, answer) if name == "precision" else None
             words.append(str(other or f"{name}={getattr(plan, name)}"))
     return words
 
 
-def _held(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> dict[str, tuple[Any, ...]]:
+def _held_values(
+    framework: Framework, locks: Mapping[str, Any], answer: Answer
+) -> dict[str, tuple[Any, ...]]:
     """Return the values of each knob that the search holds constant, but for those that are locked."""
     searched = {"replicas"} if framework.searches_replicas(answer[1].model) else set()
     return {name: of for name, of in framework.held.items() if name not in {*locks, *searched}}
@@ -150,7 +152,7 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     tried: Iterable[Any] = values if generated is None else generated(est)
     given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
-        if value == current or framework.refused(given | {name: value}):
+        if value == current or framework.find_refusals(given | {name: value}):
             continue
         other = estimate_with(est, **placement, **{name: value})
         if other is None:

@@ -9,7 +9,7 @@ import numpy as np
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIES
 from traincast.core.plan import Plan
 from traincast.core.system import Tier
-from traincast.core.units import count_of, gib, number_text, probability_text, seconds, signed
+from traincast.core.units import count_of, format_signed, gib, number_text, probability_text, seconds
 from traincast.operations import Axis
 from traincast.planner.answers.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
@@ -157,7 +157,7 @@ def short_of(est: Estimate, advice: bool = False) -> str:
     missing = float(est.memory_bytes) - capacity
     short = f"needs {gib(capacity + missing)} of {gib(capacity)}"
     if missing > 0:
-        short += f"; {gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
+        short += f"; {gib(missing)} more HBM ({format_signed(missing / capacity)}) would make it fit"
     if est.fits_probability is not None:
         short += f"\n    it fits with {probability_text(est.fits_probability)} probability"
     if decides := what_decides(est):
@@ -230,4 +230,5 @@ def compare(pair: Answer, best: Answer) -> tuple[str, str]:
 
 def time_against_best(est: Estimate, winner: Estimate) -> str:
     """Return the step time in words, and by how much it differs from the best plan's."""
-    return f"{seconds(float(est.step_seconds))} ({signed(float(est.step_seconds / winner.step_seconds) - 1)})"
+    slower = float(est.step_seconds / winner.step_seconds) - 1
+    return f"{seconds(float(est.step_seconds))} ({format_signed(slower)})"

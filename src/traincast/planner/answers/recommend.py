@@ -115,7 +115,7 @@ PREFERENCES: Final = (
 )
 
 
-def preferred(plan: Plan, other: Plan) -> str:
+def explain_preference(plan: Plan, other: Plan) -> str:
     """Say what a plan is preferred to another for: the first of `PREFERENCES` in which they differ."""
     differ = (row for row in PREFERENCES if row.key(plan) != row.key(other))
     return next((f"{about} ({text(plan)} against {text(other)})" for about, _, text, _ in differ), "")
@@ -363,7 +363,7 @@ class Family:
         values = dict.fromkeys(getattr(plan, knob) for plan in sorted(plans, key=_order_of(knob)))
         return [value for value in values if value != getattr(self.plan, knob)]
 
-    def varied(self) -> dict[str, list[Any]]:
+    def varied_knobs(self) -> dict[str, list[Any]]:
         """Return the knobs of which another value alone is about as fast, with these values."""
         others = {knob: self.others(knob) for knob in VARIED}
         return {knob: values for knob, values in others.items() if values}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
@@ -17,14 +17,14 @@ from traincast.core.system import System
 from traincast.core.units import parse, parse_count
 from traincast.model.model import Model
 from traincast.planner.design.designs import Designs
-from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, Work
-from traincast.planner.design.prices import MEMORIES, Price, load_prices, sourced
+from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, TrainingRun
+from traincast.planner.design.prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.frameworks.spaces import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework
 from traincast.planner.study.study_file import axis_values
-from traincast.planner.study.sweep import define, listed, with_shape
+from traincast.planner.study.sweep import as_list, define, with_shape
 from traincast.step.arguments import check_gbs
 
 KEYS: Final = {
@@ -66,15 +66,15 @@ def design(file: str | Path, executor: Executor | None = None) -> Designs:
 
 def load_question(path: str | Path) -> Question:
     """Load a question from a file; `InputError` has every mistake of the file."""
-    document = read(Path(path))
+    document = read_document(Path(path))
     errors = ErrorCollector(str(path))
     problems = _unknown_keys("", document, "")
-    searched = _searched(document, errors)
+    searched = _searched_choices(document, errors)
     named = searched["framework"]
     framework = None if named is None else ErrorCollector("").catch(framework_named, named)
     usual = CALIBRATED if framework is None else framework.assumptions
     assumed = errors.catch(resolve, str(document.get("assumptions", usual)))
-    gpus = errors.catch(check_sizes, listed(document.get("gpus", ())))
+    gpus = errors.catch(check_sizes, as_list(document.get("gpus", ())))
     workload = [
         _work(f"workload.{i}", raw, searched, errors, problems)
         for i, raw in enumerate(_items(document, "workload", problems))
@@ -130,7 +130,7 @@ def _unknown_keys(kind: str, raw: Mapping[str, Any], place: str) -> list[str]:
 
 def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[Any]:
     """Return the items of a list of the file; those of mappings with known keys only."""
-    items = listed(document.get(key) or [])
+    items = as_list(document.get(key) or [])
     if key not in KEYS:
         return items
     for i, item in enumerate(items):
@@ -142,7 +142,7 @@ def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[A
     return [item if isinstance(item, Mapping) else {} for item in items]
 
 
-def _searched(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, Any]:
+def _searched_choices(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, Any]:
     """Return framework, strategies and choices of the plans that are searched."""
     choices = document.get("choices") or {}
     framework = document.get("framework")
@@ -150,7 +150,7 @@ def _searched(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, 
     if not isinstance(choices, Mapping):
         errors.add([f"choices = {choices!r}: must be a mapping of choices to values"])
         choices = {}
-    locks = {str(name): listed(values) if name in CHOICES else values for name, values in choices.items()}
+    locks = {str(name): as_list(values) if name in CHOICES else values for name, values in choices.items()}
     errors.catch(check_locked_values, locks)
     errors.catch(choose_framework, None, None, strategies, framework, {} if errors.errors else locks)
     return {"framework": framework, "strategies": strategies, "choices": locks}
@@ -173,7 +173,7 @@ def _work(
     searched: Mapping[str, Any],
     errors: ErrorCollector,
     problems: list[str],
-) -> Work | None:
+) -> TrainingRun | None:
     """Return a run of the workload."""
     model: Model | None = errors.catch(as_model, str(raw.get("model")))
     gbs = None if model is None else errors.catch(check_gbs, raw.get("global_batch"), model)
@@ -188,7 +188,7 @@ def _work(
     tokens = errors.catch(parse_count, str(raw.get("tokens", "")), f"{place}.tokens", 1000)
     if model is None or gbs is None or tokens is None:
         return None
-    return Work(model, gbs, float(tokens), runs, low, high, **searched)
+    return TrainingRun(model, gbs, float(tokens), runs, low, high, **searched)
 
 
 def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems: list[str]) -> Family | None:
@@ -216,11 +216,11 @@ def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems
     if base is None or not axes or count > MAX_MACHINES or memory not in MEMORIES:
         return None
     # which checks figures as those of studies
-    checked = errors.catch(_checked, place, base, axes)
+    checked = errors.catch(_check_axes, place, base, axes)
     return None if checked is None else Family(str(raw.get("name", base.name)), base, memory, checked)
 
 
-def _checked(place: str, base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
+def _check_axes(place: str, base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
     """Return axes whose figures a system can have, checked as those of studies."""
     vary = [{path: list(values)} for path, values in axes.items()]
     study = define(models=["gpt3-175b"], systems=[base], gpus=[1], vary=vary, name=place)
@@ -249,7 +249,7 @@ def _offer(
             numbers.append(parse(value, "$/h"))
         except ValueError as error:
             problems.append(f"{place}.{key} = {value!r}: {error}")
-    sourced(place, raw, problems)
+    check_source(place, raw, problems)
     if len(numbers) == 3 and not 0 < numbers[1] <= numbers[0] <= numbers[2]:
         problems.append(f"{place}: low, price, high = {given}: must be above 0 and not descend")
     if system is None or len(numbers) < 3:

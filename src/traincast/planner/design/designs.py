@@ -28,7 +28,7 @@ from traincast.planner.design.machines import (
     written,
 )
 from traincast.planner.design.prices import Price
-from traincast.planner.study.sweep import is_column, varied
+from traincast.planner.study.sweep import is_column, vary_system
 from traincast.step.estimate import estimate
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class Designs:
                 path: float(of[machine]) if is_column(path) else int(of[machine])
                 for path, of in part.grown.items()
             }
-            system = varied(part.family.base, figures)
+            system = vary_system(part.family.base, figures)
             run_hours = self.run_hours[:, row] * self.counts
             for work, plan, hours in zip(self.question.workload, plans, run_hours, strict=True):
                 ratio = np.ones(2)

@@ -17,8 +17,8 @@ from traincast.core.version import __version__
 from traincast.model.model import Model
 from traincast.planner.design.prices import MEMORIES, PARTS, Price, Prices
 from traincast.planner.space.evaluation import rank
-from traincast.planner.study.executors import Parts, Progress, completed
-from traincast.planner.study.results import hashed, plain
+from traincast.planner.study.executors import Parts, Progress, complete_chunks
+from traincast.planner.study.results import hash_values, plain
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, Chunk, Study, Table
 
 FIGURES: Final = {  # figure of a machine -> its name in sentences
@@ -36,7 +36,7 @@ PROTOCOLS: Final = ("bandwidth", "ll_bandwidth", "ll128_bandwidth", "expected_ba
 
 
 @dataclass(frozen=True)
-class Work:
+class TrainingRun:
     """A training run of the workload."""
 
     model: Model
@@ -100,7 +100,7 @@ class Question:
     """What is asked: a workload, job sizes, machines, prices and limits."""
 
     name: str
-    workload: tuple[Work, ...]
+    workload: tuple[TrainingRun, ...]
     gpus: tuple[int, ...]
     families: tuple[Family, ...]
     prices: Prices
@@ -111,7 +111,7 @@ class Question:
     @property
     def fingerprint(self) -> str:
         """Hash of all that its searches depend on."""
-        return hashed([__version__, MACHINES_PER_CHUNK, JOB_SIZES_PER_CHUNK, plain(self)])
+        return hash_values([__version__, MACHINES_PER_CHUNK, JOB_SIZES_PER_CHUNK, plain(self)])
 
     @property
     def refined(self) -> bool:
@@ -188,7 +188,7 @@ class Runs:
             frames = {number: pl.read_parquet(parts.path(number)) for number in numbered if parts.has(number)}
         self.done += len(frames)
         missing = {number: search for number, search in numbered.items() if number not in frames}
-        for number, frame in completed(missing, self.executor, self.workers, parts):
+        for number, frame in complete_chunks(missing, self.executor, self.workers, parts):
             frames[number] = frame
             self.done += 1
             if self.progress is not None:
@@ -197,17 +197,17 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Found:
+class MachineSteps:
     """What searches found, arrays of shape (models, machines, sizes)."""
 
     seconds: Floats  # of the fastest step, infinite where nothing fits [s]
     least_bytes: Floats  # memory of the plan that needs least, infinite where there is none [byte]
     candidates: Floats
 
-    def joined(self, other: "Found") -> "Found":
+    def concatenate(self, other: "MachineSteps") -> "MachineSteps":
         """Return what was found on these machines, and on others after them."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Found(*(np.concatenate(pair, axis=1) for pair in pairs))
+        return MachineSteps(*(np.concatenate(pair, axis=1) for pair in pairs))
 
 
 def search_machines(
@@ -234,11 +234,11 @@ def search_machines(
                 for name, values in columns.items():
                     values[model][place] = frame[name].to_numpy()
                 left -= frame.height
-        machines.append(Machines(family, points, question, Found(*columns.values())))
+        machines.append(Machines(family, points, question, MachineSteps(*columns.values())))
     return machines
 
 
-def best_plans(work: Work, base: System, points: Mapping[str, Floats], question: Question) -> Any:
+def best_plans(work: TrainingRun, base: System, points: Mapping[str, Floats], question: Question) -> Any:
     """Return the fastest plan of every machine and number of GPUs, an array of shape (machines, sizes)."""
     study = _study(work, base, points, question)
     plans = np.full((study.points, len(question.gpus)), None)
@@ -258,7 +258,7 @@ def best_plans(work: Work, base: System, points: Mapping[str, Floats], question:
     return plans
 
 
-def _study(work: Work, base: System, points: Mapping[str, Floats], question: Question) -> Study:
+def _study(work: TrainingRun, base: System, points: Mapping[str, Floats], question: Question) -> Study:
     """Return the study whose points are machines that differ from a base in some figures."""
     axes = ({path: tuple(values) for path, values in _grown(base, points).items()},) if points else ()
     return Study(
@@ -298,7 +298,7 @@ def _grown(base: System, points: Mapping[str, Floats]) -> dict[str, Floats]:
 class Machines:
     """Machines of one family at every size of the job, as columns: rows are machines, then sizes."""
 
-    def __init__(self, family: Family, points: dict[str, Floats], question: Question, found: Found):
+    def __init__(self, family: Family, points: dict[str, Floats], question: Question, found: MachineSteps):
         self.family = family
         self.points = points
         self.found = found

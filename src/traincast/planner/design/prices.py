@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.core.errors import InputError, close_to
 from traincast.core.quantities import Floats
 from traincast.core.units import to_si
@@ -136,7 +136,7 @@ def read_range(place: str, raw: Any, per: str, problems: list[str]) -> tuple[flo
 def load_prices(path: str | Path | None = None) -> Prices:
     """Load a file of prices, that of the catalogue without a path; `InputError` has every mistake."""
     file = files("traincast.catalog") / "prices.yaml" if path is None else Path(path)
-    document = read(file)
+    document = read_document(file)
     problems = list[str]()
     sections = {"title", "parts", "running"}
     problems += [f"{key}: unknown key; {close_to(key, sections)}" for key in document.keys() - sections]
@@ -156,13 +156,13 @@ def load_prices(path: str | Path | None = None) -> Prices:
             parts.append(_part(name, f"parts.{name}", raw, per, problems))
     raw = given["running"].get("electricity")
     electricity = _electricity(raw, problems) if raw is not None else None
-    numbers = {name: _running(name, given["running"].get(name), problems) for name in RUNNING}
+    numbers = {name: _running_figure(name, given["running"].get(name), problems) for name in RUNNING}
     if problems or electricity is None:
         raise InputError(str(path or "prices"), dict.fromkeys(problems))
     return Prices(tuple(parts), electricity, **numbers)
 
 
-def sourced(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
+def check_source(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
     """Return a mapping; a mistake in its source or basis is added to `problems`."""
     if not isinstance(raw, Mapping):
         problems.append(f"{place} = {raw!r}: must have value or price, source and basis")
@@ -174,7 +174,7 @@ def sourced(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
 
 
 def _part(name: str, place: str, raw: Any, per: str, problems: list[str]) -> Price:
-    raw = sourced(place, raw, problems)
+    raw = check_source(place, raw, problems)
     spread = read_range(f"{place}.price", raw.get("price"), per, problems)
     power = 0.0
     try:
@@ -186,17 +186,17 @@ def _part(name: str, place: str, raw: Any, per: str, problems: list[str]) -> Pri
 
 def _electricity(raw: Any, problems: list[str]) -> Price:
     place = "running.electricity"
-    raw = sourced(place, raw, problems)
+    raw = check_source(place, raw, problems)
     spread = read_range(place, raw, "kWh", problems)
     return Price("electricity", "kWh", *spread, str(raw.get("source")), str(raw.get("basis")))
 
 
-def _running(name: str, raw: Any, problems: list[str]) -> float:
+def _running_figure(name: str, raw: Any, problems: list[str]) -> float:
     """Return a figure of running a machine; a mistake is added to `problems`."""
     if raw is None:
         return 1.0
     place = f"running.{name}"
-    raw = sourced(place, raw, problems)
+    raw = check_source(place, raw, problems)
     try:
         number = to_si(raw.get("value"), RUNNING[name])
         if not number > 0 or (name == "used" and number > 1) or (name in {"pue", "overhead"} and number < 1):

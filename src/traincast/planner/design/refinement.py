@@ -61,7 +61,7 @@ class _Grid:
             before = self.parts[number]
             if before is not of:
                 points = families[number].points(self.rows[number])
-                joined = before.found.joined(of.found)
+                joined = before.found.concatenate(of.found)
                 self.parts[number] = Machines(families[number], points, self.question, joined)
         return sum(map(len, new))
 
@@ -74,13 +74,13 @@ class _Grid:
         stride = self.largest
         while True:
             designs = self.designs()
-            if self.search(self._neighbours(_near(designs), designs, stride)):
+            if self.search(self._neighbours(_rows_near_front(designs), designs, stride)):
                 continue
             if stride > 1:
                 stride //= 2
-            elif not self.search(self._around(designs)):
+            elif not self.search(self._all_neighbours(designs)):
                 break
-        return self._checked(designs)
+        return self._check_at_random(designs)
 
     def _places(self, designs: Designs, row: int) -> tuple[int, tuple[int, ...]]:
         """Return the family of a row, and its places on the axes."""
@@ -99,7 +99,7 @@ class _Grid:
                     wanted[number].append((*place[:axis], moved, *place[axis + 1 :]))
         return wanted
 
-    def _around(self, designs: Designs) -> list[list[tuple[int, ...]]]:
+    def _all_neighbours(self, designs: Designs) -> list[list[tuple[int, ...]]]:
         """Return every neighbour of the cheapest machine, those across corners as well."""
         wanted: list[list[tuple[int, ...]]] = [[] for _ in self.shapes]
         if designs.feasible.any():
@@ -108,7 +108,7 @@ class _Grid:
             wanted[number] = list(product(*(range(max(at - 1, 0), min(at + 2, n)) for at, n in ranges)))
         return wanted
 
-    def _checked(self, designs: Designs) -> Designs:
+    def _check_at_random(self, designs: Designs) -> Designs:
         """Search random machines as well, and say by how much they are ahead of the front."""
         counts = np.array([math.prod(shape) for shape in self.shapes])
         searched = sum(map(len, self.rows))
@@ -146,7 +146,7 @@ def gaps_of(values: Floats, front: Floats) -> Floats:
     return np.asarray(np.maximum(ratios.min(axis=0, initial=np.inf) - 1, 0.0))
 
 
-def _near(designs: Designs) -> Ints:
+def _rows_near_front(designs: Designs) -> Ints:
     """Return the rows near the front; the nearest to the limits where none is within."""
     if not designs.feasible.any():
         return np.array([designs.nearest])

@@ -230,7 +230,7 @@ def at_release(space: Space, release: str, name: str) -> Space:
     for feature in FEATURES:
         is_younger = feature.release and numbers_of(feature.release) > numbers_of(wanted)
         if feature.framework == space.name and is_younger:
-            space = _without(space, feature)
+            space = _drop_feature(space, feature)
     for former in FORMER:
         if former.framework == space.name and numbers_of(former.release) >= numbers_of(wanted):
             space = replace(space, rules=(*space.rules, *former.rules), **former.values)
@@ -260,11 +260,11 @@ def as_of(space: Space, month: Month, stack: str = "") -> Space:
     for feature in FEATURES:
         concerned = feature.framework == space.name or stack.startswith(feature.framework)
         if concerned and feature.since > month:
-            space = _without(space, feature)
+            space = _drop_feature(space, feature)
     return space
 
 
-def _without(space: Space, feature: Feature) -> Space:
+def _drop_feature(space: Space, feature: Feature) -> Space:
     """Return a framework without a feature."""
     if feature.until is not None:
         return replace(space, rules=(*space.rules, feature.until))

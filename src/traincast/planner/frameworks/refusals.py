@@ -35,7 +35,7 @@ class Refusal:
 
     def holds(self, choices: Mapping[str, Any]) -> bool:
         """Return whether choices are refused."""
-        if self._left(choices.get(self.choice)) is None:
+        if self._remaining_part(choices.get(self.choice)) is None:
             return False
         for name, value in self.conditions.items():
             given = choices.get(name)
@@ -44,12 +44,12 @@ class Refusal:
         software = _software(choices.get("stack", ""))
         return all(software.get(fact) == value for fact, value in self.software.items())
 
-    def without(self, value: Any) -> Any:
+    def drop_refused_part(self, value: Any) -> Any:
         """Return a value of the choice without its refused part; False, 0 or the default if none remains."""
-        left = self._left(value)
+        left = self._remaining_part(value)
         return value if left is None else left
 
-    def _left(self, value: Any) -> Any:
+    def _remaining_part(self, value: Any) -> Any:
         """Return what remains of a value; None where nothing of it is refused."""
         if self.choice not in JOINED:
             off = type(value)() if isinstance(value, int) else DEFAULTS[self.choice]
@@ -268,7 +268,7 @@ def numbers_of(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in release.split("."))
 
 
-def refused(framework: str, choices: Mapping[str, Any], release: str = "") -> tuple[Refusal, ...]:
+def find_refusals(framework: str, choices: Mapping[str, Any], release: str = "") -> tuple[Refusal, ...]:
     """Return the refusals of a framework that apply to choices.
 
     Parameters
@@ -295,8 +295,8 @@ def refused(framework: str, choices: Mapping[str, Any], release: str = "") -> tu
     )
 
 
-def accepted(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the choices without what a framework refuses; arguments as for `refused`.
+def drop_refused(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices without what a framework refuses; arguments as for `find_refusals`.
 
     Examples
     --------
@@ -304,6 +304,6 @@ def accepted(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
     'attention'
     """
     result = dict(choices)
-    for refusal in refused(framework, choices):
-        result[refusal.choice] = refusal.without(result[refusal.choice])
+    for refusal in find_refusals(framework, choices):
+        result[refusal.choice] = refusal.drop_refused_part(result[refusal.choice])
     return result

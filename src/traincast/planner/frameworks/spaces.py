@@ -37,7 +37,7 @@ from traincast.core.system import System
 from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
 from traincast.planner.frameworks.history import at_release
-from traincast.planner.frameworks.refusals import Refusal, refused
+from traincast.planner.frameworks.refusals import Refusal, find_refusals
 from traincast.step.validity import Rule, rule_problems
 from traincast.times import SCHEDULES
 
@@ -146,9 +146,9 @@ class Framework:
         """Name, with the release where one is asked for: ``"megatron@0.17"``."""
         return f"{self.name}@{self.release}" if self.release else self.name
 
-    def refused(self, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
-        """Return what its release refuses of choices; arguments as for `refusals.refused`."""
-        return refused(self.name, choices, self.release)
+    def find_refusals(self, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
+        """Return what its release refuses of choices; arguments as for `refusals.find_refusals`."""
+        return find_refusals(self.name, choices, self.release)
 
     @property
     def runs_all(self) -> bool:
@@ -178,7 +178,7 @@ class Framework:
                     others = sorted(runs) if isinstance(value, int) else runs
                     listed = "" if isinstance(value, bool) else f"; it runs {', '.join(map(str, others))}"
                     listed = f"{self.name} does not run it{listed}"
-                    why = next((refusal.why for refusal in self.refused({name: value})), listed)
+                    why = next((refusal.why for refusal in self.find_refusals({name: value})), listed)
                     lines.append(f"{name} = {value}: {why}{BEYOND}")
         return lines
 
@@ -244,7 +244,9 @@ class Framework:
             return filled
         return {**filled, "zero": self.usual_zero_of_fine_tuning}
 
-    def completed(self, knobs: Mapping[str, Any], fine_tunes: bool = False, gpus: int = 1) -> dict[str, Any]:
+    def complete_knobs(
+        self, knobs: Mapping[str, Any], fine_tunes: bool = False, gpus: int = 1
+    ) -> dict[str, Any]:
         """Return the knobs of a plan given by hand, with what it takes where the plan names none.
 
         That is the stage of ZeRO and, where it `fine_tunes` on a number of GPUs, the choices of its trainers.
@@ -312,7 +314,7 @@ class Framework:
         reasons = list[str]()
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
-            if self.refused(chosen | stack):
+            if self.find_refusals(chosen | stack):
                 continue
             if wrong := contradicting_choices({**chosen, **STRATEGIES[strategy].choices}):
                 reasons += wrong
@@ -322,15 +324,15 @@ class Framework:
             if isinstance(batch, str):
                 reasons.append(batch)
                 continue
-            overlaps = overlapping and not self.refused(chosen | stack | {"tp_overlap": True})
+            overlaps = overlapping and not self.find_refusals(chosen | stack | {"tp_overlap": True})
             batches.append(replace(batch, overlaps_in_domain=overlaps))
-        batches = _joined([*batches, *self._included(model, locks, assumptions, tiers)])
+        batches = _join_batches([*batches, *self._included_batches(model, locks, assumptions, tiers)])
         if not batches:
             requested = product(*(lock_values(name, value) for name, value in fixed.items()))
             problems = [
                 f"{refusal.choice} = {choices[refusal.choice]}: {refusal.why}{self._beyond}"
                 for choices in (dict(zip(fixed, values, strict=True)) for values in requested)
-                for refusal in self.refused(choices | stack)
+                for refusal in self.find_refusals(choices | stack)
             ]
             problems += filter(None, dict.fromkeys(reasons))
             together = ", ".join(f"{name} = {value}" for name, value in locks.items())
@@ -358,7 +360,7 @@ class Framework:
         """Return whether replicas are searched for a model."""
         return self.hybrid and (self.hybrid_experts or model.experts is None)
 
-    def _included(
+    def _included_batches(
         self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int
     ) -> Iterator[CandidateBatch]:
         """Yield the batches of the combinations of choices of the frameworks that it includes.
@@ -405,7 +407,7 @@ class Framework:
         experts = self.experts and model.experts is not None
         hybrid = self.hybrid_zero is not None and zero >= self.hybrid_zero
         hybrid &= self.searches_replicas(model) or "replicas" in knobs
-        searched = _searched(strategy, experts, hybrid)
+        searched = _searched_knobs(strategy, experts, hybrid)
         for name, value in knobs.items():
             if value > 1 and name not in searched:
                 why = self._lacks(model, name)
@@ -460,7 +462,7 @@ class Framework:
         if knob in ("ep", "etp"):
             no_experts = f"{self.name} does not shard experts{self._beyond}"
             return "the model has no experts" if model.experts is None else no_experts
-        having = [name for name in STRATEGIES if knob in _searched(name, experts=False, hybrid=False)]
+        having = [name for name in STRATEGIES if knob in _searched_knobs(name, experts=False, hybrid=False)]
         if set(having) & set(self.strategies):
             return ""
         beyond = "" if set(having) & set(FRAMEWORKS.get(self.name, self).runs) else self._beyond
@@ -481,7 +483,7 @@ def _is_meant(choice: str, fixed: Mapping[str, Any]) -> bool:
     return choice in fixed and DEFAULTS[choice] not in lock_values(choice, fixed[choice])
 
 
-def _joined(batches: list[CandidateBatch]) -> list[CandidateBatch]:
+def _join_batches(batches: list[CandidateBatch]) -> list[CandidateBatch]:
     """Join batches of the same choices: with replicas where one of them has any."""
     joined: dict[Any, CandidateBatch] = {}
     for batch in batches:
@@ -503,7 +505,7 @@ def _distinct_above(chosen: Mapping[str, Any], searched: Mapping[str, Sequence[A
     )
 
 
-def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
+def _searched_knobs(strategy: str, experts: bool, hybrid: bool) -> set[str]:
     """Return the knobs that a batch searches; the others are 1 in it."""
     knobs = {*STRATEGIES[strategy].axes, *STRATEGIES[strategy].knobs, "mbs", "vp"}
     knobs |= {"ep", "etp"} if experts else set()

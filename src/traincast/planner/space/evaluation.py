@@ -25,13 +25,13 @@ from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.model.model import Model
 from traincast.operations import Counted, Operation, parts
-from traincast.planner.space.search_space import Shards, Space, distinct_rows, stacked
+from traincast.planner.space.search_space import Shards, Space, distinct_rows, stack_columns
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_phases, peak_bytes
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.step_time import step, step_seconds_bound
-from traincast.times import SCHEDULES, OperationTimer, Passes
+from traincast.times import SCHEDULES, OperationPasses, OperationTimer
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
@@ -88,7 +88,7 @@ def gathered(
             of_spaces = [(members[i], some) for i, some in pieces]
             portions = (portion(i, layouts[i][some]) for i, some in of_spaces)
             rows, plans, first = zip(*portions, strict=True)
-            columns = stacked(plans, list(map(len, rows)))
+            columns = stack_columns(plans, list(map(len, rows)))
             before = np.cumsum([0, *map(len, rows)])
             starts = np.concatenate([some + low for some, low in zip(first, before, strict=False)])
             places = [(*piece, of_piece) for piece, of_piece in zip(of_spaces, rows, strict=True)]
@@ -122,7 +122,7 @@ def least_of_layouts(
     for pieces, plans, devices, starts in blocks:
         numbers = [len(rows) for *_, rows in pieces]
         taken = [{name: part.take(rows) for name, part in tables[i].items()} for i, _, rows in pieces]
-        parts = {name: stacked([of_piece[name] for of_piece in taken], numbers) for name in taken[0]}
+        parts = {name: stack_columns([of_piece[name] for of_piece in taken], numbers) for name in taken[0]}
         values = np.broadcast_to(figure(parts, plans, devices), sum(numbers))
         lowest = np.minimum.reduceat(values, starts)
         ends = np.cumsum([some.stop - some.start for _, some, _ in pieces])[:-1]
@@ -246,7 +246,9 @@ def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Float
         for recompute, same in _by_recompute(spaces, members).items():
             layers = replace(every_layer, recompute=recompute)
             operations = parts(spaces[0].model, layers, assumed, counted)
-            of_parts = {part: Footprint.of(of_part, layers) for part, of_part in operations.items()}
+            of_parts = {
+                part: Footprint.from_operations(of_part, layers) for part, of_part in operations.items()
+            }
             footprints |= dict.fromkeys(same, of_parts)
 
     def portion(index: int, rows: Ints) -> tuple[Ints, Plans, Ints]:
@@ -330,7 +332,9 @@ def _candidates_that_fit(
             for i in group:
                 of_shape.setdefault(id(completed[i].layer_row), []).append(i)
             tables = [
-                Shards.of(completed[same[0]], distinct_values(np.concatenate([fitting[i] for i in same])))
+                Shards.from_rows(
+                    completed[same[0]], distinct_values(np.concatenate([fitting[i] for i in same]))
+                )
                 for same in of_shape.values()
             ]
             for same, shards in zip(of_shape.values(), Shards.together(tables), strict=True):
@@ -494,12 +498,12 @@ def costs_of(
         block = plans if only else plans.take(slice(low, low + SHARDS_PER_BLOCK))
         shape = across.machines(), min(number - low, SHARDS_PER_BLOCK)
         shapes.append(shape)
-        passes: dict[Any, list[Passes]] = {}
+        passes: dict[Any, list[OperationPasses]] = {}
         count = _operations if only and keep else _operations.__wrapped__  # blocks of many are not kept
         counted = count(block, model, assumed, tuple(dict.fromkeys(recompute for recompute, _ in passed)))
         of_block = OperationTimer(block, across, assumed)
         for (recompute, overlaps), of_blocks in blocks.items():
-            timer = of_block.of(replace(block, recompute=recompute, ep_overlap=overlaps))
+            timer = of_block.for_plans(replace(block, recompute=recompute, ep_overlap=overlaps))
             of_parts = {}
             for part, of_part in counted[recompute].items():
                 if (part, overlaps) not in passes:
@@ -586,7 +590,7 @@ def _placed(timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bo
         space = spaces[index]
         count = spaces[index].counts[rows]
         layout = np.repeat(rows, count)
-        fill = space.fills.of(space.degree[rows])
+        fill = space.fills.fills_of_rows(space.degree[rows])
         shard = timed[index].shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
         return shard, space.plans(layout, fill), np.cumsum(count) - count
 

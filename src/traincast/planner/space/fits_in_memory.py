@@ -19,7 +19,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, numbered, take_rows
+from traincast.core.columns import distinct_values, number_values, take_rows
 from traincast.core.knobs import DEFAULTS, offloaded_activations
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
@@ -34,22 +34,22 @@ from traincast.planner.space.search_space import (
     Space,
     distinct_layers,
     of_batch,
-    ragged,
+    ragged_ranges,
 )
 from traincast.step.memory import (
     BesideActivations,
     Footprint,
-    Left,
+    MemoryLeft,
     PhaseLeft,
-    Stored,
+    StoredWeights,
     Taken,
     beside_activations,
-    held,
     largest_microbatch,
     left_for_states,
     no_larger_microbatch,
     taken_by_states,
-    working,
+    weight_memory,
+    working_memory,
 )
 from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
@@ -97,7 +97,7 @@ class Searched:
         if self.assumed.memory.gradients_last != "backward":
             return outline
         # a single micro-batch has a ladder of its own: gradients are freed early
-        single = rows[outline.at(rows).layouts.microbatches(space.gbs) == 1]
+        single = rows[outline.select_rows(rows).layouts.microbatches(space.gbs) == 1]
         return outline.split(distinct_values(np.append(outline.first[:-1], single)))
 
     @property
@@ -127,7 +127,7 @@ class Fitting:
     )
 
     @classmethod
-    def of(cls, outline: Outline) -> "Fitting":
+    def before_counting(cls, outline: Outline) -> "Fitting":
         """Return the state before any layout of an outline is counted."""
         most, least = np.zeros((2, len(outline.size)), np.int64)
         return cls(outline, 0, most, least, np.full(len(outline.size), -np.inf))
@@ -187,7 +187,7 @@ class Census:
         for shape in outlines:
             of_strategy[shape.strategy].append(shape)
         for name, shapes in of_strategy.items():
-            used = [numbered(outlines[shape].space.layer_row) for shape in shapes]
+            used = [number_values(outlines[shape].space.layer_row) for shape in shapes]
             tables = [
                 replace(outlines[shape].space.layers.take(layers), pp=1.0, dp=1.0)
                 for shape, (layers, _) in zip(shapes, used, strict=True)
@@ -283,7 +283,7 @@ class Census:
         size = fitting.outline.size
         # the leanest of a ladder that does not fit, and those that may not but for rounding
         ends = np.minimum(fitting.most + 1, size)
-        rows = ragged(outline.first[:-1] + fitting.least, ends - fitting.least, np.arange(len(size)))
+        rows = ragged_ranges(outline.first[:-1] + fitting.least, ends - fitting.least, np.arange(len(size)))
         _, memory = self._exact(self._batches[index], rows)
         nearest = memory[memory > self.capacity].min(initial=np.inf)
         of_layouts = outline.ladders_of_layouts(rows)
@@ -332,7 +332,7 @@ class Census:
     ) -> list[Fitting]:
         """Return what fits of batches whose shapes have the same hull."""
         shapes = [self._batches[index].shape for index in indices]
-        fittings = [Fitting.of(self._outlines[shape]) for shape in shapes]
+        fittings = [Fitting.before_counting(self._outlines[shape]) for shape in shapes]
         for ladders, ladder, every in self._blocks(hull, indices):
             blocks = {
                 shape: _Block.of(self._outlines[shape], places, ladders, ladder)
@@ -356,7 +356,9 @@ class Census:
         outline = self._outlines[hull]
         usual = {name: DEFAULTS[name] for name, _ in hull.choices}
         given = [
-            outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
+            outline.space.layouts.replace_columns(**usual | dict(self._batches[i].choices)).ready(
+                self._assumed
+            )
             for i in indices
         ]
         around_working: Sequence[str] = AROUND_WORKING
@@ -370,7 +372,7 @@ class Census:
             if outline.replicas is None:
                 yield ladders, every - low, self._largest(hull, of_batches, ladders)
             else:
-                ladder, replicas = outline.replicas.of(every)
+                ladder, replicas = outline.replicas.expand(every)
                 yield ladders, ladder, self._largest(hull, of_batches, ladders, ladder, replicas)
 
     def _largest(
@@ -393,14 +395,14 @@ class Census:
             every = every[ladder]
         mbs = space.layouts.take(every).mbs
         taken: dict[Any, Held] = {}
-        stored: dict[Any, list[Stored]] = {}
-        left: dict[Any, list[list[Left]]] = {}
+        stored: dict[Any, list[StoredWeights]] = {}
+        left: dict[Any, list[list[MemoryLeft]]] = {}
         found: dict[Any, Largest] = {}
         beside: dict[Any, list[BesideActivations]] = {}
         for one in of_batches:
             key = one.by_held, one.by_working
             if one.by_held not in taken:
-                plans = one.plans.take(every).given(replicas=replicas)
+                plans = one.plans.take(every).replace_columns(replicas=replicas)
                 taken[one.by_held] = self._held(plans, hull, every, held_by, stored)
             if one.by_working not in left:
                 left[one.by_working] = self._left(one, hull, ladders, devices, beside)
@@ -409,7 +411,7 @@ class Census:
             yield found[key]
 
     def _fitting(
-        self, taken: Held, left: Sequence[Sequence[Left]], mbs: Column, gbs: int, ladder: Ints | None
+        self, taken: Held, left: Sequence[Sequence[MemoryLeft]], mbs: Column, gbs: int, ladder: Ints | None
     ) -> Largest:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
         every = slice(None) if ladder is None else ladder
@@ -451,7 +453,7 @@ class Census:
         shape: CandidateBatch,
         ladders: Ints,
         devices: Stages,
-        stored: dict[Any, list[Stored]],
+        stored: dict[Any, list[StoredWeights]],
     ) -> Held:
         """Return all that devices hold, and gradients alone, of layouts of some ladders [byte].
 
@@ -460,8 +462,8 @@ class Census:
         footprints = self._parts(plans, shape, ladders)
         key = _key(plans, AROUND_FOOTPRINT)
         if key not in stored:
-            stored[key] = [Stored.on(parts, footprints) for parts in devices.stored_parts]
-        of_devices = (held(footprints, plans, one, self._assumed) for one in stored[key])
+            stored[key] = [StoredWeights.for_device(parts, footprints) for parts in devices.stored_parts]
+        of_devices = (weight_memory(footprints, plans, one, self._assumed) for one in stored[key])
         return [taken_by_states(one, self._assumed) for one in of_devices]
 
     def _left(
@@ -471,7 +473,7 @@ class Census:
         ladders: slice,
         devices: Stages,
         beside: dict[Any, list[BesideActivations]],
-    ) -> list[list[Left]]:
+    ) -> list[list[MemoryLeft]]:
         """Return `left_for_states` of ladders on each device; `beside` keeps what batches share."""
         gbs = self._outlines[shape].space.gbs
         assumed = self._assumed
@@ -481,7 +483,9 @@ class Census:
         if batch.by_beside not in beside:
             beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
-            left_for_states(working(footprints, plans, devices, i, one, assumed), nm, self.capacity, assumed)
+            left_for_states(
+                working_memory(footprints, plans, devices, i, one, assumed), nm, self.capacity, assumed
+            )
             for i, one in enumerate(beside[batch.by_beside])
         ]
 
@@ -493,7 +497,9 @@ class Census:
             layers = replace(self._layers[shape.strategy], **given)
             counted = self._counted[shape.strategy, _key(plan, AROUND_OPERATIONS)]
             operations = parts(self._outlines[shape].space.model, layers, self._assumed, counted)
-            self._footprints[key] = {name: Footprint.of(part, layers) for name, part in operations.items()}
+            self._footprints[key] = {
+                name: Footprint.from_operations(part, layers) for name, part in operations.items()
+            }
         place = self._layer[shape][ladders]
         layer = place % np.size(self._layers[shape.strategy].mbs)
         return {name: _FootprintRows(part, place, layer) for name, part in self._footprints[key].items()}

@@ -17,8 +17,15 @@ from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.evaluation import StrategyResult, evaluate_all
 from traincast.planner.space.fits_in_memory import Census, Figure, Searched
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import Progress, Space, by_domain, enumerate_space, later, ragged
-from traincast.planner.space.shortlist import Bounds, Evaluated, Shortlist
+from traincast.planner.space.search_space import (
+    Progress,
+    Space,
+    by_domain,
+    enumerate_space,
+    progress_after,
+    ragged_ranges,
+)
+from traincast.planner.space.shortlist import Evaluated, Shortlist, TimeBounds
 from traincast.planner.space.wanted_lists import BestOf, Front, OnePass
 
 FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
@@ -68,7 +75,7 @@ class Layouts(ABC):
         """Return the least memory of each batch, up to rounding [byte]."""
 
     @abstractmethod
-    def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
+    def excluded_by_memory(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
         """Return what memory excludes: the leanest, and the leanest and the fastest below a time [s]."""
 
 
@@ -77,7 +84,7 @@ class AllLayouts(Layouts):
 
     def __init__(self, outcomes: Sequence[StrategyResult], exhaustive: bool):
         self._outcomes = outcomes
-        self._times = LeastTimes.of(outcomes, exhaustive)
+        self._times = LeastTimes.from_outcomes(outcomes, exhaustive)
 
     @property
     def feasible(self) -> int:
@@ -123,14 +130,14 @@ class AllLayouts(Layouts):
         rows = (outcome.evaluation.memory[outcome.layouts] for outcome in self._outcomes)
         return np.array([memory.min(initial=np.inf) for memory in rows])
 
-    def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
+    def excluded_by_memory(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
         """Return what memory excludes of batches."""
         outcomes = [self._outcomes[index] for index in batches]
         capacity = float(outcomes[0].system.accelerator.visible_bytes)
         unlimited = outcomes[0].system.with_figures({CAPACITY: np.inf})
         spaces = tuple(_of_one_job(outcome) for outcome in outcomes)
         evaluations = evaluate_all(spaces, unlimited, outcomes[0].evaluation.assumptions, capacity)
-        times = LeastTimes.of([one.outcomes()[0] for one in evaluations], self.times.exhaustive)
+        times = LeastTimes.from_outcomes([one.outcomes()[0] for one in evaluations], self.times.exhaustive)
         return {name: (times, question(times)) for name, question in _questions(limit).items()}
 
 
@@ -150,17 +157,17 @@ class FewLayouts(Layouts):
             self._census = Census(self._searched, progress)
         return self._census
 
-    def evaluated(self, progress: Progress | None = None) -> Evaluated:
+    def evaluate(self, progress: Progress | None = None) -> Evaluated:
         """Return the layouts that may fit, evaluated as far as needed."""
         if self._known is None:
-            self._known = Evaluated(Bounds(self._searched, self.census().may_fit, progress))
+            self._known = Evaluated(TimeBounds(self._searched, self.census().may_fit, progress))
         return self._known
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Count what fits, and bound the times of what may; as many steps as batches for each."""
         batches = len(self._searched.batches)
-        self.census(later(progress, 0, 2 * batches))
-        self.evaluated(later(progress, batches, 2 * batches))
+        self.census(progress_after(progress, 0, 2 * batches))
+        self.evaluate(progress_after(progress, batches, 2 * batches))
 
     @property
     def feasible(self) -> int:
@@ -170,7 +177,7 @@ class FewLayouts(Layouts):
     @property
     def times(self) -> LeastTimes:
         """Times known so far, of the layouts evaluated so far."""
-        return self.evaluated().times
+        return self.evaluate().times
 
     def answer(self, question: Question) -> Answer:
         """Return the layouts that answer a question, and the times whose rows they are."""
@@ -182,7 +189,7 @@ class FewLayouts(Layouts):
         of_front = [Front()] if front and self._front is None else []
         if not best and not of_front:
             return
-        times = OnePass(self.evaluated(), self.census()).find([*best, *of_front])
+        times = OnePass(self.evaluate(), self.census()).find([*best, *of_front])
         for one in best:
             self._best[figures] = times, one.best
         for list_ in of_front:
@@ -191,7 +198,7 @@ class FewLayouts(Layouts):
     @cached_property
     def _shortlist(self) -> Shortlist:
         """Layouts that may fit."""
-        return Shortlist(self.evaluated(), self.census().may_fit, foresight=FORESIGHT)
+        return Shortlist(self.evaluate(), self.census().may_fit, foresight=FORESIGHT)
 
     def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
         """Return the row of the best layout with each value of figures."""
@@ -222,9 +229,9 @@ class FewLayouts(Layouts):
             outline = outlines[self._searched.batches[index].shape]
             first = outline.first[:-1] + rungs.low
             ladders = np.arange(len(outline.size))
-            rows[index] = ragged(first, number[index], ladders)[-before % step :: step]
+            rows[index] = ragged_ranges(first, number[index], ladders)[-before % step :: step]
             before += int(number[index].sum())
-        sampled = Evaluated(self.evaluated().bounds)
+        sampled = Evaluated(self.evaluate().bounds)
         sampled.add(rows)
         times, _ = Shortlist(sampled, kept).answer(lambda times: times.best(FASTEST_SAMPLED))
         return times
@@ -237,12 +244,12 @@ class FewLayouts(Layouts):
         """Return the least memory of each batch [byte]."""
         return np.array([self.census().least_memory_of(i) for i in range(len(self._searched.batches))])
 
-    def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
+    def excluded_by_memory(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
         """Return what memory excludes of batches."""
         census = self.census()
         over = {index: census.fittings[index].may_not for index in batches}
         nearest = {index: census.nearest(index) for index in batches}
-        bounds = Bounds(self._searched, over)
+        bounds = TimeBounds(self._searched, over)
         beyond = Evaluated(bounds, capacity=np.inf, above=self._searched.capacity)
         lists = dict.fromkeys(("faster", "unlimited"), Shortlist(beyond, over))
         lists["miss"] = Shortlist(beyond, nearest)

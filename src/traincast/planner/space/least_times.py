@@ -16,7 +16,7 @@ from traincast.core.columns import distinct_values
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.planner.space.evaluation import StrategyResult, chosen_plans, fastest_plans, least_times
-from traincast.planner.space.search_space import Space, stacked
+from traincast.planner.space.search_space import Space, stack_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class LeastTimes:
     reached: float = 0.0  # largest time that mattered to the last question [s]
 
     @classmethod
-    def of(
+    def from_outcomes(
         cls,
         outcomes: Sequence[StrategyResult],
         exhaustive: bool = False,
@@ -72,7 +72,7 @@ class LeastTimes:
         place = np.arange(len(layout)) if places is None else np.concatenate([layout[:0], *places])
         return cls(outcomes, index, layout, memory, seconds, known, place, exhaustive)
 
-    def joined(self, more: "LeastTimes") -> "LeastTimes":
+    def join(self, more: "LeastTimes") -> "LeastTimes":
         """Return these layouts and others of the same search, with all that is known of either."""
         order = np.argsort(np.concatenate([self.place, more.place]))
 
@@ -133,7 +133,7 @@ class LeastTimes:
             second = self.memory[pool]
         return np.asarray(pool[np.lexsort((second, first))[:top]])
 
-    def near(self, share: float, most_memory: float = np.inf) -> Ints:
+    def within_share(self, share: float, most_memory: float = np.inf) -> Ints:
         """Return the layouts at most a share slower than the best, in order of time, memory and enumeration.
 
         Layouts that need more than `most_memory` [byte] do not count.
@@ -244,7 +244,7 @@ class LeastTimes:
     def columns(self, rows: Ints) -> Plans:
         """Return the fastest plan of each of some rows of one batch as columns."""
         pieces = [np.flatnonzero(self.outcome[rows] == i) for i in distinct_values(self.outcome[rows])]
-        together = stacked([self._columns_of(rows[piece]) for piece in pieces], list(map(len, pieces)))
+        together = stack_columns([self._columns_of(rows[piece]) for piece in pieces], list(map(len, pieces)))
         return together if len(pieces) == 1 else together.take(np.argsort(np.concatenate(pieces)))
 
     def _columns_of(self, rows: Ints) -> Plans:

@@ -37,7 +37,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct, distinct_values, numbered
+from traincast.core.columns import distinct, distinct_values, number_values
 from traincast.core.knobs import ALLOWED, KNOBS, STRATEGIES, chunks
 from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
@@ -71,9 +71,9 @@ class Fills:
     # placement of the layer's axes; shape (fills,). Numbers are comparable only within one layer row.
     layer_placement: Ints
 
-    def of(self, rows: Ints) -> Ints:
+    def fills_of_rows(self, rows: Ints) -> Ints:
         """Return all fills of rows of degrees, one row after the other: shape (fills of these rows,)."""
-        return ragged(self.first, self.count, rows)
+        return ragged_ranges(self.first, self.count, rows)
 
     @cached_property
     def one_per_layer_placement(self) -> "Fills":
@@ -122,11 +122,11 @@ class Space:
         fill.
         """
         count = self.counts[layouts]
-        return np.repeat(np.arange(len(layouts)), count), self.fills.of(self.degree[layouts])
+        return np.repeat(np.arange(len(layouts)), count), self.fills.fills_of_rows(self.degree[layouts])
 
     def take(self, rows: Ints) -> "Space":
         """Return some of the layouts, ascending, as a space."""
-        used, layer_row = numbered(self.layer_row[rows])
+        used, layer_row = number_values(self.layer_row[rows])
         return replace(
             self,
             layouts=self.layouts.take(rows),
@@ -147,14 +147,14 @@ class Space:
 
     def without_assumptions(self, plans: Plans) -> Plans:
         """Return candidates of a space `with_assumptions` as they were requested."""
-        return plans.given(grad_dtype=self.batch.given.get("grad_dtype", "usual"))
+        return plans.replace_columns(grad_dtype=self.batch.given.get("grad_dtype", "usual"))
 
     def plans(self, layout: Ints, fill: Ints) -> Plans:
         """Return candidates as columns of shape (candidates,), from the layout and the fill of each."""
         axes = STRATEGIES[self.strategy].axes
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
-        plans = self.layouts.take(layout).given(**fast, panels=self.fills.panels[fill])
-        return _overlapped(plans, self.batch)
+        plans = self.layouts.take(layout).replace_columns(**fast, panels=self.fills.panels[fill])
+        return _overlap_tensor_parallel(plans, self.batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,18 +177,20 @@ class Replicas:
         row, value = np.nonzero((dp[:, None] % values == 0) & searched)
         return cls(kind, sample, np.bincount(row, minlength=len(sample)), values[value].astype(float))
 
-    def that_meet(self, rule: Rule, model: Model, layouts: Plans, gbs: int) -> "Replicas":
+    def filter_by_rule(self, rule: Rule, model: Model, layouts: Plans, gbs: int) -> "Replicas":
         """Return the numbers with which layouts meet a rule."""
         row = np.repeat(np.arange(len(self.sample)), self.count)
         plans = replace(layouts.take(self.sample[row]), replicas=self.values)
         met = np.broadcast_to(rule.holds(model, plans, gbs), row.shape)
         return replace(self, count=np.bincount(row[met], minlength=len(self.sample)), values=self.values[met])
 
-    def of(self, layouts: Ints) -> tuple[Ints, Floats]:
+    def expand(self, layouts: Ints) -> tuple[Ints, Floats]:
         """Return the place among some layouts of each with every number it can have, and these numbers."""
         kind = self.kind[layouts]
         first = np.cumsum(self.count) - self.count
-        return np.repeat(np.arange(len(kind)), self.count[kind]), self.values[ragged(first, self.count, kind)]
+        return np.repeat(np.arange(len(kind)), self.count[kind]), self.values[
+            ragged_ranges(first, self.count, kind)
+        ]
 
 
 class Rungs(NamedTuple):
@@ -198,13 +200,13 @@ class Rungs(NamedTuple):
     high: Ints
 
     @classmethod
-    def around(cls, several: Sequence["Rungs"]) -> "Rungs":
+    def enclose(cls, several: Sequence["Rungs"]) -> "Rungs":
         """Return the smallest range of each ladder that has the rows of several."""
         high = np.array([np.where(some.low < some.high, some.high, 0) for some in several]).max(axis=0)
         low = np.array([np.where(some.low < some.high, some.low, high) for some in several]).min(axis=0)
         return cls(low, high)
 
-    def have(self, ladder: Ints, rung: Ints) -> Bools:
+    def contain(self, ladder: Ints, rung: Ints) -> Bools:
         """Return which rows lie in these ranges, given their ladders and their places there."""
         return (self.low[ladder] <= rung) & (rung < self.high[ladder])
 
@@ -273,15 +275,15 @@ class Outline:
     def ladders_of_layouts(self, rows: Ints) -> Ints:
         """Return the ladder of each layout of some rows."""
         ladder, _ = self.ladders(rows)
-        return ladder if self.replicas is None else ladder[self.replicas.of(ladder)[0]]
+        return ladder if self.replicas is None else ladder[self.replicas.expand(ladder)[0]]
 
     def rows_of(self, ladders: Ints) -> Ints:
         """Return the rows of ladders, one ladder after the other."""
-        return ragged(self.first, self.size, ladders)
+        return ragged_ranges(self.first, self.size, ladders)
 
     def rows_between(self, rungs: Rungs, ladders: Ints) -> Ints:
         """Return the rows of ladders that lie in some ranges, one ladder after the other."""
-        return ragged(self.first[:-1] + rungs.low, rungs.high - rungs.low, ladders)
+        return ragged_ranges(self.first[:-1] + rungs.low, rungs.high - rungs.low, ladders)
 
     @cached_property
     def up_to(self) -> Ints:
@@ -295,7 +297,7 @@ class Outline:
         ladder, rung = self.ladders(rows)
         count = self.replicas.count[self.replicas.kind]
         before = np.cumsum(count * self.size) - count * self.size
-        return ragged(before[ladder] + rung * count[ladder], count[ladder], np.arange(len(rows)))
+        return ragged_ranges(before[ladder] + rung * count[ladder], count[ladder], np.arange(len(rows)))
 
     def rows_at(self, places: Ints) -> Ints:
         """Return the rows of the layouts at some places among all of them, ascending, each once."""
@@ -306,14 +308,14 @@ class Outline:
         ladder = np.searchsorted(before, places, side="right") - 1
         return distinct_values(self.first[ladder] + (places - before[ladder]) // count[ladder])
 
-    def at(self, rows: Ints) -> Space:
+    def select_rows(self, rows: Ints) -> Space:
         """Return some rows, ascending, as a space that has the layers of all."""
         ladder, rung = self.ladders(rows)
         choice = self.choice[self.kind[ladder], rung]
         space = self.space
         return replace(
             space,
-            layouts=space.layouts.take(ladder).given(mbs=self.batches[choice]),
+            layouts=space.layouts.take(ladder).replace_columns(mbs=self.batches[choice]),
             starts=np.searchsorted(ladder, space.starts),
             layer_row=self.layer_at[self.layer_kind[ladder], choice],
             degree=space.degree[ladder],
@@ -321,15 +323,15 @@ class Outline:
 
     def layouts(self, rows: Ints) -> Space:
         """Return the layouts of some rows, ascending, as a space."""
-        space = self.at(rows)
-        used, layer_row = numbered(space.layer_row)
+        space = self.select_rows(rows)
+        used, layer_row = number_values(space.layer_row)
         space = replace(space, layers=space.layers.take(used), layer_row=layer_row)
         if self.replicas is None:
             return space
-        row, replicas = self.replicas.of(self.ladders(rows)[0])
+        row, replicas = self.replicas.expand(self.ladders(rows)[0])
         return replace(
             space,
-            layouts=space.layouts.take(row).given(replicas=replicas),
+            layouts=space.layouts.take(row).replace_columns(replicas=replicas),
             starts=np.searchsorted(row, space.starts),
             layer_row=space.layer_row[row],
             degree=space.degree[row],
@@ -357,7 +359,7 @@ class Outline:
         replicas = self.replicas and replace(self.replicas, kind=self.replicas.kind[ladder])
         return replace(
             self,
-            space=self.at(first),
+            space=self.select_rows(first),
             replicas=replicas,
             kind=kind,
             sizes=sizes & (place >= 0) & (place < number[sample, None]),
@@ -373,13 +375,13 @@ class Shards:
     row: Ints  # row in `plans`, shape (layer rows, layer placements); -1 where no candidate has both
 
     @classmethod
-    def of(cls, space: Space, layouts: Ints) -> "Shards":
+    def from_rows(cls, space: Space, layouts: Ints) -> "Shards":
         """Return the shards that candidates of some rows of `space.layouts` have."""
         fills = space.fills
         used = np.zeros(int(np.size(space.layers.mbs)) * len(fills.count), np.bool_)
         used[space.layer_row[layouts] * len(fills.count) + space.degree[layouts]] = True
         layer_row, degree = np.divmod(np.flatnonzero(used), len(fills.count))
-        fill = fills.of(degree)
+        fill = fills.fills_of_rows(degree)
         table = np.full((np.size(space.layers.mbs), fills.layer_placement.max(initial=-1) + 1), -1)
         any_fill = np.repeat(layer_row, fills.count[degree]), fills.layer_placement[fill]
         table[any_fill] = fill  # any fill of the shard will do
@@ -387,8 +389,8 @@ class Shards:
         fill = table[row, placement]
         fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(_layer_axes(space.batch))}
         table[row, placement] = np.arange(len(row))
-        plans = space.layers.take(row).given(panels=fills.panels[fill], **fast)
-        return cls(_overlapped(plans, space.batch), table)
+        plans = space.layers.take(row).replace_columns(panels=fills.panels[fill], **fast)
+        return cls(_overlap_tensor_parallel(plans, space.batch), table)
 
     @classmethod
     def together(cls, tables: Sequence["Shards"]) -> list["Shards"]:
@@ -401,11 +403,11 @@ class Shards:
         return [cls(plans, row) for row in rows]
 
 
-def _overlapped(plans: Plans, batch: CandidateBatch) -> Plans:
+def _overlap_tensor_parallel(plans: Plans, batch: CandidateBatch) -> Plans:
     """Overlap tensor-parallel communication of groups inside a fast domain, where the batch does."""
     if not batch.overlaps_in_domain:
         return plans
-    return plans.given(tp_overlap=(plans.tp > 1) & (plans.fast_tp == plans.tp))
+    return plans.replace_columns(tp_overlap=(plans.tp > 1) & (plans.fast_tp == plans.tp))
 
 
 @lru_cache(maxsize=16)
@@ -420,7 +422,7 @@ def enumerate_space(
     return of_batch(_enumerate(model, gpus, domain, gbs, batch.shape).every_layout, batch)
 
 
-def later(progress: Progress | None, before: int, total: int) -> Progress | None:
+def progress_after(progress: Progress | None, before: int, total: int) -> Progress | None:
     """Return the progress of a part of some work, which begins after so many steps of all."""
     if progress is None:
         return None
@@ -428,7 +430,7 @@ def later(progress: Progress | None, before: int, total: int) -> Progress | None
 
 
 @contextmanager
-def listening(progress: Callable[[float], None]) -> Iterator[None]:
+def report_progress_to(progress: Callable[[float], None]) -> Iterator[None]:
     """Report the share of evaluation that is done, above 0 and below 1, while a block computes answers.
 
     How many rounds follow is not known: each fills half of what is left.
@@ -456,8 +458,8 @@ def report_round(done: int, total: int) -> None:
 def of_batch(space: Space, batch: CandidateBatch) -> Space:
     """Return a space of the batch's shape with all of the batch's choices."""
     given = dict(batch.choices)
-    layouts = space.layouts.given(**given)
-    layers = space.layers.given(**given)
+    layouts = space.layouts.replace_columns(**given)
+    layers = space.layers.replace_columns(**given)
     return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 
@@ -519,7 +521,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         if replicas is None or "replicas" not in rule.about:
             check(rule)
             continue
-        left = replicas.that_meet(rule, model, plan, gbs)
+        left = replicas.filter_by_rule(rule, model, plan, gbs)
         broken = (replicas.count - left.count)[replicas.kind]
         reject(rule.broken, valid & (broken > 0), number * each * broken)
         replicas = left
@@ -555,9 +557,9 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     reject(NO_PLACEMENT, valid & ~placed, candidates)
     last = np.flatnonzero(valid & placed)
     kind = kind[last]
-    (used, degree) = numbered(degree[last])
+    (used, degree) = number_values(degree[last])
     smallest = sizes.argmax(axis=1)[kind]
-    plan = plan.take(last).given(mbs=batches[smallest].astype(float))
+    plan = plan.take(last).replace_columns(mbs=batches[smallest].astype(float))
     layers, layer_kind, layer_at = _layers(plan, batch, batches, kind, sizes)
     space = Space(
         model=model,
@@ -677,7 +679,7 @@ def _fills(
     return Fills(np.cumsum(count) - count, count, panel_counts, fast.astype(float), layer_placement)
 
 
-def ragged(first: Ints, count: Ints, rows: Ints) -> Ints:
+def ragged_ranges(first: Ints, count: Ints, rows: Ints) -> Ints:
     """Return the items of lists, one list after the other; list r has `count[r]` from `first[r]` on."""
     number = count[rows]
     ends = np.cumsum(number)
@@ -763,7 +765,7 @@ def _divisors_of(column: Ints) -> Ints:
 def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
     """Return the distinct rows of tables of plans with equal choices, and the place of every table's rows."""
     sizes = [np.size(table.mbs) for table in tables]
-    together = stacked(tables, sizes)
+    together = stack_columns(tables, sizes)
     columns = [column for name in TAKEN if np.ndim(column := getattr(together, name))]
     first, kind = distinct(columns, sum(sizes))
     return together.take(first), np.split(kind, np.cumsum(sizes)[:-1])
@@ -800,10 +802,10 @@ def experts_apart(layers: Plans) -> tuple[Plans, Ints]:
     layer = np.tile(first, (int(row.max()) + 1, 1))  # of each place; where there is none, some layer
     layer[row, kind] = np.arange(number)
     every = {name: column[layer] for name, column in of_experts.items()}
-    return layers.take(first).given(**every), row * len(first) + kind
+    return layers.take(first).replace_columns(**every), row * len(first) + kind
 
 
-def stacked(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
+def stack_columns(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
     """Return the columns of dataclasses one after the other; what is no number is that of the first."""
     if len(tables) == 1:
         return tables[0]

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from traincast.core.columns import distinct_values, numbered
+from traincast.core.columns import distinct_values, number_values
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
@@ -46,7 +46,7 @@ from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
-from traincast.times import AnyPlacement, LeastTimer, Passes, PassSeconds, exposed_share
+from traincast.times import AnyPlacement, LeastTimer, OperationPasses, PassSeconds, exposed_share
 
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
 FIRST_ROWS: Final = 1 << 11, 1 << 12  # but at least and at most so many rows,
@@ -86,7 +86,7 @@ class AlikeBatches:
         return [index for of in self.batches.values() for batches in of.values() for index in batches]
 
 
-class Bounds:
+class TimeBounds:
     """Bounds on the times of the layouts of a search.
 
     The bounds do not depend on how much memory the machine has. Rows of the outlines that `kept` leaves out,
@@ -130,7 +130,7 @@ class Bounds:
         """Yield batches of each shape whose layers have the same operations."""
         outlines = [self.searched.ladders[shape] for shape, _ in same]
         used = [
-            outline.layers_of(Rungs.around([self._kept[index] for index in of_shape]))
+            outline.layers_of(Rungs.enclose([self._kept[index] for index in of_shape]))
             for outline, of_shape in zip(outlines, same.values(), strict=True)
         ]
         if not any(map(len, used)):
@@ -173,12 +173,14 @@ class Bounds:
         own: dict[str, Floats] = {}  # weights, those of experts, and the time of their gradients, by part
         for low in range(0, shape[-1], size):
             block = ..., slice(low, low + size)
-            of_block = layers.take(block).given(ep_overlap=True)  # exchanges with experts count in full
+            of_block = layers.take(block).replace_columns(
+                ep_overlap=True
+            )  # exchanges with experts count in full
             timer = LeastTimer(of_block, self.searched.system, self.assumed, self._near)
             counted = Counted()
-            once = dict[str, tuple[list[Passes], PassSeconds]]()
+            once = dict[str, tuple[list[OperationPasses], PassSeconds]]()
             for row, recompute in enumerate(recomputes):
-                timer = timer.of(of_block.given(recompute=recompute))
+                timer = timer.for_plans(of_block.replace_columns(recompute=recompute))
                 for part, operations in parts(self._model, timer.plan, self.assumed, counted).items():
                     if part not in once:
                         passes = timer.time_passes(operations)
@@ -233,8 +235,8 @@ class Bounds:
         """
         outline = alike.outline
         space = outline.space
-        (used, kind) = numbered(outline.layer_kind[ladders])
-        plans = space.layouts.given(**alike.given).take(ladders)
+        (used, kind) = number_values(outline.layer_kind[ladders])
+        plans = space.layouts.replace_columns(**alike.given).take(ladders)
         largest = outline.choice[outline.kind[ladders], rungs.high[ladders] - 1]
         up_to = slice(largest.max(initial=-1) + 1)
         places = alike.places[used, up_to]
@@ -277,10 +279,10 @@ class Bounds:
             traffic = None
             for zero, batches in alike.batches.items():
                 contended: Column = 0.0
-                plans = plans.given(zero=zero)
+                plans = plans.replace_columns(zero=zero)
                 if zero and replicas is None:  # as many replicas as ranks would have no such traffic
                     traffic = traffic or self._traffic(alike, plans, devices, places)
-                    contended = traffic.contended(plans, plans.microbatches(gbs), self.assumed)
+                    contended = traffic.contention_time(plans, plans.microbatches(gbs), self.assumed)
                 for recompute, indices in batches.items():
                     yield block, indices, bounds[recomputes.index(recompute)] + contended
 
@@ -288,8 +290,8 @@ class Bounds:
         self, alike: AlikeBatches, rows: Ints, recomputes: Sequence[str]
     ) -> tuple[Floats, Plans, Stages, Ints]:
         """Return bounds of rows with recomputations, shape (these, rows) [s], with plans, stages, layers."""
-        space = alike.outline.at(rows)
-        plans = space.layouts.given(**alike.given)
+        space = alike.outline.select_rows(rows)
+        plans = space.layouts.replace_columns(**alike.given)
         places = alike.place[space.layer_row]
         of_recomputes = np.array([[alike.recomputes.index(name)] for name in recomputes])
         costs = take_costs(alike.costs, (of_recomputes, places))
@@ -301,7 +303,7 @@ class Bounds:
         """Return the least traffic of plans with the weights of some layers."""
         weights = take_costs(alike.weights, places)
         placement = AnyPlacement(plans, self._near)
-        return LeastTraffic.of(weights, devices, placement, self.searched.system, self.assumed)
+        return LeastTraffic.for_devices(weights, devices, placement, self.searched.system, self.assumed)
 
 
 def _blocks(rows: Ints) -> Iterator[Ints]:
@@ -329,7 +331,7 @@ class _Wanted:
             np.concatenate((number, np.ones_like(self.rows))),
         )
 
-    def open(self, which: Bools, bounds: Bounds) -> None:
+    def open(self, which: Bools, bounds: TimeBounds) -> None:
         """Bound rows of some of the ladders that are not opened one by one."""
         rows = self.alike.outline.rows_between(self.rungs, self.ladders[which])
         self.rows = np.sort(np.concatenate((self.rows, rows)))
@@ -349,13 +351,13 @@ class Evaluated:
         left out.
     """
 
-    def __init__(self, bounds: Bounds, capacity: float | None = None, above: float = 0.0):
+    def __init__(self, bounds: TimeBounds, capacity: float | None = None, above: float = 0.0):
         self.bounds = bounds
         self._above = above
         system = bounds.searched.system
         self._system = system if capacity is None else system.with_visible(capacity)
         self._rows: dict[int, Ints] = {}  # of each batch's outline that were evaluated, ascending
-        self.times = LeastTimes.of(())
+        self.times = LeastTimes.from_outcomes(())
 
     def add(self, rows: Mapping[int, Ints]) -> None:
         """Evaluate rows, ascending, of the outlines of batches."""
@@ -387,7 +389,7 @@ class Evaluated:
             report_round(number, len(together))
         outcomes = [evaluations[i].outcomes()[0] for i in range(len(opened))]
         of_fitting = [place[outcome.fitting] for place, outcome in zip(places, outcomes, strict=True)]
-        self.times = self.times.joined(LeastTimes.of(outcomes, places=of_fitting))
+        self.times = self.times.join(LeastTimes.from_outcomes(outcomes, places=of_fitting))
         self._rows |= rows_known  # only now: a listener may raise before
 
 
@@ -415,7 +417,7 @@ class Shortlist:
         self._kept = kept
         self._foresight = foresight
         bounds = evaluated.bounds
-        rungs = [Rungs.around([kept[index] for index in alike.indices]) for alike in bounds.alike]
+        rungs = [Rungs.enclose([kept[index] for index in alike.indices]) for alike in bounds.alike]
         ladders = [np.flatnonzero(of.low < of.high) for of in rungs]
         every = sum(int((of.high - of.low).sum()) for of in rungs)
         fewest, most = FIRST_ROWS
@@ -484,7 +486,7 @@ class Shortlist:
             ladder, rung = alike.outline.ladders(rows)
             near = bounds <= horizon
             for index in indices if near.any() else ():
-                if np.any(mine := near & self._kept[index].have(ladder, rung)):
+                if np.any(mine := near & self._kept[index].contain(ladder, rung)):
                     opened.setdefault(index, []).append(rows[mine])
         return {index: np.concatenate(rows) for index, rows in opened.items()}
 

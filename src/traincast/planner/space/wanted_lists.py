@@ -2,7 +2,7 @@
 
 A list is the best layout of each value of a figure, or the Pareto front of time and memory. It has a
 threshold for each layout: a time, as far as times are known, above which the layout cannot be on the list.
-The pass bounds the times of layouts (`Bounds`), and evaluates those of which a bound is at most the threshold
+The pass bounds the times of layouts (`TimeBounds`), and evaluates those with a bound of at most the threshold
 of some list, in few rounds: the nearest of each group of layouts first, so that the thresholds come down
 before the others are looked at. No layout is evaluated twice, and a layout that only the front wants is not
 evaluated if it needs more memory than a faster plan that is known.
@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.core.columns import distinct_values, numbered
+from traincast.core.columns import distinct_values, number_values
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.space.fits_in_memory import Census, Figure
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Rungs, Space
-from traincast.planner.space.shortlist import MOST_LAYOUTS, AlikeBatches, Bounds, Evaluated
+from traincast.planner.space.shortlist import MOST_LAYOUTS, AlikeBatches, Evaluated, TimeBounds
 
 EVERY: Final = 1 << 40
 # Rows of each group that each round bounds batch by batch, and layouts that it evaluates, at most
@@ -103,7 +103,7 @@ class BestOf(WantedList):
         """Return the best time of any of several values, the longest of these [s]."""
         most: Floats = np.zeros(len(values[0]))
         for of_figure, seconds in zip(values, self._seconds, strict=True):
-            distinct, group = numbered(of_figure)
+            distinct, group = number_values(of_figure)
             of_distinct = np.array([seconds.get(value, np.inf) for value in distinct.tolist()])
             most = np.maximum(most, of_distinct[group])
         return most
@@ -191,7 +191,7 @@ class OnePass:
     def __init__(self, evaluated: Evaluated, census: Census):
         self._evaluated = evaluated
         self._census = census
-        self._bounds: Bounds = evaluated.bounds
+        self._bounds: TimeBounds = evaluated.bounds
         self._kept = census.may_fit
         self._opened = [np.zeros(alike.outline.rows, np.bool_) for alike in self._bounds.alike]
         self._of_ladders = [self._bound_ladders(alike) for alike in self._bounds.alike]
@@ -227,7 +227,7 @@ class OnePass:
 
     def _bound_ladders(self, alike: AlikeBatches) -> tuple[Rungs, Floats]:
         """Return which rows of each ladder batches that are alike want, and the bound of each ladder [s]."""
-        wanted = Rungs.around([self._kept[index] for index in alike.indices])
+        wanted = Rungs.enclose([self._kept[index] for index in alike.indices])
         some = np.flatnonzero(wanted.low < wanted.high)
         bounds = np.full(len(wanted.low), np.inf)
         bounds[some] = self._bounds.of_ladders(alike, some, wanted)
@@ -275,7 +275,7 @@ class OnePass:
             ladder, rung = outline.ladders(block)
             may_matter = of_batches <= largest[ladder]
             for index in indices if may_matter.any() else ():
-                mine = may_matter & self._kept[index].have(ladder, rung)
+                mine = may_matter & self._kept[index].contain(ladder, rung)
                 mine[mine] = of_batches[mine] <= self._largest(index, lists)[ladder[mine]]
                 batch = np.full(np.count_nonzero(mine), index)
                 found.append(_Rows(batch, block[mine], ladder[mine], of_batches[mine]))

@@ -67,7 +67,7 @@ class Shard:
     n: int = 1
 
     @classmethod
-    def read(cls, text: str) -> "Shard":
+    def parse(cls, text: str) -> "Shard":
         """Read a part written as k/n."""
         k, slash, n = text.partition("/")
         if not (slash and k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
@@ -94,7 +94,7 @@ class Parts:
     folder: Path
 
     @classmethod
-    def of(cls, mark_of: str, output: Path, force: bool = False, create: bool = True) -> Self:
+    def for_output(cls, mark_of: str, output: Path, force: bool = False, create: bool = True) -> Self:
         """Return the parts that belong to an output, their folder created.
 
         `mark_of` is the fingerprint of what is run. Files that are no parts are refused, and parts of another
@@ -109,7 +109,7 @@ class Parts:
             if not force:
                 others = "holds finished parts of another study; `force=True` drops them"
                 raise InputError(str(parts.folder), [others])
-            with parts.locked(shared=False):
+            with parts.lock(shared=False):
                 parts.drop()
         if not create:
             return parts
@@ -119,7 +119,7 @@ class Parts:
         return parts
 
     @contextmanager
-    def locked(self, shared: bool) -> Iterator[None]:
+    def lock(self, shared: bool) -> Iterator[None]:
         """Hold the folder: shards share it, a whole study and a merge have it alone.
 
         The lock ends with the process. Raises `InputError` with who holds it; without locks of files, on
@@ -225,7 +225,7 @@ def run_chunk(chunk: Runnable) -> pl.DataFrame:
 
 def run(study: Study, executor: Executor | None = None, workers: int = 1) -> Results:
     """Run a study in memory, on an executor, or else in this process or in `workers` local ones."""
-    frames = dict(completed(dict(enumerate(study.chunks())), executor, workers))
+    frames = dict(complete_chunks(dict(enumerate(study.chunks())), executor, workers))
     return collect(study, (frames[number] for number in sorted(frames)))
 
 
@@ -315,8 +315,8 @@ def run_to(
     Returns whether the table was written: not if there are other shards, to be merged later.
     """
     check_output(output, force, FORMATS)
-    parts = Parts.of(fingerprint(study), output, force)
-    with parts.locked(shared=shard.n > 1):
+    parts = Parts.for_output(fingerprint(study), output, force)
+    with parts.lock(shared=shard.n > 1):
         return _run_parts(study, parts, output, force, shard, executor, workers, progress)
 
 
@@ -334,7 +334,7 @@ def _run_parts(
     in_shard = {number: chunk for number, chunk in enumerate(study.chunks()) if shard.has(number)}
     open_chunks = {number: chunk for number, chunk in in_shard.items() if not parts.has(number)}
     done = len(in_shard) - len(open_chunks)
-    for _, frame in completed(open_chunks, executor, workers, parts):
+    for _, frame in complete_chunks(open_chunks, executor, workers, parts):
         done += 1
         if progress is not None:
             progress(done, len(in_shard), int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
@@ -346,8 +346,8 @@ def _run_parts(
 
 def merge(study: Study, output: Path, force: bool = False) -> None:
     """Write the table of a study whose shards are all finished, and remove their parts."""
-    parts = Parts.of(fingerprint(study), output, create=False)
-    with parts.locked(shared=False) if parts.folder.is_dir() else nullcontext():
+    parts = Parts.for_output(fingerprint(study), output, create=False)
+    with parts.lock(shared=False) if parts.folder.is_dir() else nullcontext():
         parts.write(study, output, force)
 
 
@@ -355,7 +355,7 @@ class WorkersLost(TraincastError):
     """Workers, or the scheduler of a cluster, ended before a study did."""
 
 
-def completed(
+def complete_chunks(
     chunks: Mapping[int, Runnable],
     executor: Executor | None = None,
     workers: int = 1,
@@ -366,23 +366,23 @@ def completed(
     Raises `WorkersLost` where nobody works any more.
     """
     if parts is None:
-        yield from _finished(chunks, executor, workers)
+        yield from _run_chunks(chunks, executor, workers)
         return
     with _interrupts_remembered() as interrupted:
-        for number, frame in _finished(chunks, executor, workers):
+        for number, frame in _run_chunks(chunks, executor, workers):
             parts.save(number, frame)
             yield number, frame
             if interrupted.is_set():
                 raise KeyboardInterrupt
 
 
-def _finished(
+def _run_chunks(
     chunks: Mapping[int, Runnable], executor: Executor | None, workers: int
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     """Yield numbers and frames of chunks as they finish."""
     try:
         if executor is not None:
-            yield from _submitted(chunks, executor)
+            yield from _submit_chunks(chunks, executor)
         elif workers == 1:
             yield from ((number, run_chunk(chunk)) for number, chunk in chunks.items())
         else:
@@ -392,7 +392,7 @@ def _finished(
         raise WorkersLost(f"study: {lost} command goes on from there") from error
 
 
-def _submitted(chunks: Mapping[int, Runnable], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
+def _submit_chunks(chunks: Mapping[int, Runnable], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
     """Run all chunks on an executor, a limited number at a time, so that results do not pile up."""
     waiting = iter(chunks.items())
     running = dict[Future[pl.DataFrame], int]()
@@ -415,7 +415,7 @@ def _local(chunks: dict[int, Runnable], workers: int) -> Iterator[tuple[int, pl.
             # Spawned: a forked process may inherit polars' locks.
             with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
                 try:
-                    for number, frame in _submitted(dict(chunks), pool):
+                    for number, frame in _submit_chunks(dict(chunks), pool):
                         del chunks[number]
                         yield number, frame
                 finally:
@@ -443,7 +443,7 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
         from dask import config
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise MissingExtra.of(error) or error from None
+        raise MissingExtra.from_import_error(error) or error from None
     for name in DASK_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     cluster: Any = None

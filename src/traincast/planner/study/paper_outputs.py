@@ -49,7 +49,7 @@ def is_results(path: Path) -> bool:
     return path.suffix == ".npy" or path.is_dir()
 
 
-def read(path: Path) -> pl.DataFrame:
+def read_paper_outputs(path: Path) -> pl.DataFrame:
     """Return a file of the reference code, or all of a folder, with the columns of a study's table."""
     if not path.exists():
         raise InputError(str(path), ["no such file"])

@@ -87,7 +87,7 @@ def to_header(metadata: dict[str, Any]) -> dict[str, str]:
     return {"traincast": json.dumps(metadata, sort_keys=True)}
 
 
-def read(path: str | Path) -> Results:
+def read_results(path: str | Path) -> Results:
     """Read a table that traincast wrote, or results of the reference code; anything else is an `InputError`.
 
     CSV has no metadata: fields whose values are paired one to one are taken for an axis. Results of the code
@@ -95,7 +95,7 @@ def read(path: str | Path) -> Results:
     """
     path = Path(path)
     if paper_outputs.is_results(path):
-        frame = paper_outputs.read(path)
+        frame = paper_outputs.read_paper_outputs(path)
         return Results(frame, {"columns": _meanings(frame.columns), "study": {"name": path.stem, "vary": []}})
     if not path.is_file():
         raise InputError(str(path), ["is no file but a device or pipe" if path.exists() else "no such file"])
@@ -134,7 +134,7 @@ def _axes(frame: pl.DataFrame) -> list[dict[str, list[float]]]:
 def written(path: Path, study: Study) -> Results:
     """Read the table of a study from its file; for CSV, the metadata are recomputed."""
     if path.suffix != ".csv":
-        return read(path)
+        return read_results(path)
     frame = pl.read_csv(path, infer_schema_length=None)
     return Results(frame, describe(study, frame.columns))
 
@@ -144,7 +144,7 @@ def count(path: Path) -> tuple[int, int]:
     if path.suffix == ".parquet":
         table = pl.scan_parquet(path)
     else:
-        table = pl.scan_csv(path) if path.suffix == ".csv" else read(path).frame.lazy()
+        table = pl.scan_csv(path) if path.suffix == ".csv" else read_results(path).frame.lazy()
     best_rows = pl.col("candidates").filter(pl.col("rank") == 1)
     rows, decided = table.select(pl.len(), best_rows.sum()).collect().row(0)
     return int(rows), int(decided)
@@ -189,13 +189,13 @@ def _provenance(study: Study) -> dict[str, Any]:
         "models": [model.name for model in study.models],
         "systems": [system.name for system in study.systems],
     }
-    inputs = {item.name: hashed(plain(item)) for item in items}
+    inputs = {item.name: hash_values(plain(item)) for item in items}
     return {"traincast": __version__, "study": definition, "inputs": inputs}
 
 
 def fingerprint(study: Study) -> str:
     """Return a hash of all that a study's parts depend on."""
-    return hashed(_provenance(study) | {"chunks": [MACHINES_PER_CHUNK, JOB_SIZES_PER_CHUNK]})
+    return hash_values(_provenance(study) | {"chunks": [MACHINES_PER_CHUNK, JOB_SIZES_PER_CHUNK]})
 
 
 def plain(value: Any) -> Any:
@@ -203,6 +203,6 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(asdict(value), default=float))
 
 
-def hashed(value: Any) -> str:
+def hash_values(value: Any) -> str:
     """Return a hash of plain values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

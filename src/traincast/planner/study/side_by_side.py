@@ -10,8 +10,8 @@ from traincast.core.knobs import KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import count_of, quantity
-from traincast.planner.compare import LABELS, Comparison, compared, parse_plan
-from traincast.planner.study.sweep import Study, varied, with_fields
+from traincast.planner.compare import LABELS, Comparison, compare_estimate, parse_plan
+from traincast.planner.study.sweep import Study, vary_system, with_fields
 from traincast.step.estimate import Estimate, estimate
 
 MOST_SHOWN: Final = 6  # points: what fits below each other on a screen
@@ -35,7 +35,7 @@ def side_by_side(study: Study, frame: pl.DataFrame) -> tuple[Comparison | None, 
     largest = cases.sort("gpus", descending=True, maintain_order=True).head(MOST_SHOWN)
     rows = largest.sort(*CASE[:2], "gbs", "gpus", "place").to_dicts()
     alternatives = [
-        compared(letter, name, *_again(study, row), {})
+        compare_estimate(letter, name, *_again(study, row), {})
         for letter, name, row in zip(LABELS, _names(study, rows), rows, strict=False)
     ]
     return Comparison(alternatives), len(cases)
@@ -67,7 +67,7 @@ def _again(study: Study, row: Mapping[str, Any]) -> tuple[Estimate, str]:
     system = next(system for system in study.systems if system.name == row["system"])
     space = study.space(model, system)
     fields = {path: float(row[path]) for path in study.fields()}
-    machine = varied(
+    machine = vary_system(
         system, {path: value for path, value in fields.items() if not path.startswith(("model.", "plan."))}
     )
     plan = _plan(row)

@@ -11,14 +11,14 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictInt, ValidationError
 from pydantic_core import ErrorDetails
 
-from traincast.catalog.documents import read
+from traincast.catalog.documents import read_document
 from traincast.catalog.load import load_model
 from traincast.catalog.training import Training, read_training
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse, parse_count
 from traincast.model.model import Model
-from traincast.planner.study.sweep import Study, define, listed
+from traincast.planner.study.sweep import Study, as_list, define
 
 MAX_SWEEP_VALUES: Final = 1_000_000  # values of one field
 SERIES: Final = {  # ways to write values besides a list, and their arguments
@@ -27,7 +27,7 @@ SERIES: Final = {  # ways to write values besides a list, and their arguments
     "range": "[first, last, step]",
     "doubling": "[first, last]",
 }
-Names = Annotated[list[str], BeforeValidator(listed)]
+Names = Annotated[list[str], BeforeValidator(as_list)]
 
 
 class StudyFile(BaseModel):
@@ -55,7 +55,7 @@ class StudyFile(BaseModel):
 
 def load_study(path: str | Path) -> Study:
     """Load a study from a file with the keys of `StudyFile`; `InputError` has every mistake of the file."""
-    document = read(Path(path))
+    document = read_document(Path(path))
     problems: list[str] = []
     try:
         file = StudyFile.model_validate(document)
@@ -70,7 +70,7 @@ def load_study(path: str | Path) -> Study:
         seen = (file.images, file.image_size, file.frozen_tower)
         training = read_training(file.train, file.lengths, *seen, files=False)
         study = define(
-            models=[_trained(name, training) for name in file.models],
+            models=[_apply_training(name, training) for name in file.models],
             systems=file.systems,
             gpus=_whole(axis_values("gpus", file.gpus, problems)),
             framework=file.framework,
@@ -78,7 +78,7 @@ def load_study(path: str | Path) -> Study:
             gbs=None if batches is None else _whole(batches),
             assumptions=file.assumptions,
             top=file.top,
-            vary=[_axis(number, axis, problems) for number, axis in enumerate(listed(file.vary))],
+            vary=[_axis(number, axis, problems) for number, axis in enumerate(as_list(file.vary))],
             name=file.name or Path(path).stem,
         )
     except InputError as error:
@@ -88,13 +88,13 @@ def load_study(path: str | Path) -> Study:
     return study
 
 
-def _trained(name: Any, training: Training) -> Model | str:
+def _apply_training(name: Any, training: Training) -> Model | str:
     """Return a model as it is trained; its name where there is none, which `define` refuses with the rest."""
     try:
         model = training.load(partial(load_model, name), None)
     except InputError:
         return str(name)
-    return training.of(model)
+    return training.apply_to(model)
 
 
 def _problem(detail: ErrorDetails) -> str:
@@ -130,14 +130,14 @@ def axis_values(place: str, raw: Any, problems: list[str], field: str = "") -> l
     """Return values in SI from a list, a value or one of `SERIES`; mistakes are added to `problems`."""
     unit = COLUMNS[field].unit if field in COLUMNS else ""
     if not isinstance(raw, Mapping):
-        return [_number(place, value, problems, unit) for value in listed(raw)]
+        return [_number(place, value, problems, unit) for value in as_list(raw)]
     kind, written = next(iter(raw.items()), (None, []))
     if len(raw) != 1 or kind not in SERIES:
         forms = ", ".join(f"{name}: {arguments}" for name, arguments in SERIES.items())
         problems.append(f"{place} = {dict(raw)!r}: must be a list, or one of {forms}")
         return [1.0]
     place = f"{place}.{kind}"
-    arguments = listed(written)
+    arguments = as_list(written)
     units = (unit, unit, unit if kind == "range" else "")
     numbers = [_number(place, value, problems, of) for value, of in zip(arguments, units, strict=False)]
     if wrong := _series_problem(kind, numbers, len(arguments)):

@@ -270,7 +270,7 @@ def with_shape(system: System, fields: Mapping[str, float]) -> System:
     return replace(system, tiers=tuple(tiers))
 
 
-def varied(system: System, figures: Mapping[str, float]) -> System:
+def vary_system(system: System, figures: Mapping[str, float]) -> System:
     """Return the system with some figures (and sizes of domains) replaced, by path, in SI.
 
     Where the accelerator then differs in more than its memory, its name says so: no run was measured on it,
@@ -309,17 +309,17 @@ def define(
 ) -> Study:
     """Return a study from names or objects, checked: `InputError` has every mistake."""
     errors = ErrorCollector("search")
-    loaded = [model for item in listed(models) if (model := errors.catch(as_model, item)) is not None]
-    machines = [system for item in listed(systems) if (system := errors.catch(as_system, item)) is not None]
+    loaded = [model for item in as_list(models) if (model := errors.catch(as_model, item)) is not None]
+    machines = [system for item in as_list(systems) if (system := errors.catch(as_system, item)) is not None]
     sizes = errors.catch(check_sizes, gpus)
     names = errors.catch(check_strategies, strategies)
     errors.catch(check_ranking, top)
     cases = list(product(loaded, machines))
     spaces = [errors.catch(choose_framework, *case, names, framework) for case in cases]
-    batches = [errors.catch(check_gbs, batch, model) for model, batch in product(loaded, listed(gbs))]
+    batches = [errors.catch(check_gbs, batch, model) for model, batch in product(loaded, as_list(gbs))]
     axes = errors.catch(_read_axes, vary, machines)
     given = [model.name for model in loaded] + [system.name for system in machines]
-    errors.catch(_check_names, listed(models), listed(systems), given)
+    errors.catch(_check_names, as_list(models), as_list(systems), given)
     try:
         searched = list(filter(None, spaces))
         alike = len({(space.label, space.strategies) for space in searched}) == 1
@@ -330,7 +330,7 @@ def define(
             gpus=tuple(sorted(set(errors.require(sizes)))),
             strategies=searched[0].strategies if alike else names,
             batches=tuple(dict.fromkeys(batch for batch in batches if batch is not None)),
-            assumptions=_assumed(assumptions, zip(cases, searched, strict=True)),
+            assumptions=_shared_assumptions(assumptions, zip(cases, searched, strict=True)),
             top=top,
             vary=errors.require(axes),
             framework=searched[0].label if alike else framework,
@@ -360,7 +360,7 @@ def _check_size(study: Study) -> None:
         raise InputError("search", [f"{factors}: {rows:,} rows; must be at most {MAX_ROWS:,}"])
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """Return the items of a list, a tuple or an array, and any other value as a list of one."""
     return list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
 
@@ -373,7 +373,7 @@ def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[
     raise_problems("search", problems)
 
 
-def _assumed(
+def _shared_assumptions(
     assumptions: str | Assumptions | None, spaces: Iterable[tuple[tuple[Model, System], Framework]]
 ) -> Assumptions:
     """Return the assumptions; by default those of the frameworks if they agree, else calibrated ones."""
@@ -385,7 +385,7 @@ def _assumed(
 
 def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:
     """Return the axes with their quantities in SI."""
-    given = listed(vary)
+    given = as_list(vary)
     axes = []
     problems = list[str]()
     known = {path for system in systems for path in fields_of(system)}
@@ -396,7 +396,7 @@ def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:
         axes.append({path: _read_values(path, values, problems) for path, values in axis.items()})
         for path, values in axes[-1].items():
             problems += _field_problems(path, values, known) if values else []
-        lengths = {path: len(listed(values)) for path, values in axis.items()}
+        lengths = {path: len(as_list(values)) for path, values in axis.items()}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{path} {length}" for path, length in lengths.items())
             problems.append(f"vary: fields that vary together need equally many values: {counts}")
@@ -410,9 +410,9 @@ def _read_values(path: Any, values: Any, problems: list[str]) -> tuple[float, ..
     """Return the values of a field in SI; nothing where one is wrong, and `problems` then has why."""
     unit = COLUMNS[path].unit if path in COLUMNS else ""
     numbers: list[float] = []
-    if not len(listed(values)):
+    if not len(as_list(values)):
         problems.append(f"vary: {path}: give at least one value")
-    for value in listed(values):
+    for value in as_list(values):
         try:
             numbers.append(to_si(value, unit))
         except ValueError as error:

@@ -39,7 +39,7 @@ Block: TypeAlias = tuple[Action, ...]  # actions that start and end together: on
 Order: TypeAlias = list[Block]
 
 
-class Passes(NamedTuple):
+class MicrobatchTimes(NamedTuple):
     """Time of the passes of a micro-batch on a whole device [s]."""
 
     F: Column
@@ -73,7 +73,7 @@ def _twice_filled(schedule: str) -> Requirement:
     return Requirement(f"{schedule} needs at least 2 pp micro-batches", lambda pp, nm, v: nm >= 2 * pp)
 
 
-def _filled(schedule: str) -> Requirement:
+def _fill_requirement(schedule: str) -> Requirement:
     return Requirement(
         f"{schedule} needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1
     )
@@ -109,25 +109,31 @@ class Schedule(ABC):
         """Return the passes of a device in the order in which it runs them, where that is fixed."""
 
     @abstractmethod
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return the bubble in fill and drain, as a share of the other stages' time.
 
         A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp -
         1) T. With a `barrier` the optimizer waits for all stages.
         """
 
-    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def least_bubble_share(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return a lower bound on `lost` for a share of W in T, however F and B divide the rest.
 
         It does not rise with the share; 0, of schedules that split the backward pass, if none is known.
         """
-        return 0.0 if self.splits_backward else self.lost(Passes(1.0, 1.0, 1.0), pp, v, barrier=barrier)
+        return (
+            0.0
+            if self.splits_backward
+            else self.bubble_share(MicrobatchTimes(1.0, 1.0, 1.0), pp, v, barrier=barrier)
+        )
 
     @abstractmethod
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return the peak of activations in flight on a device, each from the start of F to the end of W."""
 
-    def deferred(self, pp: Column, stage: Column, nm: Column) -> Column:
+    def awaiting_w(self, pp: Column, stage: Column, nm: Column) -> Column:
         """Return how many of the micro-batches in flight at the peak wait for W only.
 
         They hold what the weights' gradients need, M_W, instead of all saved activations, M_B (arXiv
@@ -165,7 +171,9 @@ class GPipe(Schedule):
         forward: Order = [(Action("F", device, k),) for k in range(nm)]
         return forward + [(Action("BW", device, k),) for k in reversed(range(nm))]
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return 1: the time of all other stages."""
         return 1.0 + 0 * v
 
@@ -208,7 +216,9 @@ class OneForwardOneBackward(Schedule):
             order.append(action("BW", count))
         return order
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return 1/v (arXiv 2104.04473, section 2.2.2)."""
         return 1 / v
 
@@ -261,7 +271,9 @@ class ZeroBubbleH1(Schedule):
         """Return the order of depth 1."""
         return _zero_bubble_order(1, device, pp, nm)
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return (F + B - W)/T for W the shortest (arXiv 2401.10241, table 2); a longer W hides no more."""
         F, B, W = passes
         hidden = minimum(W, F)
@@ -269,7 +281,7 @@ class ZeroBubbleH1(Schedule):
             hidden = minimum(hidden, B)
         return (F + B - hidden) / passes.total
 
-    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def least_bubble_share(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return 1 - 2W/T, at least 0: no more than W is hidden."""
         return maximum(1 - 2 * weight, 0)
 
@@ -277,7 +289,7 @@ class ZeroBubbleH1(Schedule):
         """Return pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
         return minimum(pp, nm)
 
-    def deferred(self, pp: Column, stage: Column, nm: Column) -> Column:
+    def awaiting_w(self, pp: Column, stage: Column, nm: Column) -> Column:
         """Return the index of the stage."""
         return minimum(stage + 0 * pp, nm)
 
@@ -290,13 +302,15 @@ class ZeroBubbleH2(Schedule):
     """ZB-H2: twice the forward passes before the first B, W put off twice as far (arXiv 2401.10241, 2.2)."""
 
     splits_backward: ClassVar[bool] = True
-    requirements = (_one_chunk("zb-h2"), _filled("zb-h2"))
+    requirements = (_one_chunk("zb-h2"), _fill_requirement("zb-h2"))
 
     def order(self, device: int, pp: int, nm: int, v: int) -> Order:
         """Return the order of depth 2."""
         return _zero_bubble_order(2, device, pp, nm)
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return (F + B - 2W)/T, at least 0 (arXiv 2401.10241, table 2); W hides no more than F.
 
         With a barrier at least F: the last device starts that much late for every stage before it.
@@ -308,7 +322,7 @@ class ZeroBubbleH2(Schedule):
         """Return 2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 2)."""
         return minimum(2 * pp - 1, nm)
 
-    def deferred(self, pp: Column, stage: Column, nm: Column) -> Column:
+    def awaiting_w(self, pp: Column, stage: Column, nm: Column) -> Column:
         """Return twice the index of the stage."""
         return minimum(2 * stage + 0 * pp, nm)
 
@@ -321,9 +335,11 @@ class ZeroBubble2p(ZeroBubbleH2):
     """ZB-2p: ZB-H2's memory; a device runs what is ready: B, else F, else W (arXiv 2401.10241, 3 and 5)."""
 
     fixed_order: ClassVar[bool] = False
-    requirements = (_one_chunk("zb-2p"), _filled("zb-2p"))
+    requirements = (_one_chunk("zb-2p"), _fill_requirement("zb-2p"))
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return the first device's wait for a B longer than F; with a barrier at least F.
 
         No order can do better. The one simulated takes up to a pass of each device more.
@@ -366,7 +382,7 @@ class _OrderBuilder:
 class ZeroBubbleV(VShape):
     """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362)."""
 
-    requirements = (_two_chunks("zb-v"), _filled("zb-v"))
+    requirements = (_two_chunks("zb-v"), _fill_requirement("zb-v"))
 
     def order(self, device: int, pp: int, nm: int, v: int) -> Order:
         """Return ZB-V: fill, both chunks in turn, F B W each, W in the gaps of the drain (arXiv 2405.15362).
@@ -393,7 +409,9 @@ class ZeroBubbleV(VShape):
         builder.add("W" * (fill - builder.done["W", down]), down)
         return builder.order
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return 0 if F = B = W, as the papers say, else an upper bound fitted to the simulated order.
 
         The papers give no form for other ratios. The order simulated loses up to half the difference between
@@ -404,7 +422,7 @@ class ZeroBubbleV(VShape):
         late = maximum(maximum(F - B / 2, B / 2), W / 2) if barrier else maximum(np.abs(F - B), W - F) / 2
         return maximum(left, late) / passes.total
 
-    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def least_bubble_share(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return max(F, B) - W of T for equal F and B, and with a barrier at least B/2."""
         return maximum((1 - 3 * weight) / 2, (1 - weight) / 4 if barrier else 0)
 
@@ -511,7 +529,9 @@ class DualPipe(Schedule):
         """Return the order of arXiv 2412.19437, figure 5."""
         return _dualpipe_order(device, pp, nm)
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return (pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) for F, W <= B.
 
         F&B, the pair, is T: its overlap hides communication, which is not in F, B and W; the paper's term is
@@ -522,7 +542,7 @@ class DualPipe(Schedule):
         left = F + maximum(maximum(B + maximum(F, B) - W, F), B)
         return maximum(pp / 2 - 1, 0) / maximum(pp - 1, 1) * left / passes.total
 
-    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def least_bubble_share(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return the bubble of equal F and B."""
         return maximum(pp / 2 - 1, 0) / maximum(pp - 1, 1) * maximum(1.5 - 2.5 * weight, 0)
 
@@ -549,12 +569,14 @@ class DualPipeV(VShape):
         unfolded = _dualpipe_order(device, 2 * pp, 2 * nm)
         return [tuple(run._replace(microbatch=run.microbatch % nm) for run in block) for block in unfolded]
 
-    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def bubble_share(
+        self, passes: MicrobatchTimes, pp: Column, v: Column, *, barrier: bool = False
+    ) -> Column:
         """Return DualPipe's bubble of 2 pp stages with half a device's time each: (pp - 1)(F + 2B - W)/2."""
         F, B, W = passes
         return (F + maximum(maximum(B + maximum(F, B) - W, F), B)) / 2 / passes.total
 
-    def least_lost(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def least_bubble_share(self, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return the bubble of equal F and B."""
         return maximum(1.5 - 2.5 * weight, 0) / 2
 

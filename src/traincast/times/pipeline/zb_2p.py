@@ -37,13 +37,13 @@ class _Devices:
         if k == self.microbatches:
             return inf
         if kind == "F":
-            return 0.0 if device == 0 else self._sent("F", device - 1, k)
+            return 0.0 if device == 0 else self._send_time("F", device - 1, k)
         if kind == "B" and device < self.pp - 1:
-            return self._sent("B", device + 1, k)
-        return _at(self.ends["F" if kind == "B" else "B"][device], k)
+            return self._send_time("B", device + 1, k)
+        return _end_of_pass(self.ends["F" if kind == "B" else "B"][device], k)
 
-    def _sent(self, kind: Kind, device: int, k: int) -> float:
-        return _at(self.ends[kind][device], k) + self.transfer
+    def _send_time(self, kind: Kind, device: int, k: int) -> float:
+        return _end_of_pass(self.ends[kind][device], k) + self.transfer
 
     def choice(self, device: int) -> _Choice:
         """Return the next pass: B, which others wait for, else F while memory lasts, else W."""
@@ -64,7 +64,7 @@ class _Devices:
         return device, device, len(ends) - 1, kind, start, end
 
 
-def _at(ends: Sequence[float], k: int) -> float:
+def _end_of_pass(ends: Sequence[float], k: int) -> float:
     return ends[k] if k < len(ends) else inf
 
 

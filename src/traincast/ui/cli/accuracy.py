@@ -215,7 +215,7 @@ def calibrate(
     Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """
     from traincast.accuracy.fit.calibrate import fitted_to
-    from traincast.accuracy.fit.measured_files import read
+    from traincast.accuracy.fit.measured_files import read_measurements
     from traincast.launch.settings.given import pairs_of
 
     errors = ErrorCollector("calibrate")
@@ -227,7 +227,7 @@ def calibrate(
         settings = {name: value for name, _, value in pairs if name and value}
     outside = errors.catch(pairs_of, "--set", variables or (), "NNODES=8", values=False)
     files = (runs or (), log or (), nccl or (), gemm or ())
-    measured = errors.catch(read, system, *files, config, settings, launch or (), outside)
+    measured = errors.catch(read_measurements, system, *files, config, settings, launch or (), outside)
     result = fitted_to(system, errors.require(measured))
     if output is not None:
         result.write(output, force)

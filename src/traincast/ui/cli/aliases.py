@@ -285,7 +285,7 @@ def spelled_out(words: Sequence[str]) -> Spelled:
     words = _with_options(command, words)
     if not any(map(_is_alias, words)):
         return Spelled(list(words))
-    return _Reader(command, list(words)).read()
+    return _Reader(command, list(words)).read_words()
 
 
 def _with_options(command: str, words: Sequence[str]) -> list[str]:
@@ -297,7 +297,7 @@ def _with_options(command: str, words: Sequence[str]) -> list[str]:
     places = list(takewhile(lambda word: not word.startswith("-"), words[1:3]))
     if not places:
         return written
-    known = _known(command)
+    known = _known_options(command)
     takes_nothing = not any(argument.is_positional_only() for argument in _arguments(command))
     given = {name_of(word) for word in words if word.startswith("--")}
     takes_system = "--system" in known and not given & {"--system", *SAME_VALUE["--system"]}
@@ -345,7 +345,7 @@ def _arguments(command: str) -> tuple[Argument, ...]:
 
 
 @cache
-def _known(command: str) -> frozenset[str]:
+def _known_options(command: str) -> frozenset[str]:
     """Return the options of a command, and MODEL where it takes a model by position."""
     arguments = _arguments(command)
     positional = {argument.name for argument in arguments if argument.is_positional_only()}
@@ -356,14 +356,14 @@ class _Reader:
     """Reading of the words of one command."""
 
     def __init__(self, command: str, words: list[str]):
-        self.known = _known(command)
+        self.known = _known_options(command)
         self.command = command
         self.words = words
         self.result = Spelled([])
         self.trained: list[Typed] = []
         self.nodes: dict[str, Typed] = {}
 
-    def read(self) -> Spelled:
+    def read_words(self) -> Spelled:
         """Return the words in the options of the command."""
         out = self.result.words
         place = 0

@@ -68,7 +68,7 @@ def advise(
     from traincast.step.metrics import metrics
 
     errors = ErrorCollector("advise")
-    given = errors.catch(measured.read) or {}
+    given = errors.catch(measured.read_measured) or {}
     share = errors.catch(parse_share, network_share, "--network-share") or 0.0
     est = question.estimate(model, errors=errors, real_machine=True)
     advice = advise(est, network_share=share, framework=question.framework, **given)

@@ -71,23 +71,23 @@ def compare(
     Example: traincast compare llama-3-70b --system dgx-h100,mi300x-node --gpus 64
     """
     errors = ErrorCollector("compare")
-    if saved := _saved(model, system, gpus, framework, assumptions, plan):
+    if saved := _saved_files(model, system, gpus, framework, assumptions, plan):
         from traincast.planner.compare import compare_saved
 
         show_comparison(compare_saved(saved).ordered(sort), json)
         return
     sizes = errors.catch(_sizes, gpus)
-    systems = [] if system is None else separated(system)
+    systems = [] if system is None else split_names(system)
     errors.add(["--system: is missing; one or several with commas"] if system is None else [])
     show_comparison(
-        searched(
+        search_combinations(
             errors,
             options,
-            [name for word in model for name in separated(word)],
+            [name for word in model for name in split_names(word)],
             systems,
             sizes or [],
-            [None] if framework is None else separated(framework),
-            [None] if assumptions is None else separated(assumptions),
+            [None] if framework is None else split_names(framework),
+            [None] if assumptions is None else split_names(assumptions),
             plan or [],
             locked_values(locks),
             strategy=strategy,
@@ -112,7 +112,7 @@ def alternatives(model: str, system: str, framework: str | None) -> Alternatives
     if not any("," in word for word in words):
         return None
     found = Alternatives(
-        separated(model), separated(system), [None] if framework is None else [*separated(framework)]
+        split_names(model), split_names(system), [None] if framework is None else [*split_names(framework)]
     )
     return found if max(len(found.models), len(found.systems), len(found.frameworks)) > 1 else None
 
@@ -135,13 +135,13 @@ def compare_plans(
     errors.add([f"{name}: {one}" for name, is_given in not_there.items() if is_given])
     search: dict[str, Any] = {name: errors.catch(share_typed, word) for name, word in shares.items()}
     search["strategy"] = strategy
-    found = searched(
+    found = search_combinations(
         errors, options, *several[:2], [gpus], several.frameworks, [assumptions], [], locks, **search
     )
     show_comparison(found, json)
 
 
-def separated(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """Return names with commas one by one; a file that exists is one, whatever its name."""
     return [text] if Path(text).exists() else [part.strip() for part in text.split(",") if part.strip()]
 
@@ -157,11 +157,11 @@ def _sizes(text: str | None) -> list[int]:
     return list(dict.fromkeys(map(int, words)))
 
 
-def _saved(models: Sequence[str], *others: Any) -> list[Path]:
+def _saved_files(models: Sequence[str], *others: Any) -> list[Path]:
     """Return the files of saved answers that are given in place of models; empty where they are models."""
     from traincast.planner.answers.saved_answers import is_saved_answer
 
-    words = [name for word in models for name in separated(word)]
+    words = [name for word in models for name in split_names(word)]
     missing = [word for word in words if word.endswith(".json") and not Path(word).exists()]
     if missing:
         raise InputError("compare", [f"{word}: no such file" for word in missing])
@@ -184,7 +184,7 @@ def _saved(models: Sequence[str], *others: Any) -> list[Path]:
     return [Path(word) for word in answers]
 
 
-def searched(
+def search_combinations(
     errors: ErrorCollector,
     options: RunOptions,
     models: Sequence[str],
@@ -201,7 +201,7 @@ def searched(
 
     given = [errors.catch(parse_plan, plan) or {} for plan in plans] or [{}]
     spaces = [None if name is None else errors.catch(framework_typed, name) for name in frameworks]
-    runs = [Run(*options.read(errors, name, of)) for name, of in product(models, systems)]
+    runs = [Run(*options.read_run(errors, name, of)) for name, of in product(models, systems)]
     requests = requests_of(errors, runs, sizes, spaces, stacks, given, locks, **search)
     with progress("compare") as report_progress:
         return compare_requests(requests, report_progress, **options.metrics_arguments())

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None:
             sys.stdout = None  # else the interpreter tries to flush it again at exit
-        fail(*_described(error, read))
+        fail(*_describe_error(error, read))
 
 
 def _with_values(words: Iterable[str]) -> list[str]:
@@ -73,7 +73,7 @@ def _with_values(words: Iterable[str]) -> list[str]:
     return joined
 
 
-def _described(error: Exception, read: Spelled) -> tuple[str, int, Exception]:
+def _describe_error(error: Exception, read: Spelled) -> tuple[str, int, Exception]:
     """Return message and exit code of an error in running words, and the error that `--json` prints."""
     if isinstance(error, CycloptsError):
         command = " ".join(error.command_chain or ())
@@ -82,7 +82,7 @@ def _described(error: Exception, read: Spelled) -> tuple[str, int, Exception]:
         return f"{usage_error}\n  see {page} --help", 2, usage_error
     if isinstance(error, InputError) and error.subject in (*SUBJECTS_OF_LIBRARY, read.words[0]):
         error = _of_command(error, read.words[0])
-    missing = MissingExtra.of(error) if isinstance(error, ImportError) else None
+    missing = MissingExtra.from_import_error(error) if isinstance(error, ImportError) else None
     if isinstance(missing or error, TraincastError):
         error = missing or error
         return str(error), getattr(error, "exit_code", 2), error

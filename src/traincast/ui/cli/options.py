@@ -112,7 +112,7 @@ class RunOptions:
     input_rate: Annotated[str | None, option(_INPUT_RATE)] = None
     storage_bandwidth: Annotated[str | None, option(_STORAGE)] = None
 
-    def read(
+    def read_run(
         self,
         errors: ErrorCollector,
         name: str,
@@ -141,7 +141,7 @@ class RunOptions:
         if model is not None and load is not None:
             model = errors.catch(model.with_load, load) or model
         if model is not None and training is not None:
-            model = errors.catch(training.of, model) or model
+            model = errors.catch(training.apply_to, model) or model
             batches = self.global_batch, self.tokens_per_batch, usual
             has_batch = any(batch is not None for batch in batches)
             has_length = self.seq is not None
@@ -170,7 +170,7 @@ class RunOptions:
         """Return the price of a GPU hour [$]: the one given, or the system's where it has one."""
         return system.price if self.price is None else self.price
 
-    def asked(self) -> list[str]:
+    def asked_metrics(self) -> list[str]:
         """Return the metrics whose own options are given."""
         given = {"cost": (self.price, self.tokens), "goodput": (self.restart,)}
         return [metric for metric, values in given.items() if any(value is not None for value in values)]
@@ -340,7 +340,7 @@ class PlanQuestion:
         trainer = FRAMEWORKS["huggingface"] if named is None else named
         if named is not None:
             space = named
-            knobs = named.completed(knobs, tunes, gpus)
+            knobs = named.complete_knobs(knobs, tunes, gpus)
         elif tunes and space is None and self.assumptions is None:
             knobs = trainer.fine_tuning_knobs(knobs, gpus)
         filled = [name for name in knobs if name not in locks and name not in PLACEMENTS]
@@ -355,7 +355,7 @@ class PlanQuestion:
         if plan is not None and self.gpus is not None:
             plan = errors.catch(_on_gpus, plan, self.gpus, knobs)
         batch = None if usual is None or plan is None else usual * plan.dp
-        model_read, machine, gbs = self.run.read(errors, model, self.system, batch, sharding)
+        model_read, machine, gbs = self.run.read_run(errors, model, self.system, batch, sharding)
         if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
             if real_machine and model_read is not None and stack == PAPER.name:
@@ -446,7 +446,7 @@ class MeasuredOptions:
     tokens_per_second: Annotated[float | None, option(_TOKENS_PER_SECOND)] = None
     mfu: Annotated[str | None, option(_MFU, metavar="SHARE")] = None
 
-    def read(self) -> dict[str, float]:
+    def read_measured(self) -> dict[str, float]:
         """Return what was measured, as arguments of `traincast.step.measured_step.measured_step`."""
         from traincast.step.measured_step import check_measured
 

@@ -116,7 +116,7 @@ def plan(
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
     from traincast.planner.search import search_request
-    from traincast.planner.space.search_space import listening
+    from traincast.planner.space.search_space import report_progress_to
 
     if several := alternatives(model, system, framework):
         not_there = {
@@ -146,7 +146,7 @@ def plan(
     errors.catch(check_html, html, force)
     if framework is not None and (named := ErrorCollector("").catch(framework_typed, framework)):
         framework = named.label
-    model_read, machine, gbs = options.read(errors, model, system)
+    model_read, machine, gbs = options.read_run(errors, model, system)
     request = search_request(
         errors,
         model_read,
@@ -170,7 +170,7 @@ def plan(
         begin = time.perf_counter()
         # to enumerate, count and bound is about half of the work
         (result,) = question.answer(lambda done, total, n: report_progress(done, 2 * total, n))
-        with listening(lambda share: report_progress(1 + share, 2)):
+        with report_progress_to(lambda share: report_progress(1 + share, 2)):
             best = result.recommended
             elapsed = time.perf_counter() - begin
             # what will be shown is computed now, while progress is
@@ -193,7 +193,7 @@ def plan(
             faster = [
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
-            asked = list(dict.fromkeys([*options.asked(), *(["cost"] if cost else [])]))
+            asked = list(dict.fromkeys([*options.asked_metrics(), *(["cost"] if cost else [])]))
             shown = text.plans.search(
                 result,
                 explanation,
@@ -210,7 +210,7 @@ def plan(
             )
             text.tables.show(shown)
         if rejected:
-            text.tables.show(text.plans.rejected(result))
+            text.tables.show(text.plans.show_rejected(result))
         print_files(html)
     result.require_best()
 
@@ -266,7 +266,7 @@ def estimate(
     else:
         show = text.tables.show
         plans = text.plans
-        asked = list(dict.fromkeys([*question.run.asked(), *(["cost"] if cost else [])]))
+        asked = list(dict.fromkeys([*question.run.asked_metrics(), *(["cost"] if cost else [])]))
         run = plans.utilisation(measures, est, asked)
         price = question.run.gpu_hour_price(est.system)
         lead = text.headline.headline("Plan", est, measures, price)
@@ -447,7 +447,7 @@ def _best(
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
-    model_read, machine, gbs = question.run.read(errors, model, question.system)
+    model_read, machine, gbs = question.run.read_run(errors, model, question.system)
     space = form.space
     framework_locks: dict[str, Any] = {}
     context = {"stack": question.assumptions, "device": None if machine is None else device(machine)}
@@ -513,7 +513,7 @@ def check(
     from traincast.launch.settings.given import pairs_of
 
     values = pairs_of("--set", variables or (), "TP=4", values=False)
-    given_step = measured.read()
+    given_step = measured.read_measured()
     with progress("check") as report_progress:
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),

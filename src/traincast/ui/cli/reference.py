@@ -29,11 +29,11 @@ def catalog(
     """
     from traincast.catalog.load import (
         accelerator_names,
+        describe_name,
         figures,
         load_model,
         model_names,
         system_names,
-        taken_for,
     )
     from traincast.catalog.software_stacks import stack_names
     from traincast.core.units import quantity
@@ -55,7 +55,7 @@ def catalog(
         outputs.reference.CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)
         for figure in figures(name)
     ]
-    taken = taken_for(name)
+    taken = describe_name(name)
     if json:
         print_json(outputs.reference.CatalogOutput(name=name, taken=taken or None, figures=rows))
         return

@@ -78,7 +78,7 @@ def study(
         _write_results(file, output, force, json)
         return
     definition_read = errors.catch(load_study, file)
-    shard_read = errors.catch(executors.Shard.read, shard)
+    shard_read = errors.catch(executors.Shard.parse, shard)
     problems = _worker_problems(workers, dask, mpi)
     if html is not None and shard_read is not None and shard_read.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
@@ -87,7 +87,7 @@ def study(
     definition = errors.require(definition_read)
     part = errors.require(shard_read)
     started = time.perf_counter()
-    with _working(definition.name, workers, dask, mpi) as (executor, report_progress):
+    with _open_executor(definition.name, workers, dask, mpi) as (executor, report_progress):
         written = executors.run_to(definition, output, force, part, executor, workers, report_progress)
     _report_outcome(definition, output, written, time.perf_counter() - started, html, json)
 
@@ -100,7 +100,7 @@ def _worker_problems(workers: int, dask: str | None, mpi: bool) -> list[str]:
 
 
 @contextmanager
-def _working(
+def _open_executor(
     name: str, workers: int, dask: str | None, mpi: bool, kept: bool = True
 ) -> "Iterator[tuple[Executor | None, Callable[..., None]]]":
     """Open where searches run, with progress on a terminal; `kept`: whether finished ones are saved."""
@@ -155,10 +155,10 @@ def design(
     errors.catch(check_html, html, force)
     errors.catch(check_folder, figures)
     question = errors.require(read)
-    parts = None if output is None else Parts.of(question.fingerprint, output, force)
+    parts = None if output is None else Parts.for_output(question.fingerprint, output, force)
     with (
-        nullcontext() if parts is None else parts.locked(shared=False),
-        _working(question.name, workers, dask, mpi, parts is not None) as (executor, report_progress),
+        nullcontext() if parts is None else parts.lock(shared=False),
+        _open_executor(question.name, workers, dask, mpi, parts is not None) as (executor, report_progress),
     ):
         found = find(question, Runs(executor, workers, parts, report_progress))
         if parts is not None and not found.feasible.any():
@@ -192,10 +192,10 @@ def _draw_design(found: "Designs", html: Path | None, figures: Path | None, form
 
 def _write_results(file: Path, output: Path, force: bool, as_json: bool) -> None:
     """Write results of the code of arXiv 2410.00273 as the table of a study, and print its size."""
-    from traincast.planner.study.results import read
+    from traincast.planner.study.results import read_results
 
     started = time.perf_counter()
-    results = read(file)
+    results = read_results(file)
     results.write(output, force)
     rows = len(results.frame)
     elapsed = time.perf_counter() - started
@@ -325,14 +325,14 @@ def plot(
     if given and kind != "collectives":
         raise InputError("plot", [f"--given: belongs to --kind collectives; --kind is {kind}"])
     if kind == "collectives":
-        from traincast.accuracy.fit.measured_files import read
+        from traincast.accuracy.fit.measured_files import read_measurements
         from traincast.launch.settings.given import pairs_of
         from traincast.ui.figures.paper import collectives_figure
 
         if system is None:
             raise InputError("plot", ["--system: is missing; it says which machine ran the collectives"])
         settings = pairs_of("--given", given_words(given or ()), "op=allreduce")
-        measured = read(system, nccl=(file,), given=settings)
+        measured = read_measurements(system, nccl=(file,), given=settings)
         figure = collectives_figure(measured.collectives, system, CALIBRATED)
     elif kind in OF_A_PLAN:
         figure = draw_plan(file, kind)

@@ -118,7 +118,7 @@ def tune(
     errors.catch(check_folder, output)
     if framework is not None and (named := errors.catch(framework_typed, framework)):
         framework = named.name
-    transformer, _, gbs = options.read(errors, model, system)
+    transformer, _, gbs = options.read_run(errors, model, system)
     limits = [
         None if value is None else errors.catch(parse_duration, value, name)
         for name, value in (("--budget", budget), ("--timeout", timeout))
@@ -234,7 +234,7 @@ def _run(runner: "Runner", json: bool) -> None:
     from traincast.tuner import run_all
 
     def show(trial: "Trial") -> None:
-        lines = text.tuning.begun(trial) if trial.outcome == "running" else text.tuning.ended(trial)
+        lines = text.tuning.begun(trial) if trial.outcome == "running" else text.tuning.show_trial(trial)
         if not json:
             text.tables.show(lines)
 
@@ -263,7 +263,7 @@ def _by_hand(runner: "Runner", batch: int, json: bool) -> None:
     running = runner.tuner.running
     if running and not json:
         rows = [(trial, runner.launch_path(trial), states[trial.number]) for trial in running]
-        text.tables.show(text.tuning.waiting(rows))
+        text.tables.show(text.tuning.show_waiting(rows))
 
 
 def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
@@ -285,7 +285,7 @@ def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
         constants = None if calibration is None else calibration.constants
         print_json(outputs.tuning.TuneOutput(report, constants, None, list(map(str, files))))
     else:
-        text.tables.show(text.tuning.tuned(report, calibration, system))
+        text.tables.show(text.tuning.show_tuning(report, calibration, system))
         print_files(*files)
 
 
@@ -298,4 +298,4 @@ def _replay(details: bool, json: bool) -> None:
     if json:
         print_json(outputs.tuning.TuneOutput(None, None, report, []))
     else:
-        text.tables.show(text.tuning.replayed(report, details))
+        text.tables.show(text.tuning.show_replay(report, details))

@@ -20,7 +20,7 @@ from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.planner.answers.advice import advise
 from traincast.planner.answers.lock_prices import lock_sentence
-from traincast.planner.compare import LABELS, MOST, Comparison, compared
+from traincast.planner.compare import LABELS, MOST, Comparison, compare_estimate
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
 from traincast.step.measured_step import check_measured
@@ -123,7 +123,9 @@ def compare(request: Request) -> dict[str, Any]:
         case, planned = _of_plan(state, knobs)
         figures = {"price": case.state.price, "restart_seconds": case.state.restart}
         framework = case.question.framework.name
-        rows.append(compared(letter, str(planned), case.estimate(planned), framework, figures, timed=True))
+        rows.append(
+            compare_estimate(letter, str(planned), case.estimate(planned), framework, figures, timed=True)
+        )
     found = Comparison(rows)
     columns, cells = comparison_table(rows)
     return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}

@@ -29,7 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from traincast.catalog.documents import parsed
+from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError, raise_problems, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES, REQUEST_SECONDS
 from traincast.ui.explorer.question import canonical_text, normal_text, read_address, read_pins
@@ -229,7 +229,7 @@ async def _content(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise HTTPException(415, f"Content-Type must be {JSON}")
     try:
-        return parsed((await request.body()).decode(), "json")
+        return parse_document((await request.body()).decode(), "json")
     except (InputError, UnicodeDecodeError) as error:
         raise HTTPException(400, str(error)) from None
 
@@ -284,7 +284,7 @@ class Guard:
         if not self.is_known_host(Headers(scope=scope).get("host", "")):
             app = Response(failure("this server is not known by that name"), 403, media_type=JSON)
         try:
-            await app(scope, _bounded(receive), send_with_headers)
+            await app(scope, _limit_body(receive), send_with_headers)
         except asyncio.CancelledError:  # the server ends, and does not wait for this answer
             if not has_begun:
                 await _response(503, failure(ENDED))(scope, receive, send_with_headers)
@@ -299,7 +299,7 @@ class Guard:
         return True
 
 
-def _bounded(receive: Receive) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     """Return a receiver that stops bodies larger than the limit, also those that declare no length."""
     size = 0
 

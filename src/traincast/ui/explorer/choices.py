@@ -80,7 +80,7 @@ def _models() -> list[dict[str, Any]]:
 
     also = values_of_key("models", "aliases")
     names = model_names(aliases=False)
-    return _grouped([_option(name, titles[name], also[name]) for name in names], family)
+    return _group_options([_option(name, titles[name], also[name]) for name in names], family)
 
 
 def _systems() -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ def _systems() -> list[dict[str, Any]]:
         for path, system in offered_systems().items()
     ]
     offered = [{"label": YOUR_MACHINES, "options": own}] if own else []
-    return [*offered, *_grouped(options, chip)]
+    return [*offered, *_group_options(options, chip)]
 
 
 def calibrated_words(system: System) -> str:
@@ -134,7 +134,7 @@ def _option(name: str, title: str, also: Iterable[str]) -> dict[str, Any]:
     return {"name": name, "title": title, "also": list(also)}
 
 
-def _grouped(options: Iterable[dict[str, Any]], group_of: Callable[[str], str]) -> list[dict[str, Any]]:
+def _group_options(options: Iterable[dict[str, Any]], group_of: Callable[[str], str]) -> list[dict[str, Any]]:
     """Return options in groups, by label; those that are alone in one come after them, then the paper's."""
     labels: dict[str, str] = {}  # in small letters -> as it is spelled first
     groups: dict[str, list[dict[str, Any]]] = {}

@@ -8,7 +8,7 @@ import numpy as np
 from traincast.core.errors import InputError
 from traincast.planner.design.design_file import as_used
 from traincast.planner.design.designs import SIZE, Designs, fits_in
-from traincast.planner.design.machines import Family, Limits, Question, Runs, Work
+from traincast.planner.design.machines import Family, Limits, Question, Runs, TrainingRun
 from traincast.planner.design.prices import load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.space.search_space import Progress
@@ -44,7 +44,7 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     vary[SIZE] = tuple(size * times for times in DOMAINS if times == 1 or fits_in(outer, size * times))
     question = Question(
         name=f"{model.name} on {asked.gpus[0]:,} GPUs",
-        workload=(Work(model, asked.gbs, tokens, 1, 1, 1, *space, asked.locks),),
+        workload=(TrainingRun(model, asked.gbs, tokens, 1, 1, 1, *space, asked.locks),),
         gpus=(asked.gpus[0],),
         families=(Family("machine", base, vary=vary), Family(base.name, base)),
         prices=load_prices(),

@@ -65,8 +65,8 @@ def _points(times: LeastTimes, points: Ints) -> dict[str, Any]:
             row_knobs = _knobs(plans, len(rows), placed=False)
         for row, values in zip(rows, row_knobs, strict=True):
             knobs[row] = values
-    seconds = _rounded(times.seconds[points])
-    memory = _rounded(times.memory[points])
+    seconds = _round_values(times.seconds[points])
+    memory = _round_values(times.memory[points])
     return {"step_seconds": seconds, "memory_bytes": memory, "plan": knobs}
 
 
@@ -93,6 +93,6 @@ def _knobs(plans: Plans, rows: int, placed: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _rounded(values: Floats) -> list[float]:
+def _round_values(values: Floats) -> list[float]:
     """Return numbers rounded to the digits that a drawing shows."""
     return [float(f"{value:.{SHOWN_DIGITS}g}") for value in values.tolist()]

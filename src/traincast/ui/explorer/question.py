@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from traincast.catalog.documents import parsed
+from traincast.catalog.documents import parse_document
 from traincast.catalog.load import known_model, known_name, known_system, load_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
@@ -30,7 +30,7 @@ from traincast.core.units import parse_count
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import LOCKABLE
 from traincast.planner.search import SearchRequest, search_request
-from traincast.planner.study.sweep import varied
+from traincast.planner.study.sweep import vary_system
 from traincast.step.arguments import check_gbs
 from traincast.step.estimate import Estimate, Estimates, estimate
 from traincast.step.metrics import check_given, metrics
@@ -145,7 +145,7 @@ def read_pins(query: Iterable[tuple[str, str]]) -> dict[str, Any]:
 def _parsed_value(key: str, text: str) -> Any:
     """Return a value of the address: a number, boolean or model where it reads as one."""
     if key == "model" and text.lstrip().startswith("{"):
-        return parsed(text, "json")
+        return parse_document(text, "json")
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -260,7 +260,7 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
 def model_of(state: State) -> Model:
     """Return the model of a state: one of the catalogue, or a pasted one, and what of it is trained."""
     training = _training(state)
-    model = training.of(training.load(partial(_described, state), state.seq))
+    model = training.apply_to(training.load(partial(_describe_model, state), state.seq))
     has_batch = state.global_batch is not None
     return training.with_assumed(model, has_length=state.seq is not None, has_batch=has_batch)
 
@@ -284,7 +284,7 @@ def _training(state: State) -> Training:
     return read_training(state.train, state.lengths, *seen, files=False)
 
 
-def _described(state: State, seq: Any) -> Model:
+def _describe_model(state: State, seq: Any) -> Model:
     """Return the model of a state as it is described, with sequences of a length [tokens]."""
     if wrong := type_problems("model", state.model, "a name of the catalogue, or an object", str, Mapping):
         raise InputError("search", wrong)
@@ -342,7 +342,7 @@ def system_of(state: State) -> System:
             )
     if problems:
         raise InputError("figures", problems)
-    return varied(system, values)
+    return vary_system(system, values)
 
 
 def _with_unit(raw: Any, entry: type[Entry]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.space.search_space import Progress, listening
+from traincast.planner.space.search_space import Progress, report_progress_to
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
@@ -66,7 +66,7 @@ def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = (), me
         except EOFError:
             return
         status.is_begun = True
-        with listening(end_if_abandoned):
+        with report_progress_to(end_if_abandoned):
             answer = respond(kind, text, progress)
         pipe.send(answer)
         if not gc.get_freeze_count():

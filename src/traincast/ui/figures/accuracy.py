@@ -32,7 +32,7 @@ POINT: Final[dict[str, Any]] = {
 }
 
 
-@style.styled
+@style.apply_style
 def accuracy(
     measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools, budgets: Budgets, title: str
 ) -> Figure:
@@ -52,7 +52,7 @@ def accuracy(
     return figure
 
 
-@style.styled
+@style.apply_style
 def collectives(timings: Sequence["CollectiveRow"], theories: Mapping[str, Floats], title: str) -> Figure:
     """Draw measured times of collectives against the size of the tensor, with predictions of the same.
 
@@ -144,7 +144,7 @@ def _draw_budgets(ax: Axes, budgets: Budgets) -> list[str]:
     return drawn
 
 
-@style.styled
+@style.apply_style
 def profiled_step(step: "ProfiledStep") -> Figure:
     """Draw the measured parts of a step, and the predicted ones beside them."""
     parts = [part for part in step.parts if part.seconds or part.predicted_seconds]

@@ -26,7 +26,7 @@ MIN_SHARE_DRAWN: Final = 1e-3  # of a component of the step time
 STAGES_TRIED: Final = tuple(1 << power for power in range(8))
 
 
-@style.styled
+@style.apply_style
 def design_space(
     model: Model,
     system: System,

@@ -30,7 +30,7 @@ def figures_of(found: "Designs") -> Iterator[tuple[str, str, Figure, str]]:
             yield stem, title, draw(found), caption
 
 
-@style.styled
+@style.apply_style
 def cost_front(found: "Designs") -> Figure:
     """Draw time against cost of every machine within the limits, with the front and machines of today."""
     figure, (ax,) = style.panels(1, width=style.PAGE, height=4.0)
@@ -69,7 +69,7 @@ def cost_front(found: "Designs") -> Figure:
     return figure
 
 
-@style.styled
+@style.apply_style
 def price_tornado(found: "Designs") -> Figure:
     """Draw the change of the cost for each price at either end of its range."""
     hours = found.hours[found.cheapest]
@@ -98,7 +98,7 @@ def price_tornado(found: "Designs") -> Figure:
     return figure
 
 
-@style.styled
+@style.apply_style
 def iso_cost(found: "Designs") -> Figure:
     """Draw contours of the least cost over the two figures of the map, and the time of that machine."""
     x, y, xs, ys, cost, days = _least_cost(found)
@@ -149,7 +149,7 @@ def _least_cost(found: "Designs") -> tuple[str, str, Floats, Floats, Floats, Flo
     return x, y, xs, ys, cost, days
 
 
-@style.styled
+@style.apply_style
 def binding_map(found: "Designs") -> Figure:
     """Draw which figure binds over two figures of the cheapest machine."""
     grid = found.binding_map

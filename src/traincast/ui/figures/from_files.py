@@ -7,13 +7,13 @@ from typing import Final
 import polars as pl
 from matplotlib.figure import Figure
 
-from traincast.catalog.documents import MAX_JSON_BYTES, parsed, raw
+from traincast.catalog.documents import MAX_JSON_BYTES, parse_document, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
 from traincast.planner.answers.saved_answers import job_of, possible_software
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
-from traincast.planner.study.results import Results, read
+from traincast.planner.study.results import Results, read_results
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep, unique
 
@@ -32,7 +32,7 @@ def draw_plan(path: Path, kind: str) -> Figure:
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
     try:
-        document = parsed(text.decode("utf-8-sig"), "json")
+        document = parse_document(text.decode("utf-8-sig"), "json")
     except InputError as error:
         raise InputError(str(path), error.problems) from None
     except UnicodeDecodeError:
@@ -76,7 +76,7 @@ def draw_study(
     A contour is over the first fields of the first two axes, on the largest number of GPUs, if not given; a
     sweep over that of the first axis.
     """
-    results = read(path)
+    results = read_results(path)
     frame = results.frame
     for name, value in select.items():
         if value is None:

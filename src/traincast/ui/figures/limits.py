@@ -21,7 +21,7 @@ BINDING_STYLES: Final = {  # what binds → colour and marker
 }
 
 
-@style.styled
+@style.apply_style
 def utilisation_by_cluster(limits: Limits) -> Figure:
     """Draw utilisation with a layer's best sharding against the number of accelerators, and what binds."""
     d_in, d_out = limits.layer
@@ -34,7 +34,7 @@ def utilisation_by_cluster(limits: Limits) -> Figure:
     return figure
 
 
-@style.styled
+@style.apply_style
 def utilisation_by_compute(limits: Limits) -> Figure:
     """Draw utilisation against the training compute of runs of a fixed length, and where it halves."""
     runs = limits.training

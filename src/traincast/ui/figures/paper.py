@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.accuracy.fit.measured_files import read as measured_on
+from traincast.accuracy.fit.measured_files import read_measurements as measured_on
 from traincast.accuracy.fit.residuals import collective_seconds
 from traincast.accuracy.logs.rows import CollectiveRow
 from traincast.catalog.load import load_model, load_system

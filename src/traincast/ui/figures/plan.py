@@ -41,7 +41,7 @@ BANDWIDTH: Final = "accelerator.hbm_bandwidth"
 POINT: Final[dict[str, Any]] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
 
 
-@style.styled
+@style.apply_style
 def memory_waterfall(est: Estimate) -> Figure:
     """Draw the memory of the fullest rank of one plan as a waterfall of components, against capacity."""
     require_one_plan(est, "memory waterfall")
@@ -62,7 +62,7 @@ def memory_waterfall(est: Estimate) -> Figure:
     return figure
 
 
-@style.styled
+@style.apply_style
 def stage_memory(est: Estimate) -> Figure:
     """Draw the memory of every pipeline stage of one plan by component, against capacity."""
     require_one_plan(est, "memory of stages")
@@ -80,7 +80,7 @@ def stage_memory(est: Estimate) -> Figure:
     return figure
 
 
-@style.styled
+@style.apply_style
 def memory_timeline(est: Estimate) -> Figure:
     """Draw the memory of the fullest rank of one plan over a step by component, against capacity.
 
@@ -122,7 +122,7 @@ def memory_timeline(est: Estimate) -> Figure:
     return figure
 
 
-@style.styled
+@style.apply_style
 def time_waterfall(est: Estimate) -> Figure:
     """Draw the time of a step of one plan as a waterfall of components."""
     require_one_plan(est, "time waterfall")
@@ -191,7 +191,7 @@ def _draw_capacity(ax: Axes, est: Estimate) -> float:
     return capacity
 
 
-@style.styled
+@style.apply_style
 def roofline(est: Estimate) -> Figure:
     """Draw the operations of one plan's layer under the roofline; the longest are numbered, area is time.
 
@@ -259,7 +259,7 @@ def _draw_roofs(ax: Axes, chip: Accelerator, intensity: Floats, achieved: Floats
     style.note(ax, text, at, (-3, 3), rotation=45, rotation_mode="anchor", transform_rotates_text=True)
 
 
-@style.styled
+@style.apply_style
 def pareto(result: Found) -> Figure:
     """Draw time against memory of layouts that fit, with the Pareto front and the recommended plan.
 
@@ -301,7 +301,7 @@ def _title(result: Found) -> str:
     return f"{job}, {style.variant(result.assumptions.name)}"
 
 
-@style.styled
+@style.apply_style
 def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     """Draw the change of step time for each hardware figure 10 % less and more, plan fixed and re-optimised.
 
@@ -360,7 +360,7 @@ def _best_seconds(result: Found, machines: System, capacity: float) -> Floats:
     No time changes by a larger ratio than a figure does: layouts that are slower by more are not the fastest.
     """
     share = 1 / (1 - RELATIVE_CHANGE) - 1
-    times, rows = result.layouts.answer(lambda times: times.near(share, capacity))
+    times, rows = result.layouts.answer(lambda times: times.within_share(share, capacity))
     least = np.full(machines.machines(), np.inf)
     spaces = tuple(
         times.outcomes[index].space.take(np.sort(times.layout[rows[times.outcome[rows] == index]]))

@@ -52,7 +52,7 @@ def figures(
     yield "memory_by_batch", memory_by_batch(request, stages)
 
 
-@style.styled
+@style.apply_style
 def iteration_by_gpus(request: ScalingRequest, stages: Sequence[Scaling]) -> Figure:
     """Draw the parts of an iteration against the number of GPUs, a panel for each ZeRO stage."""
     figure, axes = style.panel_grid(1, len(stages))
@@ -61,10 +61,10 @@ def iteration_by_gpus(request: ScalingRequest, stages: Sequence[Scaling]) -> Fig
         ax.set_xticks(range(len(stage.gpus)), [f"{gpus:,.0f}" for gpus in stage.gpus])
         ax.set(title=f"ZeRO-{stage.zero}", xlabel=style.label("gpus"))
     axes[0][0].set_ylabel("Iteration [s]")
-    return _finished(figure, request)
+    return _finish_figure(figure, request)
 
 
-@style.styled
+@style.apply_style
 def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Figure:
     """Draw the shares of an iteration on the fewest GPUs by model, a panel for each ZeRO stage.
 
@@ -85,10 +85,10 @@ def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Fig
         ax.tick_params(axis="x", rotation=45)
     axes[0][0].set_ylabel("Share of the iteration [%]")
     asked = [other.model.name for other, _ in others if other.model.name not in MODELS]
-    return _finished(figure, request, " and ".join((*asked, "the models of the source")))
+    return _finish_figure(figure, request, " and ".join((*asked, "the models of the source")))
 
 
-@style.styled
+@style.apply_style
 def scaling_speedup(
     request: ScalingRequest, stages: Sequence[Scaling], measured: Sequence[MeasuredScaling] = ()
 ) -> Figure:
@@ -100,7 +100,7 @@ def scaling_speedup(
     for stage in stages:
         share = np.asarray(stage.comm_share)[0]
         formula = ideal * np.asarray(speedup(1 - share, share, stage.network_efficiency))
-        evaluated = _evaluated(request, stage.zero)
+        evaluated = _evaluate_speedup(request, stage.zero)
         colour = STAGE_COLOURS[stage.zero]
         ax.plot(n, formula / ideal, "-", color=colour)
         shape, size = STAGE_MARKERS[stage.zero]
@@ -131,7 +131,7 @@ def scaling_speedup(
     return figure
 
 
-@style.styled
+@style.apply_style
 def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figure:
     """Draw memory by the source's formulas against the sequences of a GPU, on the fewest and most GPUs.
 
@@ -189,7 +189,7 @@ def _look(part: str) -> dict[str, Any]:
     return style.bar_style(*PARTS[part])
 
 
-def _evaluated(request: ScalingRequest, zero: Any) -> Floats:
+def _evaluate_speedup(request: ScalingRequest, zero: Any) -> Floats:
     """Return the speed-up of the main estimator over the fewest GPUs."""
     per_second = []
     for gpus in request.gpus:
@@ -200,7 +200,7 @@ def _evaluated(request: ScalingRequest, zero: Any) -> Floats:
     return np.array(per_second) / per_second[0]
 
 
-def _finished(figure: Figure, request: ScalingRequest, models: str = "") -> Figure:
+def _finish_figure(figure: Figure, request: ScalingRequest, models: str = "") -> Figure:
     handles = [Patch(label=part, **_look(part)) for part in PARTS]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     figure.suptitle(_title(request, models), fontsize=8)

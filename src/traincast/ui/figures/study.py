@@ -63,7 +63,7 @@ def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
     return rows
 
 
-@style.styled
+@style.apply_style
 def strong_scaling(
     frame: pl.DataFrame, value: str = "training_days", ideal: Sequence[float] = (1.0,)
 ) -> Figure:
@@ -200,7 +200,7 @@ def _legend(figure: Figure, looks: Mapping[str, Mapping[str, Any]], dashed: str)
     figure.legend(handles=handles, ncols=len(groups), loc="outside lower center")
 
 
-@style.styled
+@style.apply_style
 def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
     """Draw how much faster other strategies are than one, against the number of GPUs, by system.
 
@@ -237,7 +237,7 @@ def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
     return figure
 
 
-@style.styled
+@style.apply_style
 def optima(frame: pl.DataFrame | Mapping[str, pl.DataFrame], capacity: float | None = None) -> Figure:
     """Draw the optimal plan, its memory and its time on each number of GPUs (arXiv 2410.00273, study 2).
 
@@ -358,7 +358,7 @@ def _draw_time_split(ax: Axes, rows: pl.DataFrame) -> list[str]:
     return drawn or names
 
 
-@style.styled
+@style.apply_style
 def contour(
     frame: pl.DataFrame,
     x: str,
@@ -416,7 +416,7 @@ def contour(
     return figure
 
 
-@style.styled
+@style.apply_style
 def sweep(frame: pl.DataFrame, x: str, gpus: int | None = None) -> Figure:
     """Draw the time of a step of the best plan against a varied field.
 

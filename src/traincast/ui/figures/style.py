@@ -113,7 +113,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+def apply_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Draw in the style of all figures, whatever the caller's settings, which stay as they are."""
 
     @wraps(draw)
@@ -212,8 +212,8 @@ def system_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     parts = {name: domain_of(name) for name in sorted(ordered)}
     chips = sorted({chip for chip, _ in parts.values()}, key=lambda chip: (chip not in CHIP_COLOURS, chip))
     sizes = sorted({size for _, size in parts.values()}, key=lambda size: (size not in DOMAIN_MARKERS, size))
-    colours = _assigned(chips, CHIP_COLOURS, (*COLOURS, BROWN, GREY, OLIVE, ROSE))
-    markers = _assigned(sizes, DOMAIN_MARKERS, MARKERS)
+    colours = _assign_choices(chips, CHIP_COLOURS, (*COLOURS, BROWN, GREY, OLIVE, ROSE))
+    markers = _assign_choices(sizes, DOMAIN_MARKERS, MARKERS)
     looks = {}
     for name in ordered:
         chip, size = parts[name]
@@ -227,7 +227,7 @@ def domain_of(system: str) -> tuple[str, str]:
     return (chip, size) if chip else (system, "")
 
 
-def _assigned(names: Sequence[str], fixed: Mapping[str, str], choices: Sequence[str]) -> dict[str, str]:
+def _assign_choices(names: Sequence[str], fixed: Mapping[str, str], choices: Sequence[str]) -> dict[str, str]:
     """Return the fixed choice of each name, or one by its letters; the next free one where it is taken."""
     taken: dict[str, str] = {}
     for name in names:

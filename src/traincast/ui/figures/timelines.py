@@ -47,7 +47,7 @@ class Window(NamedTuple):
         return self.end - self.start
 
 
-@style.styled
+@style.apply_style
 def timeline(trace: Trace) -> Figure:
     """Draw the simulated step: passes by kind with micro-batch numbers, waits, and what follows the pipeline.
 

@@ -92,7 +92,7 @@ def _worth(found: "Designs") -> Table:
     return Table(caption, ("figure", "times as much", "faster by", "worth a GPU", "parts cost"), rows)
 
 
-def _between(price: "Price", *ends: float) -> str:
+def _format_range(price: "Price", *ends: float) -> str:
     """Return a range of prices without their unit, which stands beside it."""
     return " to ".join(price.text(end).partition("/")[0] if np.isfinite(end) else "any" for end in ends)
 
@@ -103,8 +103,8 @@ def _prices(found: "Designs") -> Table:
     rows = []
     for price in found.prices:
         even = ends.get(price.name)
-        stays = "" if even is None else _between(price, even.low, even.high)
-        given = (price.text(price.value), _between(price, price.low, price.high))
+        stays = "" if even is None else _format_range(price, even.low, even.high)
+        given = (price.text(price.value), _format_range(price, price.low, price.high))
         rows.append((price.title, *given, stays, price.basis, price.source))
     header = ("price", "value", "range", "cheapest stays", "basis", "source")
     return Table(PRICES, header, rows, ("basis", "source"))

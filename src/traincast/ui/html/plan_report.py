@@ -6,13 +6,13 @@ from typing import Any
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Column
 from traincast.core.units import (
+    format_signed,
     gib,
     long_duration,
     probability_text,
     rate,
     seconds,
     seconds_with_interval,
-    signed,
 )
 from traincast.planner.answers.explain import sensitivity
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, short_of, whole_memory
@@ -189,7 +189,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
 def sensitivity_content(gains: Mapping[str, float]) -> dict[str, Any]:
     """Return what better hardware would gain."""
     relevant = {name: change for name, change in gains.items() if abs(change) > MIN_CHANGE_REPORTED}
-    rows = [(name, signed(relevant[name])) for name in sorted(relevant, key=relevant.__getitem__)]
+    rows = [(name, format_signed(relevant[name])) for name in sorted(relevant, key=relevant.__getitem__)]
     caption = "Change of the step time where one figure is 10% better, the plan as it is"
     return {
         "gains": Table(caption, ("figure", "step time"), rows),

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from traincast.catalog.software_stacks import stack_words
-from traincast.core.units import count_of, gib, seconds, signed
+from traincast.core.units import count_of, format_signed, gib, seconds
 from traincast.planner.answers.explain import Explanation
 from traincast.planner.answers.lock_prices import lock_lines, lock_sentence
 from traincast.planner.answers.plan_sentences import compare, time_against_best
@@ -138,7 +138,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         change = ""
         causes = "recommended"
         if plan != best[0]:
-            change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
+            change = format_signed(float(est.step_seconds / best[1].step_seconds) - 1)
             _, causes = compare(answer, best)
         return degree, seconds(est.step_seconds), change, str(plan), causes
 

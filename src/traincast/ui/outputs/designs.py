@@ -6,14 +6,14 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.core.nomenclature import COLUMNS
-from traincast.core.result import Doc, Result, described
+from traincast.core.result import Doc, Result, describe_key
 from traincast.planner.design.designs import Designs, Refinement, Worth
 from traincast.planner.design.machines import FIGURES
 from traincast.ui.outputs.reference import Answer, HtmlReport
 
 _NUMBER: Final = {"type": ["number", "null"]}
 _FIGURES: Final = {
-    path: _NUMBER | described(COLUMNS[path].meaning if path in COLUMNS else meaning, COLUMNS[path].unit)
+    path: _NUMBER | describe_key(COLUMNS[path].meaning if path in COLUMNS else meaning, COLUMNS[path].unit)
     for path, meaning in FIGURES.items()
 }
 
@@ -100,7 +100,12 @@ def design_output(
         worth=list(found.worth),
         prices=[
             PriceRange(
-                of.price.name, of.price.value, of.low, _known(of.high), row_name[of.below], row_name[of.above]
+                of.price.name,
+                of.price.value,
+                of.low,
+                _finite_or_none(of.high),
+                row_name[of.below],
+                row_name[of.above],
             )
             for of in found.break_even
         ],
@@ -112,7 +117,7 @@ def design_output(
     )
 
 
-def _known(value: Any) -> float | None:
+def _finite_or_none(value: Any) -> float | None:
     """Return a number, None where it is not finite."""
     return float(value) if value is not None and np.isfinite(value) else None
 
@@ -129,16 +134,16 @@ def _machines(found: Designs, rows: Sequence[int]) -> list[DesignedMachine]:
                 found.name(row),
                 part.family.kind,
                 int(found.gpus[row]),
-                {path: _known(part.figure(path)[machine]) for path in FIGURES},
-                _known(found.hours[row] / 24),
-                _known(found.cost[row]),
-                _known(found.energy[row]),
+                {path: _finite_or_none(part.figure(path)[machine]) for path in FIGURES},
+                _finite_or_none(found.hours[row] / 24),
+                _finite_or_none(found.cost[row]),
+                _finite_or_none(found.energy[row]),
                 float(found.kilowatts[row] / 1000),
-                _known(found.regret[row]),
+                _finite_or_none(found.regret[row]),
                 bool(found.feasible[row]),
                 *found.behind(row),
                 [
-                    PlanOfModel(work.model.name, _known(days), None if plan is None else str(plan))
+                    PlanOfModel(work.model.name, _finite_or_none(days), None if plan is None else str(plan))
                     for work, days, plan in named
                 ],
             )

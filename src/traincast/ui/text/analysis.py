@@ -16,7 +16,7 @@ from traincast.analysis import (
     bytes_per_parameter_of,
 )
 from traincast.catalog.software_stacks import stack_words
-from traincast.core.units import count_of, gib, percent, probability_text, rate, seconds, signed
+from traincast.core.units import count_of, format_signed, gib, percent, probability_text, rate, seconds
 from traincast.planner.answers.advice import Advice
 from traincast.planner.answers.plan_sentences import label
 from traincast.planner.paper_results import Reproduction
@@ -136,7 +136,7 @@ def _methods(result: Advice) -> Parts:
     for row in result.methods:
         sign = "+" if row.memory_bytes > 0 else "-"
         memory = f"{sign}{gib(abs(row.memory_bytes))}" if row.memory_bytes else ""
-        gain = signed(row.gain) if abs(row.gain) >= LEAST_SHOWN else "as fast"
+        gain = format_signed(row.gain) if abs(row.gain) >= LEAST_SHOWN else "as fast"
         rows.append((row.method, row.change, gain, memory, "yes" if row.fits else "no"))
     yield table(("", "", "tokens/s", "memory", "fits"), rows, left=(0, 1))
     est = result.est
@@ -155,7 +155,7 @@ def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
         if size.better is None:
             cells += [""] * 4
         else:
-            gains = map(signed, (size.better.even, size.better.gain, size.better.step_seconds))
+            gains = map(format_signed, (size.better.even, size.better.gain, size.better.step_seconds))
             cells += [f"{size.better.value:,}", *gains]
             notes.append(size.better.said)
         if size.multiple < size.good_multiple:
@@ -198,7 +198,11 @@ def _batches(options: list[BatchSizeOption]) -> Parts:
     rows = [
         (
             *(str(option.mbs), f"{option.gbs:,}", f"{option.accumulation:,}"),
-            *(signed(option.gain) if i else "as it is", percent(option.bubble), percent(option.update)),
+            *(
+                format_signed(option.gain) if i else "as it is",
+                percent(option.bubble),
+                percent(option.update),
+            ),
             *(gib(option.memory_bytes), "yes" if option.fits else "no"),
         )
         for i, option in enumerate(options)
@@ -214,7 +218,9 @@ def _batches(options: list[BatchSizeOption]) -> Parts:
         yield from paragraphs(f"mbs {current.mbs} is the best of these that {at_batch}.")
     else:
         memory = f"{gib(best.memory_bytes)} in place of {gib(current.memory_bytes)}"
-        yield from paragraphs(f"mbs {best.mbs} is the best that {at_batch}: {signed(best.gain)}, {memory}.")
+        yield from paragraphs(
+            f"mbs {best.mbs} is the best that {at_batch}: {format_signed(best.gain)}, {memory}."
+        )
 
 
 def _network(network: Network, est: Estimate) -> Parts:

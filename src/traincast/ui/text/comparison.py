@@ -21,10 +21,10 @@ def comparison(compared: Comparison, plans: bool = True) -> Parts:
     """
     rows = compared.alternatives
     yield title_line(title(compared))
-    for line in asked(rows):
+    for line in describe_step(rows):
         yield from paragraphs(line)
     yield ""
-    names, cells = narrowed(*figures(rows))
+    names, cells = drop_spare_columns(*figures(rows))
     yield table(names, cells, left=(0, NAME), wrap=(NAME,), gap=1)
     for line in legend(rows):
         yield note(line)
@@ -52,7 +52,7 @@ def title(compared: Comparison) -> str:
     return f"{model} on {gpus}{system}: {count_of(len(jobs), 'alternative')}"
 
 
-def asked(rows: Sequence[Compared]) -> list[str]:
+def describe_step(rows: Sequence[Compared]) -> list[str]:
     """Return what a step is, and the assumptions, where all alternatives share them."""
     taken = list(dict.fromkeys(line for row in rows for line in row.job.taken))
     batches = {(row.job.global_batch, row.job.seq) for row in rows}
@@ -90,7 +90,7 @@ def figures(rows: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
     return [name for name, _ in used], [[cell(row) for _, cell in used] for row in rows]
 
 
-def narrowed(names: list[str], cells: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+def drop_spare_columns(names: list[str], cells: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """Return a table without the columns of `SPARED` that leave no room for the names of alternatives."""
     kept = list(range(len(names)))
     wanted = min(max(len(row[NAME]) for row in cells), NAME_COLUMNS)

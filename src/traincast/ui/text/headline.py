@@ -71,7 +71,7 @@ def _first_lines(kind: str, est: Estimate, measured: MeasuredStep | None = None,
     yield memory_line(est)
 
 
-def joined(start: str, parts: Iterable[str], between: str = ", ") -> str:
+def join_parts(start: str, parts: Iterable[str], between: str = ", ") -> str:
     """Return parts behind a start, as many as one line has room for, with an ellipsis for others."""
     line = start
     more = f"{between.rstrip()} …"
@@ -89,7 +89,7 @@ def plan_line(kind: str, plan: Plan) -> str:
     words = list(plan_words(plan))
     if len(f"{kind}: {', '.join(words)}") > width():
         words = [word.replace("micro-batch", "mbs") for word in words]
-    return joined(f"{kind}: ", words)
+    return join_parts(f"{kind}: ", words)
 
 
 def plan_words(plan: Plan) -> Iterator[str]:
@@ -169,7 +169,7 @@ def measured_line(measured: MeasuredStep) -> str:
     line = f"{seconds(measured.step_seconds)} measured, {off} {step_text(measured.est)}"
     if measured.chance is None:
         return line
-    return joined(line, [f": {probability_text(measured.chance)} by chance"], "")
+    return join_parts(line, [f": {probability_text(measured.chance)} by chance"], "")
 
 
 def distance(off: float) -> str:
@@ -276,12 +276,12 @@ def narrowing_line(est: Estimate) -> Iterator[str]:
     narrower = est.narrower
     others = narrower.others
     yours = f"or {' or '.join(others)}, as yours has" if others else "if yours is that"
-    short = f"{narrowed(narrower)} with {narrower.option}"
+    short = f"{describe_narrowing(narrower)} with {narrower.option}"
     whole = f"{short} ({yours})"
     yield whole if len(whole) <= width() else short
 
 
-def narrowed(narrower: Narrower) -> str:
+def describe_narrowing(narrower: Narrower) -> str:
     """Return how much an interval narrows: ``"±54% narrows to ±40%"``."""
     return f"±{np.expm1(narrower.of):.0%} narrows to ±{np.expm1(narrower.half):.0%}"
 

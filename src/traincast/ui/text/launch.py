@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
-from traincast.core.units import gib, percent, probability_text, seconds, signed
+from traincast.core.units import format_signed, gib, percent, probability_text, seconds
 from traincast.launch.check import Checked
 from traincast.launch.settings.suggestions import DifferingSetting
 from traincast.planner.answers.plan_sentences import short_of, time_against_best
@@ -58,7 +58,7 @@ def _advice(checked: Checked) -> str:
         change = checked.together  # it is said only where it gains more than any single change
     gap = ""
     if checked.best is not None and checked.gap is not None and checked.best is not checked.est:
-        gap = f"{signed(checked.gap)} on the best plan; "
+        gap = f"{format_signed(checked.gap)} on the best plan; "
     if change is None and (likelier := _likelier(checked)) is not None:
         odds = probability_text(likelier[1].fits_probability or 0.0)
         return f"{gap}another plan fits with {odds} probability: below"
@@ -116,8 +116,8 @@ def _best(checked: Checked) -> Parts:
         yield from paragraphs("none is recommended before it; the fastest:")
     short = "" if checked.est.verdict == "fits" else ", and does not fit"
     time = seconds(best.step_seconds)
-    yield from paragraphs(f"{time}, {best.plan}: this launch takes {signed(gap)}{short}")
-    lines = _setting_lines(checked, checked.bench.differing(best.plan))
+    yield from paragraphs(f"{time}, {best.plan}: this launch takes {format_signed(gap)}{short}")
+    lines = _setting_lines(checked, checked.bench.differences(best.plan))
     yield from paragraphs(*(f"  {line}" for line in lines))
 
 
@@ -157,7 +157,7 @@ def _changes(checked: Checked) -> Parts:
         yield table(("gain", "step", "memory", *fits, "change"), rows, left=(last,), wrap=(last,))
     elif (likelier := _likelier(checked)) is not None:
         plan, est = likelier
-        lines = _setting_lines(checked, checked.bench.differing(plan))
+        lines = _setting_lines(checked, checked.bench.differences(plan))
         odds = probability_text(est.fits_probability or 0.0)
         yield f"to the plan above, which fits with {odds} probability{':' if lines else ''}"
         yield from paragraphs(*(f"  {line}" for line in lines))

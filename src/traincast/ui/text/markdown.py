@@ -19,7 +19,7 @@ def page(text: str) -> Parts:
     """Show a page in Markdown: sentences and tables laid out anew, code as it is where it fits."""
     for kind, lines in blocks(COMMENT.sub("", text).strip().splitlines()):
         if kind == "code":
-            yield from map(_cut, lines)
+            yield from map(_break_code, lines)
         elif kind == "table":
             head, *rows = (cells(line) for line in lines if not RULE.fullmatch(line))
             every = range(len(head))
@@ -27,7 +27,7 @@ def page(text: str) -> Parts:
         elif kind == "heading":
             yield title_line(lines[0])
         else:
-            yield from map(_wrapped, paragraphs_of(lines))
+            yield from map(_wrap, paragraphs_of(lines))
 
 
 def blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
@@ -72,14 +72,14 @@ def paragraphs_of(lines: list[str]) -> Iterator[str]:
         yield joined
 
 
-def _wrapped(line: str) -> str:
+def _wrap(line: str) -> str:
     """Return a paragraph, or an item of a list, in lines of the width."""
     marker = ITEM.match(line)
     indent = " " * (marker.end() if marker else 0)
     return textwrap.fill(line, width(), subsequent_indent=indent, break_on_hyphens=False)
 
 
-def _cut(line: str) -> str:
+def _break_code(line: str) -> str:
     """Return a line of code in as many lines as the width takes."""
     if len(line) <= width():
         return line

@@ -41,7 +41,7 @@ from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_
 from traincast.step.metrics import Metrics
 from traincast.step.rankings import WITHIN
 from traincast.step.uncertainty import NEVER
-from traincast.ui.text.headline import days, headline, narrowed, narrowing_line, of_peak, step_text
+from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def locks(result: "Found") -> Parts:
         yield from paragraphs(sentence)
 
 
-def rejected(result: "Found") -> Parts:
+def show_rejected(result: "Found") -> Parts:
     """Show how many candidates break each rule."""
     yield heading("Rejected, by the first rule broken, or by memory where all rules are met")
     counts = [(f"{count:,}", reason) for reason, count in result.rejected.items()]
@@ -571,7 +571,7 @@ def certainty(est: Estimate, command: Command | None = None, indent: str = "") -
     yield from paragraphs(f"{indent}uncertain by {'; '.join(map(str, est.widths))}")
     if est.narrower is None:
         return
-    narrower = f"{indent}{narrowed(est.narrower)} with {narrowing(est.narrower)}"
+    narrower = f"{indent}{describe_narrowing(est.narrower)} with {describe_option(est.narrower)}"
     if command is None:
         yield from paragraphs(f"{narrower}: {est.narrower.option}")
         return
@@ -579,7 +579,7 @@ def certainty(est: Estimate, command: Command | None = None, indent: str = "") -
     yield from shell_lines(command(est.narrower.option), f"{indent}  ")
 
 
-def narrowing(narrower: Narrower) -> str:
+def describe_option(narrower: Narrower) -> str:
     """Return what an option states, and the values that it may have instead, in words."""
     option, _, value = narrower.option.partition(" ")
     fact = value.partition("=")[0]

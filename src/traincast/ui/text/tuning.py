@@ -43,7 +43,7 @@ def begun(trial: "Trial") -> Parts:
     yield from paragraphs(f"Trial {trial.number}: {trial.plan}", words)
 
 
-def ended(trial: "Trial") -> Parts:
+def show_trial(trial: "Trial") -> Parts:
     """Show the result of a trial."""
     yield from paragraphs(f"  → {trial.text}")
 
@@ -85,7 +85,7 @@ def conclusion(report: "TuneReport") -> list[str]:
     return lines
 
 
-def tuned(report: "TuneReport", calibration: "Calibration | None", system: Path | None) -> Parts:
+def show_tuning(report: "TuneReport", calibration: "Calibration | None", system: Path | None) -> Parts:
     """Show what trials found."""
     job = report.job
     yield title_line(f"{job.model} on {count_of(job.gpus, 'GPU')} of {job.system}")
@@ -98,7 +98,7 @@ def tuned(report: "TuneReport", calibration: "Calibration | None", system: Path 
         yield from accuracy.calibration(calibration, system)
 
 
-def waiting(launches: Sequence[tuple["Trial", Path, str]]) -> Parts:
+def show_waiting(launches: Sequence[tuple["Trial", Path, str]]) -> Parts:
     """Show trials that are run by hand: what to submit, and what is missing."""
     for trial, path, state in launches:
         yield from begun(trial)
@@ -132,7 +132,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def replayed(report: "ReplayReport", details: bool = False) -> Parts:
+def show_replay(report: "ReplayReport", details: bool = False) -> Parts:
     """Show what the replay of published runs teaches; with `details` the scorecard: errors, lists, goals."""
     yield title_line("Trials of published runs, replayed")
     yield from paragraphs(*lessons(report.groups))

@@ -47,7 +47,7 @@ def whole_name(name: str, place: MeshPosition, plan: Plan) -> str:
 def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, float]:
     """Return the largest differences of loss and gradients from one rank,
     gradients relative to their largest element."""
-    place = MeshPosition.of(plan)
+    place = MeshPosition.from_plan(plan)
     trainer = Trainer(GPT, plan, GBS, place)
     loss_sum = trainer.forward_backward().clone()
     dist.all_reduce(
@@ -90,7 +90,7 @@ def run_rank(rank, port, plans):
 
 def later(plan: Plan) -> float:
     """Return the loss of the third step, which depends on optimizer and sharding."""
-    trainer = Trainer(GPT, plan, GBS, MeshPosition.of(plan))
+    trainer = Trainer(GPT, plan, GBS, MeshPosition.from_plan(plan))
     for _ in range(3):
         loss = trainer.step()
     dist.all_reduce(loss)

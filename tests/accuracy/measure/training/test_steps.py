@@ -24,7 +24,7 @@ from traincast.accuracy.measure.training.compare import (
 )
 from traincast.accuracy.measure.training.timed_steps import (
     CPU_SHAPES,
-    Shape,
+    TimedShape,
     TrainingCase,
     _next_case,
     faster_visit,
@@ -34,7 +34,7 @@ from traincast.accuracy.measure.training.timed_steps import (
     same_machine,
     training_cases,
 )
-from traincast.accuracy.runs.run import read, rows
+from traincast.accuracy.runs.run import read_run, rows
 from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system
 from traincast.core.errors import InputError
@@ -72,7 +72,7 @@ def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
 def test_plans_of_two_ranks():
     """By hand: gbs 8 over two replicas is one micro-batch of 4 or two of 2;
     a pipeline of two has 4 or 8 micro-batches."""
-    candidates = list(plans_of_shape(Shape(256, 4, 4, 128, 4096, 8), 2))
+    candidates = list(plans_of_shape(TimedShape(256, 4, 4, 128, 4096, 8), 2))
     assert [(plan.dp, plan.tp, plan.pp, plan.mbs, plan.zero) for plan in candidates] == [
         (2, 1, 1, 4, 0),
         (2, 1, 1, 2, 0),
@@ -83,7 +83,7 @@ def test_plans_of_two_ranks():
         (1, 1, 2, 1, 0),
         (1, 1, 1, 8, 0),
     ]
-    odd = list(plans_of_shape(Shape(256, 5, 3, 128, 4096, 8), 2))  # neither heads nor layers divide
+    odd = list(plans_of_shape(TimedShape(256, 5, 3, 128, 4096, 8), 2))  # neither heads nor layers divide
     assert all(plan.tp == plan.pp == 1 for plan in odd)
     assert len(odd) == 4
 
@@ -111,7 +111,7 @@ def test_shapes_with_adapters_or_experts_are_not_cut():
         assert all(plan.tp == plan.pp == 1 for plan in plans_of_shape(shape, 4))
         case = TrainingCase(shape, next(plans_of_shape(shape, 2)))
         row = run_row(case, ABOUT, [1.0, 1.1, 1.2], None)
-        run = read(with_system([row], MACHINE)[0])
+        run = read_run(with_system([row], MACHINE)[0])
         if adapters := case.model.adapters:
             assert run.model.adapters.rank == adapters.rank
             assert run.model.adapters.targets == adapters.targets
@@ -122,8 +122,8 @@ def test_shapes_with_adapters_or_experts_are_not_cut():
 
 def test_shapes_are_parsed_and_all_mistakes_reported_at_once():
     assert parse_shapes("256x4x4x128x4096x8, 64X2x2x32x128x4") == (
-        Shape(256, 4, 4, 128, 4096, 8),
-        Shape(64, 2, 2, 32, 128, 4),
+        TimedShape(256, 4, 4, 128, 4096, 8),
+        TimedShape(64, 2, 2, 32, 128, 4),
     )
     with pytest.raises(InputError) as caught:
         parse_shapes(
@@ -140,7 +140,7 @@ def test_shapes_are_parsed_and_all_mistakes_reported_at_once():
 def test_a_row_is_read_as_what_was_trained():
     for case in training_cases("cpu", 2)[:8]:
         cells = run_row(case, ABOUT, [0.3, 0.1, 0.2], None)
-        run = read(cells | {"system": str(MACHINE)})
+        run = read_run(cells | {"system": str(MACHINE)})
         assert run.model == case.model
         assert replace(run.plan, layout="") == case.plan  # rows spell out the layers of each stage
         assert (run.gbs, run.stack, run.step_seconds, run.memory_bytes) == (
@@ -154,7 +154,7 @@ def test_a_row_is_read_as_what_was_trained():
             0.1 / 0.2
         )  # quartiles of three values: 0.15 and 0.25
         assert run.plan.layout in ("", f"{case.shape.layers // 2}*2")
-    gpu = read(run_row(training_cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
+    gpu = read_run(run_row(training_cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
     assert (gpu.memory_bytes, gpu.reported, gpu.plan.precision) == (2.0**30, "allocated", "bf16-pure")
 
 
@@ -170,7 +170,7 @@ def test_predictions_are_those_of_the_engine_on_the_machine_file():
     result = comparison()
     system = load_system(MACHINE)
     for prediction, cells in zip(result.before.predictions, STEPS, strict=True):
-        run = read(cells)
+        run = read_run(cells)
         est = estimate(run.model, system, run.plan, gbs=run.gbs, assumptions="pytorch")
         assert prediction.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
         assert prediction.measured_step_seconds == float(cells["step_seconds"])
@@ -237,7 +237,7 @@ def test_a_table_names_its_machine_file_from_where_it_stands(tmp_path):
     write_rows(table, with_system(STEPS[:2], machine, table.parent))
     with table.open(encoding="utf-8", newline="") as file:
         assert next(csv.DictReader(file))["system"] == str(Path("..") / "cpu.yaml")
-    assert read(rows(table)[0]).system == load_system(machine)
+    assert read_run(rows(table)[0]).system == load_system(machine)
     assert partial_path(table).name == "steps.partial.csv"
 
 

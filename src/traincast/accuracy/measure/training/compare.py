@@ -14,7 +14,7 @@ from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.measure import CSV, YAML, check_job
 from traincast.accuracy.measure.tables import write_rows
-from traincast.accuracy.measure.training.timed_steps import Shape, faster_visit, same_machine
+from traincast.accuracy.measure.training.timed_steps import TimedShape, faster_visit, same_machine
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import ErrorSummary, source_of
 from traincast.accuracy.validate import Report, validate
@@ -105,7 +105,7 @@ class TrainingJob:
     budget: float = DEFAULT_BUDGET_SECONDS
     ranks: int | None = None
     threads: int | None = None
-    shapes: tuple[Shape, ...] = ()
+    shapes: tuple[TimedShape, ...] = ()
 
     @property
     def first(self) -> bool:

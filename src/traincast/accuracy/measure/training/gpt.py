@@ -211,18 +211,26 @@ class Layer(nn.Module):
         self.heads = model.heads // weights.cut.size
         self.attention_norm, self.mlp_norm = (nn.LayerNorm(e, **weights.where) for _ in range(2))
         # each rank has its heads of q, k and v
-        self.qkv = self._trained(weights.linear(first, 3, e, e, columns=True), model, weights, first + 4)
-        self.proj = self._trained(weights.linear(first + 1, e, e, columns=False), model, weights, first + 5)
+        self.qkv = self._trained_linear(
+            weights.linear(first, 3, e, e, columns=True), model, weights, first + 4
+        )
+        self.proj = self._trained_linear(
+            weights.linear(first + 1, e, e, columns=False), model, weights, first + 5
+        )
         self.mlp: nn.Module
         if model.experts is not None:
             self.mlp = _experts(model.experts, e, weights, EXPERT_SEEDS * (index + 1))
         else:
-            up = self._trained(weights.linear(first + 2, f, e, columns=True), model, weights, first + 6)
-            down = self._trained(weights.linear(first + 3, e, f, columns=False), model, weights, first + 7)
+            up = self._trained_linear(
+                weights.linear(first + 2, f, e, columns=True), model, weights, first + 6
+            )
+            down = self._trained_linear(
+                weights.linear(first + 3, e, f, columns=False), model, weights, first + 7
+            )
             self.mlp = nn.Sequential(up, nn.GELU(), down)
 
     @staticmethod
-    def _trained(base: Linear, model: Model, weights: _Weights, place: int) -> "Linear | Adapted":
+    def _trained_linear(base: Linear, model: Model, weights: _Weights, place: int) -> "Linear | Adapted":
         """Return a linear layer that is trained, or frozen with an adapter."""
         if model.adapters is None:
             return base

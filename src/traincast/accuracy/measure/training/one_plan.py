@@ -14,7 +14,7 @@ from traincast.accuracy.measure.launcher import launch
 from traincast.accuracy.measure.tables import write_rows
 from traincast.accuracy.measure.training.timed_steps import (
     VOCAB_MULTIPLE,
-    Shape,
+    TimedShape,
     TrainingCase,
     knobs_of,
 )
@@ -26,12 +26,12 @@ MODULE: Final = "traincast.accuracy.measure.training"
 UNTRAINED: Final = ("global_batch", "training_sequences", "sources", "taken")  # no step depends on them
 
 
-def shape_of(model: Model, gbs: int) -> Shape:
+def shape_of(model: Model, gbs: int) -> TimedShape:
     """Return the shape that trains a model with a global batch [sequences].
 
     Raises `InputError` where the loop cannot train it: it trains GPTs with biases and learned positions.
     """
-    shape = Shape(model.hidden, model.layers, model.heads, model.seq, model.vocab or 0, gbs)
+    shape = TimedShape(model.hidden, model.layers, model.heads, model.seq, model.vocab or 0, gbs)
     trained = replace(TrainingCase(shape, Plan()).model, name=model.name)
     given = replace(model, kv_heads=model.kv_heads or model.heads)
     names = [field.name for field in fields(Model) if field.name not in UNTRAINED]
@@ -48,7 +48,7 @@ def shape_of(model: Model, gbs: int) -> Shape:
     return shape
 
 
-def every_plan(shape: Shape, ranks: int) -> Iterator[Plan]:
+def every_plan(shape: TimedShape, ranks: int) -> Iterator[Plan]:
     """Yield every plan of a shape on all ranks that the loop can train."""
     for tp in _divisors(ranks):
         for pp in _divisors(ranks // tp):
@@ -63,7 +63,7 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
-def text(shape: Shape, plan: Plan, steps: int) -> str:
+def text(shape: TimedShape, plan: Plan, steps: int) -> str:
     """Return the file that `main` trains, for a plan and some timed steps."""
     return json.dumps({"shape": list(shape), "plan": plan.knobs(), "ranks": plan.gpus, "steps": steps})
 

@@ -34,7 +34,7 @@ class MeshPosition:
     device: Any = "cpu"
 
     @classmethod
-    def of(cls, plan: Plan, device: Any = "cpu") -> "MeshPosition":
+    def from_plan(cls, plan: Plan, device: Any = "cpu") -> "MeshPosition":
         """Return the rank's position in a plan (order tp, dp, pp); collective: every rank must call it."""
         if not dist.is_initialized():
             return cls(device=device)

@@ -34,7 +34,7 @@ TOPK: Final = 2  # experts of a token
 EXTRAS: Final = {"lora": "rank", "experts": "experts"}  # words behind a shape -> its fields
 
 
-class Shape(NamedTuple):
+class TimedShape(NamedTuple):
     """A GPT and its global batch [sequences]; adapters, if it has any, are all that is trained of it."""
 
     hidden: int
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
         return not (self.rank or self.experts)
 
 
-SIZES: Final = Shape._fields[:6]  # that every shape states
+SIZES: Final = TimedShape._fields[:6]  # that every shape states
 PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # knobs of the plan: precision of the training loop
     "cpu": {"precision": "fp32"},
     "cuda": {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"},
@@ -70,7 +70,7 @@ PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # knobs of the plan: p
 class TrainingCase:
     """A shape and the parallel plan under which it is trained for a few steps."""
 
-    shape: Shape
+    shape: TimedShape
     plan: Plan
 
     @property
@@ -106,7 +106,7 @@ class TrainingCase:
         )
 
 
-def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
+def training_cases(device: str, ranks: int, shapes: Iterable[TimedShape] = ()) -> tuple[TrainingCase, ...]:
     """Return the cases of `shapes` or of the default ones of a device, the most informative first."""
     return tuple(
         TrainingCase(shape, plan)
@@ -115,7 +115,7 @@ def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tup
     )
 
 
-def parse_shapes(text: str) -> tuple[Shape, ...]:
+def parse_shapes(text: str) -> tuple[TimedShape, ...]:
     """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8).
 
     Behind a plus sign stands what is trained of it, ``lora`` and a rank, or what it has, ``experts`` and how
@@ -133,7 +133,7 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
         if extra and part is None:
             problems.append(f"{word.strip()!r}: behind + write lora and a rank, or experts and their number")
             continue
-        shape = Shape(*numbers)
+        shape = TimedShape(*numbers)
         if part is not None:
             shape = shape._replace(**{EXTRAS[part[1]]: int(part[2])})
         shapes.append(shape)
@@ -158,10 +158,10 @@ GPU_SHAPES: Final = parse_shapes(  # steps of 0.02 to 0.5 s at 400 TFLOP/s
     "2048x8x16x2048x32768x8, 1024x12x16x1024x32768x16, 4096x4x32x2048x32768x8, 1024x24x16x2048x50176x8,"
     "2048x4x32x4096x8192x4, 768x12x12x512x50176x32"
 )
-DEFAULT_SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}
+DEFAULT_SHAPES: Final[Mapping[str, tuple[TimedShape, ...]]] = {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}
 
 
-def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
+def plans_of_shape(shape: TimedShape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
     """Yield the plans of a shape: competing ones on all ranks, and one on a single rank.
 
     They are data parallelism with one and with two micro-batches and with ZeRO-1, tensor parallelism,
@@ -190,7 +190,7 @@ def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Pl
     yield Plan(mbs=shape.gbs, zero=0, **PRECISION_KNOBS[device])
 
 
-def knobs_of(shape: Shape, device: str, dp: int = 1, tp: int = 1, pp: int = 1) -> dict[str, Any] | None:
+def knobs_of(shape: TimedShape, device: str, dp: int = 1, tp: int = 1, pp: int = 1) -> dict[str, Any] | None:
     """Return the knobs of plans with these degrees; None where they do not divide the shape."""
     if shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp:
         return None
@@ -213,7 +213,7 @@ def train_as_rank(request: dict[str, Any], send: Send) -> None:
         is_first = group.rank.rank == 0
         if is_first:
             send({"machine": about})
-        shapes = [Shape(*sizes) for sizes in request["shapes"]]
+        shapes = [TimedShape(*sizes) for sizes in request["shapes"]]
         cases = training_cases(group.device.type, group.rank.size, shapes)
         visits = dict.fromkeys((case.id for case in cases), 0)
         if same_machine(request["rows"], about):
@@ -233,7 +233,7 @@ def train_plan_as_rank(request: dict[str, Any], send: Send) -> None:
     """Train one plan of a ``shape`` as one rank of a job, for some timed ``steps``; rank 0 sends its row."""
     from traincast.accuracy.measure.rank_group import RankGroup
 
-    case = TrainingCase(Shape(*request["shape"]), Plan(**request["plan"]))
+    case = TrainingCase(TimedShape(*request["shape"]), Plan(**request["plan"]))
     with RankGroup(request["threads"]) as group:
         about = group.from_rank_zero(lambda: describe_machine(group))
         result = _train_case(case, group, inf, int(request["steps"]))
@@ -260,7 +260,7 @@ def _train_case(
     gpu = group.device.type == "cuda"
     if gpu:
         cuda.reset_peak_memory_stats()
-    trainer = Trainer(case.model, case.plan, case.shape.gbs, MeshPosition.of(case.plan, group.device))
+    trainer = Trainer(case.model, case.plan, case.shape.gbs, MeshPosition.from_plan(case.plan, group.device))
 
     def step_seconds() -> float:
         """Return the time of one step on this rank, after a barrier [s]."""
