@@ -4,7 +4,7 @@ import pytest
 
 from traincast.planner import paper_results
 
-ROWS = [row for row in paper_results._published("configurations") if row["strategy"] == "1d"][1::300]
+ROWS = [row for row in paper_results._published_rows("configurations") if row["strategy"] == "1d"][1::300]
 FIGURES = [
     name
     for name in ROWS[0]
