@@ -129,7 +129,8 @@ def reference_layer(c):
         if summa:
             r, w = b * (l // m2), (l if 1 in c.errata else e) // m1
             there = [("all-reduce", 2 * E * r, over1)]
-            back = [("all-reduce", E * (2 * (e // m1) + 2 * b * (l // m2)), over1)]
+            moments = 2 * b * l // m2 if 1 in c.errata else 2 * b * (l // m2)  # as the published code rounds
+            back = [("all-reduce", E * (2 * (e // m1) + moments), over1)]
         else:
             r, w = b * (l // m2 // m1), e
             there, back = [("all-gather", E * T * e, over1)], [("reduce-scatter", E * T * e, over1)]
