@@ -26,7 +26,7 @@ def step_of(system: str, pair: str, degree: int) -> Estimate:
     return estimate(MODEL, system, plan, gbs=GLOBAL_BATCH, assumptions="calibrated")
 
 
-@style.styled
+@style.apply_style
 def degree_pairs() -> Figure:
     """Draw the parts of a step for every pair of degrees, a row of panels for each machine."""
     figure, axes = style.panel_grid(len(SYSTEMS), len(PAIRS))

@@ -283,7 +283,7 @@ def find_refusals(framework: str, choices: Mapping[str, Any], release: str = "")
     Examples
     --------
     >>> choices = {"precision": "fp8", "recompute": "attention+norms"}
-    >>> [refusal.choice for refusal in refused("megatron", choices)]
+    >>> [refusal.choice for refusal in find_refusals("megatron", choices)]
     ['recompute']
     """
     if _software(choices.get("stack", "")).get("framework") in FORKS:
@@ -300,7 +300,7 @@ def drop_refused(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> accepted("megatron", {"precision": "fp8", "recompute": "attention+norms"})["recompute"]
+    >>> drop_refused("megatron", {"precision": "fp8", "recompute": "attention+norms"})["recompute"]
     'attention'
     """
     result = dict(choices)

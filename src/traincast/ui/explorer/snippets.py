@@ -44,9 +44,9 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
     lines = ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
     if state.figures:
-        lines.append("from traincast.planner.study.sweep import varied")
+        lines.append("from traincast.planner.study.sweep import vary_system")
         figures = {path: case.normal["figures"][path] for path in state.figures}
-        system = f"varied({system}, {figures!r})"
+        system = f"vary_system({system}, {figures!r})"
     model = f"tc.load_model({state.model!r}, seq={case.model.seq})"
     if not isinstance(state.model, str):
         lines.append("from traincast.catalog.load import read_model")
