@@ -83,7 +83,9 @@ def test_gains_of_experts_are_predicted():
 
 def test_a_plan_that_ran_is_searched_with_the_memory_it_needs():
     """Nemotron-340B on 128 H100: predicted 2 % over the capacity."""
-    row = EXPERTS.compare(next(run for _, run in EXPERTS.load_bundled_runs() if getattr(run, "id", "") == "nemo-021"))
+    row = EXPERTS.compare(
+        next(run for _, run in EXPERTS.load_bundled_runs() if getattr(run, "id", "") == "nemo-021")
+    )
     assert row.slower >= -1e-9
 
 
