@@ -100,7 +100,7 @@ def test_no_circles(depth):
     tuple(TopologicalSorter(rooms).static_order())  # raises CycleError
 
 
-USERS = {"torch", "transformers", "deepspeed", "IPython"}  # run only in the user's own environment or notebook
+USERS = {"torch", "transformers", "deepspeed", "IPython"}  # of the user's environment or notebook
 NAMED_APART = {"ruamel": "ruamel-yaml"}  # distributions that have another name than what is imported
 
 

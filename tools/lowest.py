@@ -1,4 +1,4 @@
-"""Install the lowest declared version of every direct dependency in an environment of its own, and run tests there.
+"""Install the lowest declared version of every direct dependency in .venv/lowest, and run tests there.
 
 A floor in pyproject.toml is true where the package works with it: nothing else installs those versions.
 

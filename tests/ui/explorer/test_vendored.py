@@ -1,4 +1,4 @@
-"""Scripts of others that the page uses are those that were published, and their licences stand beside them."""
+"""Scripts of others that the page uses are as published, and their licences stand beside them."""
 
 import hashlib
 from pathlib import Path
