@@ -25,7 +25,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release docs clean distclean
+.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release lowest sbom docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,7 @@ test: .venv/.dev  ## Run the tests; with CI=strict one that is skipped for want 
 nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all commands of the docs, engines that are killed
 	bash .ci/engines
 	$(INSTALL) $(ORACLES) || echo 'torch or transformers: not installed, tests are skipped' >&2
+	make lowest
 	@echo 'Trials are timed first, while nothing else runs.'
 	$(BIN)/python -m pytest -m nightly --timeout $(HOURS) tests/tuner/test_live.py
 	@echo 'Beside the tests the frameworks are installed and launched; what they print follows at the end.'
@@ -115,6 +116,17 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 release: .venv/.dev  ## Build wheel and source distribution into dist/, and run each in an environment of its own
 	$(INSTALL) build==1.3.0
 	$(BIN)/python tools/release.py
+
+lowest: .venv/.dev  ## Install the lowest declared version of every dependency in .venv/lowest, and run tests there
+	$(BIN)/python tools/lowest.py
+
+sbom: .venv/.python  ## List every installed dependency with version and licence in dist/sbom.json (CycloneDX)
+	@mkdir -p dist
+	@test -x .venv/sbom/bin/cyclonedx-py || $(PYTHON) -m venv .venv/sbom
+	.venv/sbom/bin/python -m pip install $(PIPFLAGS) cyclonedx-bom==7.5.0
+	@test -x .venv/plain/bin/python || $(PYTHON) -m venv .venv/plain
+	.venv/plain/bin/python -m pip install $(PIPFLAGS) '.[all]'
+	.venv/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json .venv/plain/bin/python
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python tools/docs/generate.py

@@ -1,6 +1,8 @@
 """Every import points down: at the top of modules, in functions, for type checkers, and by name."""
 
 import ast
+import re
+import sys
 import tomllib
 from functools import cache
 from graphlib import TopologicalSorter
@@ -96,6 +98,39 @@ def test_no_circles(depth):
         above = {room(module), ".".join(room(module).split(".")[:-1])}
         rooms[room(module)] |= {room(other) for other in others} - above
     tuple(TopologicalSorter(rooms).static_order())  # raises CycleError
+
+
+USERS = {"torch", "transformers", "deepspeed", "IPython"}  # of the user's environment or notebook
+NAMED_APART = {"ruamel": "ruamel-yaml"}  # distributions that have another name than what is imported
+
+
+def normalised(distribution):
+    """Name of a distribution as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def outside(file):
+    """Packages of others that a module imports, wherever it does so."""
+    roots = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            roots.add(node.module.split(".")[0])
+    return roots - sys.stdlib_module_names - {"traincast"} - USERS
+
+
+def test_what_is_imported_is_declared():
+    """A package that comes only as another's dependency may be gone with that one's next release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: listed for name, listed in project["optional-dependencies"].items() if name != "dev"}
+    requirements = [*project["dependencies"], *(entry for listed in extras.values() for entry in listed)]
+    declared = {normalised(re.split(r"[\[<>=~! ]", entry)[0]) for entry in requirements}
+    imported_names = set().union(*map(outside, MODULES.values()))
+    distributions = {normalised(NAMED_APART.get(name, name)) for name in imported_names}
+    assert distributions - declared == set()
+    unused = declared - distributions - {"traincast", "huggingface-hub"}
+    assert unused == set()
 
 
 # Packages of which others take the names that `__init__` gives.

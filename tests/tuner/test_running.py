@@ -148,3 +148,20 @@ def test_wrong_options_are_said_together(tmp_path):
     run = runner(tmp_path, None, log="same.log", steps=1)
     with pytest.raises(tc.InputError, match=r"(?s)must hold \{trial\}.*--steps = 1"):
         run.check()
+
+
+def test_unknown_placeholders_are_refused(tmp_path):
+    """Else the shell runs them as they are, once a trial."""
+    run = runner(tmp_path, "train {lunch} {nope} ${HOME} '{ print }' {tp} {log} {launch}")
+    with pytest.raises(tc.InputError) as refused:
+        run.check()
+    said = str(refused.value)
+    assert "--command: unknown placeholder {lunch}; did you mean launch" in said
+    assert "--command: unknown placeholder {nope}; known: " in said
+    assert said.count("unknown placeholder") == 2
+
+
+def test_a_log_cannot_hold_itself(tmp_path):
+    run = runner(tmp_path, None, log="{trial}/{log}")
+    with pytest.raises(tc.InputError, match=r"--log: unknown placeholder \{log\}"):
+        run.check()

@@ -16,8 +16,9 @@ from typing import Any, BinaryIO, Final
 
 from traincast.accuracy.logs import StepTimes, read_times
 from traincast.accuracy.logs.training_log import WARM_UP
-from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.errors import ErrorCollector, InputError, close_to
 from traincast.core.output_files import check_folder
+from traincast.core.plan import Plan
 from traincast.core.units import GIB, seconds
 from traincast.launch.export import Launch
 from traincast.launch.folder import LOG, PROGRAMS, SCRIPT, write_launch
@@ -35,6 +36,20 @@ TAIL_BYTES: Final = 1 << 20  # of output that is searched for what went wrong
 MIDDLE_HALF: Final = 1.349  # width of the middle half of a normal distribution, over its deviation
 MOST_ERROR: Final = 0.5  # of a trial's time
 LAST_LINES: Final = 3  # of output that a failure shows
+PLACEHOLDER: Final = re.compile(r"(?<!\$)\{(\w+)\}")  # of a template; ${NAME} is the shell's
+
+
+def placeholder_problems(option: str, template: str) -> list[str]:
+    """Return a problem for each word in braces of a template that no trial fills."""
+    known = {"launch", "trial", "log", "steps", "gpus", *Plan().to_dict()}
+    if option == "--log":
+        known -= {"log"}
+    return [
+        f"{option}: unknown placeholder {{{word}}}; {close_to(word, known)}"
+        " (for braces of the shell, write a space after the first)"
+        for word in dict.fromkeys(PLACEHOLDER.findall(template))
+        if word not in known
+    ]
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,8 @@ class Runner:
             problems.append(f"--log = {self.log!r}: must hold {{trial}}, so that each trial has its own")
         if self.steps < 2:
             problems.append(f"--steps = {self.steps}: must be at least 2, as the first is warm-up")
+        for option, template in (("--command", self.command), ("--log", self.log)):
+            problems += placeholder_problems(option, template or "")
         errors.add(problems)
         errors.raise_any()
 
@@ -93,12 +110,12 @@ class Runner:
         return Path(self._fill_template(self.log, trial))
 
     def _fill_template(self, text: str, trial: Trial) -> str:
-        """Return a template with what it names: nothing else in braces is touched."""
+        """Return a template with what it names."""
         values: dict[str, Any] = {**trial.plan.to_dict(), "trial": self.name(trial), "steps": self.steps}
         values |= {"launch": shlex.quote(str(self.launch_path(trial))), "gpus": trial.plan.gpus}
         if "{log}" in text:
             values["log"] = shlex.quote(str(self.log_path(trial)))
-        return re.sub(r"(?<!\$)\{(\w+)\}", lambda match: str(values.get(match[1], match[0])), text)
+        return PLACEHOLDER.sub(lambda match: str(values.get(match[1], match[0])), text)
 
     def write(self, trial: Trial) -> None:
         """Write the launch of a trial."""

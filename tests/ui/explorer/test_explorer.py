@@ -1080,7 +1080,11 @@ def test_clients_that_hang_up_do_not_end_the_server(served):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [("--port 70000", "port = 70000"), ("--host no.such.host.invalid", "cannot listen")],
+    [
+        ("--port 70000", "port = 70000"),
+        ("--host no.such.host.invalid", "cannot listen"),
+        ("--host=", "host = '': must be an address"),
+    ],
 )
 def test_serve_where_nobody_can_listen(arguments, said, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -361,6 +361,8 @@ def listen(host: str, port: int) -> socket.socket:
     problems = type_problems("port", port, "a whole number", int)
     if not problems and not 0 <= port < 1 << 16:
         problems = [f"port = {port}: must be from 0 to 65535"]
+    if not host:
+        problems.append("host = '': must be an address or a name of this machine, such as 127.0.0.1")
     raise_problems("serve", problems)
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
