@@ -6,7 +6,7 @@ import pytest
 import traincast as tc
 from log_files import CLUSTER, example, row, written
 from traincast.accuracy.logs import read
-from traincast.accuracy.logs.torchtitan import MODELS
+from traincast.accuracy.logs.torchtitan import KNOWN_MODELS
 from traincast.accuracy.runs import run
 
 
@@ -117,7 +117,10 @@ def test_every_rank_of_torchtitan(tmp_path):
 
 
 def test_models_that_torchtitan_names_are_in_the_catalogue():
-    assert set(MODELS.values()) <= set(tc.model_names())
+    assert set(KNOWN_MODELS.values()) <= set(tc.model_names())
+    # torchtitan 0.3.0, models/kimi_k2_7/__init__.py: the ModelSpec has another name than the module.
+    for name in ("kimi_k2_5", "kimi_k2_7"):
+        assert KNOWN_MODELS[name, "moonlight-16B-A3B"] == "moonlight-16b-a3b"
 
 
 def test_recomputation_of_some_layers_only(tmp_path):

@@ -12,7 +12,7 @@ from traincast.accuracy.logs.text import number, whole_number
 from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.catalog.load import accelerator_called
 from traincast.launch.frameworks.torchtitan import DEGREES as SETTINGS
-from traincast.launch.frameworks.torchtitan import MODELS
+from traincast.launch.frameworks.torchtitan import KNOWN_MODELS
 
 CONFIG_DUMP: Final = r"Running with (?:args|configs?):"
 BATCHES: Final = re.compile(
@@ -143,7 +143,7 @@ def _model(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
             is_dense = not re.search(r"moe|experts|q_lora", " ".join(arguments))
             if is_dense and {"dim", "n_layers"} <= set(arguments):
                 return _dense(f"{name}-{flavor}", arguments)
-    catalogue_name = MODELS.get((name, flavor))
+    catalogue_name = KNOWN_MODELS.get((name, flavor))
     return of_model(catalogue_name) if catalogue_name and "model" not in log.given else {}
 
 

@@ -22,14 +22,18 @@ FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = {
     **load_document("torchtitan")["flavours"],
     **load_document("torchtitan")["flavours_until_2025"],
 }
-MODELS: Final = {  # (name of the module, flavour) of torchtitan -> model of the catalogue
-    (name, flavour): model for name, flavours in FLAVOURS.items() for flavour, model in flavours.items()
-}
-MODELS_OF_SPECS: Final = {  # the same by the name of the ModelSpec, where that is another
-    (name, flavour): model
-    for name, flavours in load_document("torchtitan")["flavours_by_spec"].items()
-    for flavour, model in flavours.items()
-}
+
+
+def _by_name_and_flavour(flavours: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the models of the catalogue by their name and flavour in torchtitan."""
+    return {
+        (name, flavour): model for name, of_name in flavours.items() for flavour, model in of_name.items()
+    }
+
+
+MODELS: Final = _by_name_and_flavour(FLAVOURS)  # by the name of the module, which is written
+# Those that are read: by the name of the ModelSpec as well, where that is another.
+KNOWN_MODELS: Final = MODELS | _by_name_and_flavour(load_document("torchtitan")["flavours_by_spec"])
 OF_OTHERS: Final = {  # flavours of models that the catalogue does not have
     flavour
     for flavours in load_document("torchtitan")["flavours_of_other_models"].values()
@@ -127,8 +131,7 @@ def read_model(settings: Settings) -> Facts:
     """Read the facts of a model by name and flavour; by flavour only where one model has it."""
     name = str(settings.get("model.name", ""))
     flavour = str(settings.get("model.flavor", ""))
-    known_models = MODELS | MODELS_OF_SPECS
-    models = {model for known, model in known_models.items() if known == (name or known[0], flavour)}
+    models = {model for known, model in KNOWN_MODELS.items() if known == (name or known[0], flavour)}
     is_one = len(models) == 1 and (bool(name) or flavour not in OF_OTHERS)
     return dict(_flavour_facts(models.pop())) if is_one else {}
 
