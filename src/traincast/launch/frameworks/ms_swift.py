@@ -26,7 +26,6 @@ from traincast.launch.settings.table import Values, load_document
 KINDS: Final = ("sft", "pt", "rlhf")
 PROGRAM: Final = re.compile(r"(?:.*[/.])?swift[/.]cli[/.](?:_megatron[/.])?(sft|pt|rlhf)(?:\.py)?")
 COMMANDS: Final = ("swift", "megatron")
-FROZEN: Final = ("freeze_vit", "freeze_aligner")  # by default, megatron_args.py
 CONFIGURATIONS: Final = (".yaml", ".yml", ".json")
 ENVIRONMENT: Final = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
 DEVICES: Final = "CUDA_VISIBLE_DEVICES"
@@ -219,9 +218,6 @@ def read_megatron(text: str, given: Given = NOTHING) -> Settings:
         settings["fp16" if dtype in HALVES else "bf16"] = True
     if settings.is_on("bf16") and str(settings.get("main_grads_dtype", "fp32")) == "fp32":
         settings["accumulate_allreduce_grads_in_fp32"] = True
-    for name in FROZEN:
-        if name in settings and not settings.is_on(name):
-            settings[f"trains.{name.removeprefix('freeze_')}"] = True
     settings.setdefault("mtp_num_layers", 0)  # also of a checkpoint that has prediction heads
     if str(settings.get("recompute_granularity")) == "none":
         settings["recompute_granularity"] = None
