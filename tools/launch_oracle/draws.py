@@ -2,7 +2,7 @@
 
 import random
 import tomllib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,3 +82,22 @@ def values_of(action: Any, numbers: Sequence[int] = (1, 2, 4, 8)) -> Sequence[An
     if action.nargs == 0 or getattr(action.type, "__name__", "") in ("string_to_bool", "bool", "str_to_bool"):
         return (True, False)
     return numbers if action.type is int else ()
+
+
+def values_by_name(
+    names: Iterable[str],
+    actions: Mapping[str, Any],
+    words: Values,
+    own: Mapping[str, str],
+    left_out: Container[str],
+) -> dict[str, Sequence[Any]]:
+    """Return the values of the settings that are arguments of a parser, by its own names.
+
+    `words` are values in place of those of the parser; `left_out` are not drawn.
+    """
+    found = {}
+    for common in names:
+        name = own.get(common, common)
+        if name in actions and name not in left_out:
+            found[name] = words[name] if name in words else values_of(actions[name])
+    return found

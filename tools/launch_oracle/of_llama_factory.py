@@ -43,12 +43,8 @@ def values() -> draws.Values:
         "flash_attn": ("auto", "fa2", "sdpa", "disabled"),
         "pref_loss": ("sigmoid",),
     }
-    found = {}
-    for common in draws.names_read(TABLE, "llama-factory"):
-        name = own.get(common, common)
-        if name in actions and name not in NOT_DRAWN:
-            found[name] = words[name] if name in words else draws.values_of(actions[name])
-    return found
+    names = draws.names_read(TABLE, "llama-factory")
+    return draws.values_by_name(names, actions, words, own, NOT_DRAWN)
 
 
 # Of other launches: FSDP and DeepSpeed need a device, generation and images another model.

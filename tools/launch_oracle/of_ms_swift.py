@@ -76,12 +76,8 @@ def values() -> draws.Values:
         "attn_impl": ("flash_attn", "eager", "sdpa"),
         "gradient_checkpointing": (True, False),
     }
-    found = {}
-    for common in draws.names_read(TABLE, "ms-swift"):
-        name = own.get(common, common)
-        if name in actions and name not in NOT_DRAWN:
-            found[name] = words[name] if name in words else draws.values_of(actions[name])
-    return found
+    names = draws.names_read(TABLE, "ms-swift")
+    return draws.values_by_name(names, actions, words, own, NOT_DRAWN)
 
 
 def draw(chance: random.Random, known: draws.Values) -> draws.Case:

@@ -14,7 +14,7 @@ from traincast.launch.frameworks.checkpoints import NAMED_MODEL
 from traincast.launch.frameworks.dialects import TABLE
 from traincast.launch.frameworks.megatron_bridge import PRESETS
 from traincast.launch.python.program import CLASS, REST, PythonProgram, Unread
-from traincast.launch.python.source import called_name, tree_of
+from traincast.launch.python.source import called_name, main_statements, tree_of
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, nested
 
@@ -45,7 +45,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         except InputError as error:
             recipes[name] = error
     names = dict(program.names)
-    program.run(_main(tree), names)
+    program.run(main_statements(tree), names)
     recipes["the program itself"] = next(filter(program.is_recipe, names.values()), None)
     known = ((n, r) for n, r in recipes.items() if isinstance(r, InputError) or program.is_recipe(r))
     recipes = dict(known)
@@ -63,15 +63,6 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     if isinstance(recipe, InputError):
         raise recipe
     return _flat(recipe)
-
-
-def _main(tree: ast.Module) -> list[ast.stmt]:
-    """Return the statements that a program itself runs."""
-    body: list[ast.stmt] = []
-    for node in tree.body:
-        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        body += node.body if isinstance(node, ast.If) and is_main else [node]
-    return [node for node in body if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import)]
 
 
 class _NemoProgram(PythonProgram):

@@ -108,3 +108,12 @@ def constant(node: ast.expr, names: Mapping[str, Any] | None = None) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return ast.unparse(node)[:200]
+
+
+def main_statements(tree: ast.Module) -> list[ast.stmt]:
+    """Return the statements that a program itself runs."""
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        body += node.body if isinstance(node, ast.If) and is_main else [node]
+    return [node for node in body if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import)]

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 from traincast.core.errors import InputError, raise_problems
 from traincast.launch.frameworks.accelerate import DEEPSPEED_NAMES
 from traincast.launch.python.program import CLASS, REST, PythonProgram, Unread, set_attributes
-from traincast.launch.python.source import called_name, defaults_of, last_name, tree_of
+from traincast.launch.python.source import called_name, defaults_of, last_name, main_statements, tree_of
 from traincast.launch.scripts.bash import arguments, directives, program_of_script
 from traincast.launch.settings.beside import MODEL, REFERENCES, find_file
 from traincast.launch.settings.given import NOTHING, Given, choose_run
@@ -124,7 +124,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     """
     tree = _Flat().visit(tree_of(text))
     program = _TrainingProgram(tree, given.variables, given.folder)
-    program.run(_main(tree), program.names)
+    program.run(main_statements(tree), program.names)
     if not program.built.configurations:
         program.start_functions(tree)
     if program.built.on_command_line and not program.built.configurations:
@@ -216,15 +216,6 @@ class _Flat(ast.NodeTransformer):
     def visit_Try(self, node: ast.Try) -> list[ast.stmt]:
         self.generic_visit(node)
         return [*node.body, *node.orelse, *node.finalbody]
-
-
-def _main(tree: ast.Module) -> list[ast.stmt]:
-    """Return the statements that a program itself runs."""
-    body: list[ast.stmt] = []
-    for node in tree.body:
-        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        body += node.body if isinstance(node, ast.If) and is_main else [node]
-    return [node for node in body if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import)]
 
 
 @dataclass
