@@ -15,7 +15,7 @@ from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space import evaluation, layouts, least_times
 from traincast.planner.space.evaluation import evaluate
 from traincast.planner.space.evaluation import least_times as times_of
-from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.fits_in_memory import Census, Searched
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Rungs, enumerate_outlines, enumerate_space
 from traincast.planner.space.shortlist import TimeBounds
@@ -146,6 +146,71 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     of_ladders = every.of_ladders(alike, np.arange(len(outline.size)), rungs)[ladder]
     assert ((of_ladders > 0) & (of_ladders * (1 - ROUNDING) <= least)).all()
     assert (bounds[row] <= evaluation.least_seconds[0]).all()
+
+
+LARGE_VOCABULARY = replace(DENSE, name="large vocabulary", vocab=256000)
+
+
+def equal_leanest(model, system, assumptions, gpus, batch):
+    """Compare the leanest layout of each ladder with the memory of all its layouts; return these.
+
+    Rows are the layouts with the smallest micro-batch of each ladder, and with any [byte].
+    """
+    assumed = check_assumptions(assumptions, "calibrated")
+    domain = system.domain(gpus) if batch.ordered else system.fast_domain
+    searched = Searched(enumerate_outlines(model, (gpus,), domain, 96, (batch,)), [batch], system, assumed)
+    (outline,) = searched.ladders.values()
+    rows = np.arange(outline.rows)
+    memory = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), system, assumed).memory
+    least = np.full((2, len(outline.size)), np.inf)
+    of_layouts = outline.ladders_of_layouts(rows)
+    ladder, rung = outline.ladders(rows)
+    is_first = rung == 0
+    if outline.replicas is not None:
+        is_first = is_first[outline.replicas.expand(ladder)[0]]
+    np.minimum.at(least[0], of_layouts[is_first], memory[is_first])
+    np.minimum.at(least[1], of_layouts, memory)
+    census = Census(searched)
+    assert census.leanest_of_ladders(0) == pytest.approx(least[1], rel=0, abs=census.rounding)
+    return least
+
+
+@settings(max_examples=60)
+@given(
+    batch=batches(),
+    model=st.sampled_from((*MODELS, LARGE_VOCABULARY)),
+    system=st.sampled_from(SYSTEMS),
+    assumptions=st.sampled_from(PRESETS),
+    gpus=st.sampled_from((4, 16, 24, 64)),
+)
+def test_the_leanest_layout_of_a_ladder_is_that_of_all_its_rows(batch, model, system, assumptions, gpus):
+    assume(batch.given["precision"] == "bf16" or system.accelerator.fp8_flops is not None)
+    with_host = replace(system, accelerator=replace(system.accelerator, host_bandwidth=50e9))
+    equal_leanest(model, with_host, assumptions, gpus, batch)
+
+
+def test_larger_micro_batches_may_need_less():
+    """The gradient of a large vocabulary is the peak, beside fewer micro-batches the larger they are."""
+    batch = CandidateBatch("1d", choices=(("schedule", "gpipe"), ("zero", 1), ("recompute", "none")))
+    smallest, least = equal_leanest(LARGE_VOCABULARY, SYSTEMS[0], "megatron-core-2025", 16, batch)
+    assert (least < 0.99 * smallest).any()
+
+
+def test_counts_have_offloaded_activations_of_two_layers_at_the_first_layer():
+    """Of large micro-batches these are more than what was in flight before, which is offloaded."""
+    choices = (("schedule", "1f1b"), ("recompute", "none"), ("offload", "activations"), ("sp", True))
+    batch = CandidateBatch("1d", choices=choices)
+    accelerator = replace(SYSTEMS[0].accelerator, host_bandwidth=50e9)
+    system = replace(SYSTEMS[0], accelerator=accelerator)
+    assumed = check_assumptions("calibrated", "")
+    space = enumerate_space(DENSE, (64,), 8, 96, batch)
+    memory = evaluate(space, system, assumed).memory
+    outlines = enumerate_outlines(DENSE, (64,), 8, 96, (batch,))
+    of_driver = accelerator.hbm_bytes - accelerator.visible_bytes
+    for nbytes in np.unique(memory)[1::4] - 1e6:
+        machine = with_memory(system, nbytes + of_driver)
+        fitting = space.counts[memory <= machine.accelerator.visible_bytes].sum()
+        assert Census(Searched(outlines, [batch], machine, assumed)).candidates == fitting
 
 
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "experts"])

@@ -454,6 +454,10 @@ def left_for_states(
         may_decide = minimum(freed, freed_at_most) + beside.head_matrix < beside.matrix
         growing = GrowingMemory(staying, staying_in_step, layer, each, in_step)
         firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
+        # of activations that are offloaded, more may be there at the first layer than before
+        if nonzero(maximum(first - activations, 0.0)):
+            working_beside = replace(growing, passing=layer + temporary)
+            firsts.append(PhaseLeft(usable - first - temporary, working_beside))
     if not gradients_come_anew:
         return [MemoryLeft(1.0, (passes, *firsts)), optimizer_step]
     growing = GrowingMemory(staying, staying_in_step, layer + temporary, each, in_step)
@@ -493,6 +497,19 @@ def no_larger_microbatch(room: Column, growing: GrowingMemory) -> Column:
     rising = (most - growing.in_step) / maximum(change, NOTHING)
     falling = where(single <= most, float("inf"), 0.0)
     return maximum(largest_microbatch(room, growing), where(change > 0, rising, falling))
+
+
+def most_room(room: Column, growing: GrowingMemory) -> Column:
+    """Return the most memory that a micro-batch leaves free, of this size or a larger one [byte].
+
+    Where memory `may_shrink`, it falls at a constant rate once all micro-batches of the step are in flight:
+    the leanest is this one, or a single one for the step. `room` as in `largest_microbatch`.
+    """
+    if not growing.may_shrink:
+        return room
+    single = growing.in_step * growing.passing / maximum(growing.given_up, NOTHING)
+    left_by_single = room + growing.activations + growing.passing - single
+    return where(growing.passing < growing.given_up, maximum(room, left_by_single), room)
 
 
 def states(

@@ -46,6 +46,7 @@ from traincast.step.memory import (
     beside_activations,
     largest_microbatch,
     left_for_states,
+    most_room,
     no_larger_microbatch,
     taken_by_states,
     weight_memory,
@@ -112,6 +113,7 @@ class Largest(NamedTuple):
     surely: Ints  # however sums are rounded
     maybe: Ints  # beyond which none does
     room: Floats  # that the smallest micro-batch leaves, negative where it does not fit [byte]
+    most_room: Floats  # that any micro-batch leaves at the most [byte]
 
 
 @dataclass(eq=False)
@@ -122,15 +124,17 @@ class Fitting:
     candidates: int  # that fit
     most: Ints  # rows of each ladder beyond which no layout fits, however sums are rounded
     least: Ints  # rows of which all do, however sums are rounded
-    room: (
-        Floats  # that the leanest layout of each ladder leaves to what is allocated, negative where none fits
-    )
+    # that the leanest layout with the smallest micro-batch of each ladder leaves to what is allocated,
+    # negative where none fits, and that any of its layouts leaves at the most [byte]
+    room: Floats
+    most_room: Floats
 
     @classmethod
     def before_counting(cls, outline: Outline) -> "Fitting":
         """Return the state before any layout of an outline is counted."""
         most, least = np.zeros((2, len(outline.size)), np.int64)
-        return cls(outline, 0, most, least, np.full(len(outline.size), -np.inf))
+        (room, most_room) = np.full((2, len(outline.size)), -np.inf)
+        return cls(outline, 0, most, least, room, most_room)
 
     @property
     def may_fit(self) -> Rungs:
@@ -141,12 +145,6 @@ class Fitting:
     def may_not(self) -> Rungs:
         """Rows of the outline of which some layout does not fit, or may not but for rounding."""
         return Rungs(self.least, self.outline.size)
-
-    @property
-    def room_of_degrees(self) -> Floats:
-        """Memory that the leanest layout of each row of degrees leaves [byte]."""
-        degrees = np.arange(len(self.outline.space.fills.count))
-        return np.maximum.reduceat(self.room, np.searchsorted(self.outline.space.degree, degrees))
 
     def add(self, block: "_Block", largest: Largest) -> Ints:
         """Count layouts of ladders that fit; return ladders whose are not counted, for rounding."""
@@ -159,7 +157,8 @@ class Fitting:
             at_most[close] = block.number(maybe[close], close)
         self.most[block.ladders] = np.maximum.reduceat(at_most, block.layouts)
         self.least[block.ladders] = np.minimum.reduceat(number, block.layouts)
-        self.room[block.ladders] = np.maximum.reduceat(largest.room[block.taken], block.layouts)
+        for known, of_layouts in ((self.room, largest.room), (self.most_room, largest.most_room)):
+            known[block.ladders] = np.maximum.reduceat(of_layouts[block.taken], block.layouts)
         near = np.zeros(len(block.counts), np.bool_)
         near[block.ladder[at_most > number]] = True
         self.candidates += int(np.where(near, 0, np.add.reduceat(number, block.layouts)) @ block.counts)
@@ -232,7 +231,7 @@ class Census:
         """Return the least memory of all layouts with each value of a figure [byte]."""
         most: dict[float, float] = {}
         values: list[Floats] = []
-        rooms = [fitting.room_of_degrees for fitting in self.fittings]
+        rooms = [self._room_of_degrees(index) for index in range(len(self.fittings))]
         for room_of_degrees, batch in zip(rooms, self._batches, strict=True):
             space = self._outlines[batch.shape].space
             ladder = np.searchsorted(space.degree, np.arange(len(room_of_degrees)))
@@ -251,17 +250,50 @@ class Census:
                     least[value] = min(least[value], float(memory[value_of == value].min()))
         return least
 
+    def _room_of_degrees(self, index: int) -> Floats:
+        """Return the memory that the leanest layout of each row of degrees of a batch leaves [byte]."""
+        space = self.fittings[index].outline.space
+        degrees = np.arange(len(space.fills.count))
+        return np.maximum.reduceat(self._rooms[index], np.searchsorted(space.degree, degrees))
+
+    @cached_property
+    def _rooms(self) -> list[Floats]:
+        """Memory that the leanest layout of each ladder leaves to what is allocated, of each batch [byte].
+
+        It has the smallest micro-batch, but in rare ladders: where a larger one may need less, every row is
+        looked at.
+        """
+        rooms = [fitting.room for fitting in self.fittings]
+        rows = dict[int, Ints]()
+        for index, fitting in enumerate(self.fittings):
+            ladders = np.flatnonzero(fitting.most_room > fitting.room + self.rounding)
+            if len(ladders):
+                rows[index] = fitting.outline.rows_of(ladders)
+        for index, memory in self._memory_of_rows(rows).items():
+            ladder, _ = self.fittings[index].outline.ladders(rows[index])
+            rooms[index] = np.array(rooms[index])
+            room = (self.capacity - memory) / (1 + self._assumed.memory.allocator_share)
+            np.maximum.at(rooms[index], ladder, room)
+        return rooms
+
     def leanest_of_ladders(self, index: int) -> Floats:
         """Return the memory of the leanest layout of each ladder of a batch, up to rounding [byte]."""
-        return self.capacity - (1 + self._assumed.memory.allocator_share) * self.fittings[index].room
+        return self.capacity - (1 + self._assumed.memory.allocator_share) * self._rooms[index]
 
     def leaner(self, rows: Mapping[int, Ints], most: Mapping[int, Floats]) -> dict[int, Ints]:
         """Return the rows of batches' outlines of which some layout needs at most so much memory [byte]."""
+        memory = self._memory_of_rows(rows)
+        return {index: mine[memory[index] <= most[index]] for index, mine in rows.items()}
+
+    def _memory_of_rows(self, rows: Mapping[int, Ints]) -> dict[int, Floats]:
+        """Return the memory of the leanest layout of each of some rows of batches' outlines [byte]."""
+        if not rows:
+            return {}
         spaces = tuple(
             of_batch(self.fittings[index].outline.layouts(mine), self._batches[index])
             for index, mine in rows.items()
         )
-        lean = dict[int, Ints]()
+        found = dict[int, Floats]()
         memory_of_spaces = layouts_memory(spaces, self._assumed, keep=False)
         for (index, mine), memory in zip(rows.items(), memory_of_spaces, strict=True):
             outline = self.fittings[index].outline
@@ -269,8 +301,8 @@ class Census:
                 ladder, _ = outline.ladders(mine)
                 number = outline.replicas.count[outline.replicas.kind[ladder]]
                 memory = np.minimum.reduceat(memory, np.cumsum(number) - number)
-            lean[index] = mine[memory <= most[index]]
-        return lean
+            found[index] = memory
+        return found
 
     def least_memory_of(self, index: int) -> float:
         """Return the least memory of a batch, up to rounding; infinite where it has no layouts [byte]."""
@@ -344,9 +376,6 @@ class Census:
                     rows = fitting.outline.rows_of(near)
                     layouts, memory = self._exact(self._batches[index], rows)
                     fitting.candidates += int(layouts.counts[memory <= self.capacity].sum())
-                    # the first of a ladder may need more than a larger micro-batch
-                    room = (self.capacity - memory) / (1 + self._assumed.memory.allocator_share)
-                    np.maximum.at(fitting.room, fitting.outline.ladders_of_layouts(rows), room)
         return fittings
 
     def _blocks(
@@ -417,6 +446,7 @@ class Census:
         every = slice(None) if ladder is None else ladder
         room = np.full(np.shape(mbs), np.inf)
         room_before = np.full(np.shape(mbs), np.inf)  # in phases in which larger micro-batches need more
+        room_at_most = np.full(np.shape(mbs), np.inf)  # in the others, with any micro-batch
         of_phases = list[tuple[Column, PhaseLeft]]()
         for of_states, of_device in zip(taken, left, strict=True):
             for alike in of_device:
@@ -427,7 +457,10 @@ class Census:
                     free: Column = take_rows(phase.most, every) - states
                     of_phases.append((free, phase))
                     room = np.minimum(room, free)
-                    if not phase.growing.may_shrink:
+                    if phase.growing.may_shrink:
+                        largest_room = most_room(free, phase.growing.take(every))
+                        room_at_most = np.minimum(room_at_most, largest_room)
+                    else:
                         room_before = np.minimum(room_before, free)
         # the smallest micro-batch of most ladders does not fit, nor does a larger one
         rows = np.flatnonzero(room_before >= -self.rounding)
@@ -445,7 +478,7 @@ class Census:
             ratios[1, some] = np.minimum(ratios[1, some], bound(of_rows + self.rounding, growing))
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
-        return Largest(fitting[0], fitting[1], room)
+        return Largest(fitting[0], fitting[1], room, np.minimum(room_before, room_at_most))
 
     def _held(
         self,
