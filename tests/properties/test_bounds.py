@@ -268,6 +268,17 @@ def test_estimates_that_share_layers_are_those_of_each_plan_alone(model):
             assert (together.step, together.components) == (alone.step, alone.components), plan
 
 
+def test_experts_of_stages_numbered_before_replicas_share_no_layers_across_degrees_of_stages():
+    """Their ranks lie further apart with more stages, so that the same layer takes longer."""
+    system = unlimited(SYSTEMS[5])
+    assumed = check_assumptions("calibrated", "calibrated")
+    shared = SharedLayers()
+    for pp in (1, 2):
+        plan = tc.Plan(pp=pp, dp=32 // pp, ep=8, fast_dp=4, order="tp-cp-pp-dp")
+        alone = estimate_placed(MOE, system, plan, 256, assumed)
+        assert estimate_placed(MOE, system, plan, 256, assumed, shared).timed == alone.timed
+
+
 def test_bounds_are_close_where_nothing_is_left_out():
     """One GPU sends nothing; without an optimizer and clipping only the margin for rounding is left."""
     assumed = check_assumptions("paper", "paper")
