@@ -1,7 +1,7 @@
 """Alternatives side by side: their best plans, and whether their times differ by more than the error."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
@@ -18,6 +18,7 @@ from traincast.model.model import Model
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
 from traincast.planner.frameworks.spaces import Framework
+from traincast.planner.question import LISTED, Objective, Question
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
@@ -161,7 +162,14 @@ def compare(
     locks: Mapping[str, Any] | None = None,
     price: float | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    strategy: str | Sequence[str] | None = None,
+    top: int = LISTED,
+    vp: int | None = None,
+    objective: Objective = "time",
+    exhaustive: bool = False,
+    fit_probability: float | None = None,
+    within: float | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare models, systems, numbers of GPUs, frameworks, plans, or saved answers.
 
@@ -185,8 +193,8 @@ def compare(
         Price of a GPU for an hour; that of each system if left out [$/h].
     progress : callable, optional
         As for `search`, of each search in turn.
-    **options
-        Further arguments of `search`, of every search.
+    strategy, top, vp, objective, exhaustive, fit_probability, within, given
+        As for `search`, of every search.
 
     Returns
     -------
@@ -218,17 +226,25 @@ def compare(
         Run(its_model, its_system, errors.catch(check_gbs, gbs, its_model))
         for its_model, its_system in product(read_models, read_systems)
     ]
-    requests = requests_of(
-        errors,
-        runs,
-        _as_list(gpus),
-        _as_list(framework),
-        _as_list(assumptions),
-        [plan or {} for plan in named],
-        locks or {},
-        **options,
+    alternatives = Alternatives(
+        runs=runs,
+        gpus=_as_list(gpus),
+        frameworks=_as_list(framework),
+        assumptions=_as_list(assumptions),
+        plans=[plan or {} for plan in named],
     )
-    return compare_requests(requests, progress, price=price)
+    shared = Question(
+        strategy=strategy,
+        top=top,
+        vp=vp,
+        locks=locks,
+        objective=objective,
+        exhaustive=exhaustive,
+        fit_probability=fit_probability,
+        within=within,
+        given=given,
+    )
+    return compare_requests(requests_of(errors, alternatives, shared), progress, price=price)
 
 
 class Run(NamedTuple):
@@ -239,19 +255,35 @@ class Run(NamedTuple):
     gbs: int | None
 
 
-def requests_of(
-    errors: ErrorCollector,
-    runs: Iterable[Run],
-    sizes: Sequence[Any],
-    frameworks: Sequence[Any],
-    assumptions: Sequence[Any],
-    plans: Sequence[Mapping[str, Any]],
-    locks: Mapping[str, Any],
-    **search: Any,
-) -> list[SearchRequest]:
-    """Return the search of every combination of runs, sizes, frameworks, assumptions and plans, in order.
+@dataclass(frozen=True, kw_only=True)
+class Alternatives:
+    """What sets questions apart; every combination is an alternative, the last field varying fastest."""
 
-    `plans`: knobs of each plan; `locks`: those of all plans; `search`: further arguments of every search.
+    runs: Sequence[Run]
+    gpus: Sequence[Any]  # one number of GPUs each
+    frameworks: Sequence[str | Framework | None] = (None,)
+    assumptions: Sequence[str | Assumptions | None] = (None,)
+    plans: Sequence[Mapping[str, Any]] = ({},)  # knobs of each plan
+
+    def questions(self, shared: Question) -> Iterator[tuple[Question, Mapping[str, Any]]]:
+        """Yield the question of every combination without the knobs of its plan, and these knobs."""
+        for run, gpus, framework, assumptions, plan in product(
+            self.runs, self.gpus, self.frameworks, self.assumptions, self.plans
+        ):
+            question = replace(
+                shared,
+                model=run.model,
+                system=run.system,
+                gbs=run.gbs,
+                gpus=(gpus,),
+                framework=framework,
+                assumptions=assumptions,
+            )
+            yield question, plan
+
+
+def requests_of(errors: ErrorCollector, alternatives: Alternatives, shared: Question) -> list[SearchRequest]:
+    """Return the search of every alternative, in order; `shared` is what is asked of all of them.
 
     Raises
     ------
@@ -259,23 +291,13 @@ def requests_of(
         If an argument is invalid; all mistakes at once, with those in `errors`.
     """
     requests = []
-    for run, size, space, assumed, plan in product(runs, sizes, frameworks, assumptions, plans):
+    locks = shared.locks or {}
+    for question, plan in alternatives.questions(shared):
         both = {name: value for name, value in plan.items() if locks.get(name, value) != value}
         errors.add(
             [f"{name} = {value} of a plan contradicts {locks[name]} of all" for name, value in both.items()]
         )
-        chosen = with_strategy({**locks, **plan}, search.get("strategy"))
-        request = search_request(
-            errors,
-            run.model,
-            run.system,
-            (size,),
-            run.gbs,
-            framework=space,
-            assumptions=assumed,
-            **{**search, **chosen},
-        )
-        requests.append(request)
+        requests.append(search_request(errors, with_locks(question, {**locks, **plan})))
     errors.raise_any()
     return [request for request in requests if request is not None]
 
@@ -316,31 +338,35 @@ def _value(name: str, text: str) -> Any:
     return int(text) if text.isdecimal() else text
 
 
-def with_strategy(locks: Mapping[str, Any], strategy: Any) -> dict[str, Any]:
-    """Return locks and strategy of a search; a kind of context parallelism that is locked is a strategy."""
-    given = dict(locks)
+def with_locks(question: Question, locks: Mapping[str, Any]) -> Question:
+    """Return a question with other locks; a kind of context parallelism that is locked is its strategy."""
     kind = next(
-        (s.name for s in STRATEGIES.values() if all(given.get(name) == v for name, v in s.choices.items())),
+        (s.name for s in STRATEGIES.values() if all(locks.get(name) == v for name, v in s.choices.items())),
         None,
     )
     if kind is None:
-        return {"locks": given, "strategy": strategy}
-    rest = {name: value for name, value in given.items() if name not in STRATEGIES[kind].choices}
-    return {"locks": rest, "strategy": kind}
+        return replace(question, locks=locks)
+    rest = {name: value for name, value in locks.items() if name not in STRATEGIES[kind].choices}
+    return replace(question, locks=rest, strategy=kind)
 
 
 def compare_requests(
-    requests: Sequence[SearchRequest], progress: Progress | None = None, **figures: Any
+    requests: Sequence[SearchRequest],
+    progress: Progress | None = None,
+    *,
+    price: float | None = None,
+    restart_seconds: float | None = None,
 ) -> Comparison:
     """Search each of some requests on one number of GPUs, and compare the recommended plans.
 
-    `figures` are keyword arguments of `traincast.metrics`.
+    `price` and `restart_seconds` are as for `traincast.metrics`.
     """
     _check_number(len(requests))
     results = []
     for i, request in enumerate(requests):
         results += request.answer(_of_several(progress, i, len(requests)))
     names = _names([_facts(result) for result in results])
+    figures = {"price": price, "restart_seconds": restart_seconds}
     rows = [
         _row(LABELS[i], name, result, figures)
         for i, (name, result) in enumerate(zip(names, results, strict=True))
