@@ -1,11 +1,11 @@
 """Alternatives side by side: their best plans, and whether their times differ by more than the error."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
@@ -222,17 +222,6 @@ def compare(
     named = [errors.catch(parse_plan, plan) if isinstance(plan, str) else plan for plan in plans] or [{}]
     read_models = [errors.catch(as_model, each) for each in models]
     read_systems = [errors.catch(as_system, each) for each in systems]
-    runs = [
-        Run(its_model, its_system, errors.catch(check_gbs, gbs, its_model))
-        for its_model, its_system in product(read_models, read_systems)
-    ]
-    alternatives = Alternatives(
-        runs=runs,
-        gpus=_as_list(gpus),
-        frameworks=_as_list(framework),
-        assumptions=_as_list(assumptions),
-        plans=[plan or {} for plan in named],
-    )
     shared = Question(
         strategy=strategy,
         top=top,
@@ -244,62 +233,54 @@ def compare(
         within=within,
         given=given,
     )
-    return compare_requests(requests_of(errors, alternatives, shared), progress, price=price)
-
-
-class Run(NamedTuple):
-    """A model on a system with a global batch; None where it could not be read."""
-
-    model: Model | None
-    system: System | None
-    gbs: int | None
+    questions = [
+        replace(shared, model=its_model, system=its_system, gbs=errors.catch(check_gbs, gbs, its_model))
+        for its_model, its_system in product(read_models, read_systems)
+    ]
+    alternatives = Alternatives(
+        questions=questions,
+        gpus=_as_list(gpus),
+        frameworks=_as_list(framework),
+        assumptions=_as_list(assumptions),
+        plans=[plan or {} for plan in named],
+    )
+    return compare_alternatives(alternatives.requests(errors), progress, price=price)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alternatives:
-    """What sets questions apart; every combination is an alternative, the last field varying fastest."""
+    """What is compared: every combination is an alternative, the last field varying fastest."""
 
-    runs: Sequence[Run]
-    gpus: Sequence[Any]  # one number of GPUs each
+    questions: Sequence[Question]  # of each model on each system, with its batch; the rest is equal
+    gpus: Sequence[int]
     frameworks: Sequence[str | Framework | None] = (None,)
     assumptions: Sequence[str | Assumptions | None] = (None,)
-    plans: Sequence[Mapping[str, Any]] = ({},)  # knobs of each plan
+    plans: Sequence[Mapping[str, Any]] = ({},)  # knobs of each plan, besides the locks of all
 
-    def questions(self, shared: Question) -> Iterator[tuple[Question, Mapping[str, Any]]]:
-        """Yield the question of every combination without the knobs of its plan, and these knobs."""
-        for run, gpus, framework, assumptions, plan in product(
-            self.runs, self.gpus, self.frameworks, self.assumptions, self.plans
+    def requests(self, errors: ErrorCollector) -> list[SearchRequest]:
+        """Return the search of every alternative, in order.
+
+        Raises
+        ------
+        InputError
+            If an argument is invalid; all mistakes at once, with those in `errors`.
+        """
+        requests = []
+        for question, gpus, framework, assumptions, plan in product(
+            self.questions, self.gpus, self.frameworks, self.assumptions, self.plans
         ):
-            question = replace(
-                shared,
-                model=run.model,
-                system=run.system,
-                gbs=run.gbs,
-                gpus=(gpus,),
-                framework=framework,
-                assumptions=assumptions,
+            locks = question.locks or {}
+            both = {name: value for name, value in plan.items() if locks.get(name, value) != value}
+            errors.add(
+                [
+                    f"{name} = {value} of a plan contradicts {locks[name]} of all"
+                    for name, value in both.items()
+                ]
             )
-            yield question, plan
-
-
-def requests_of(errors: ErrorCollector, alternatives: Alternatives, shared: Question) -> list[SearchRequest]:
-    """Return the search of every alternative, in order; `shared` is what is asked of all of them.
-
-    Raises
-    ------
-    InputError
-        If an argument is invalid; all mistakes at once, with those in `errors`.
-    """
-    requests = []
-    locks = shared.locks or {}
-    for question, plan in alternatives.questions(shared):
-        both = {name: value for name, value in plan.items() if locks.get(name, value) != value}
-        errors.add(
-            [f"{name} = {value} of a plan contradicts {locks[name]} of all" for name, value in both.items()]
-        )
-        requests.append(search_request(errors, with_locks(question, {**locks, **plan})))
-    errors.raise_any()
-    return [request for request in requests if request is not None]
+            asked = replace(question, gpus=(gpus,), framework=framework, assumptions=assumptions)
+            requests.append(search_request(errors, with_locks(asked, {**locks, **plan})))
+        errors.raise_any()
+        return [request for request in requests if request is not None]
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -350,7 +331,7 @@ def with_locks(question: Question, locks: Mapping[str, Any]) -> Question:
     return replace(question, locks=rest, strategy=kind)
 
 
-def compare_requests(
+def compare_alternatives(
     requests: Sequence[SearchRequest],
     progress: Progress | None = None,
     *,

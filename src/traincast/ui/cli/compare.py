@@ -1,7 +1,7 @@
 """Command `compare`: alternatives side by side."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -172,17 +172,20 @@ def search_combinations(
     errors: ErrorCollector, options: RunOptions, typed: TypedNames, shared: "Question"
 ) -> "Comparison":
     """Search every combination, and return the comparison; errors are collected in `errors`."""
-    from traincast.planner.compare import Alternatives, Run, compare_requests, parse_plan, requests_of
+    from traincast.planner.compare import Alternatives, compare_alternatives, parse_plan
 
     given = [errors.catch(parse_plan, plan) or {} for plan in typed.plans] or [{}]
     spaces = [None if name is None else errors.catch(framework_typed, name) for name in typed.frameworks]
-    runs = [Run(*options.read_run(errors, name, of)) for name, of in product(typed.models, typed.systems)]
+    questions = []
+    for name, of in product(typed.models, typed.systems):
+        model, system, gbs = options.read_run(errors, name, of)
+        questions.append(replace(shared, model=model, system=system, gbs=gbs))
     alternatives = Alternatives(
-        runs=runs, gpus=typed.gpus, frameworks=spaces, assumptions=typed.assumptions, plans=given
+        questions=questions, gpus=typed.gpus, frameworks=spaces, assumptions=typed.assumptions, plans=given
     )
-    requests = requests_of(errors, alternatives, shared)
+    requests = alternatives.requests(errors)
     with progress("compare") as report_progress:
-        return compare_requests(requests, report_progress, **options.metrics_arguments())
+        return compare_alternatives(requests, report_progress, **options.metrics_arguments())
 
 
 def show_comparison(compared: "Comparison", json: bool) -> None:
