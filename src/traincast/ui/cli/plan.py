@@ -193,21 +193,17 @@ def plan(
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
             asked = list(dict.fromkeys([*options.asked_metrics(), *(["cost"] if cost else [])]))
-            shown = text.plans.search(
+            answer = text.plans.search(
                 result,
-                explanation,
                 elapsed,
                 measures,
                 usual,
-                asked=asked,
-                each=all_,
-                why=why,
-                rejected=rejected,
+                text.plans.Shown(each=all_, why=why, rejected=rejected, metrics=asked),
+                price=options.gpu_hour_price(result.system),
                 faster=faster,
                 command=command_with,
-                price=options.gpu_hour_price(result.system),
             )
-            text.tables.show(shown)
+            text.tables.show(answer)
         if rejected:
             text.tables.show(text.plans.show_rejected(result))
         print_files(html)
