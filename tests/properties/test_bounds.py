@@ -20,7 +20,7 @@ from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Rungs, enumerate_outlines, enumerate_space
 from traincast.planner.space.shortlist import TimeBounds
 from traincast.step.arguments import check_assumptions
-from traincast.step.estimate import estimate_placed
+from traincast.step.estimate import SharedLayers, estimate_placed
 from traincast.step.step_time import ROUNDING
 
 DENSE = tc.Model(
@@ -172,6 +172,19 @@ def equal_leanest(model, system, assumptions, gpus, batch):
     np.minimum.at(least[1], of_layouts, memory)
     census = Census(searched)
     assert census.leanest_of_ladders(0) == pytest.approx(least[1], rel=0, abs=census.rounding)
+    of_rows = np.full(outline.rows, np.inf)
+    layout_row = rows if outline.replicas is None else rows[outline.replicas.expand(ladder)[0]]
+    np.minimum.at(of_rows, layout_row, memory)
+    ladder, times = outline.times_smallest(rows)
+    if not outline.rows:
+        return least
+    # those of the whole machine, and of one whose memory some rows of a ladder exceed
+    of_driver = system.accelerator.hbm_bytes - system.accelerator.visible_bytes
+    limited = with_memory(system, np.median(memory) + of_driver)
+    for found in (census, Census(replace(searched, system=limited))):
+        bounds = found.least_memory_with(found.room_bounds((0,)).left_by(ladder, times))
+        fits = of_rows <= found.capacity
+        assert (bounds[fits] <= of_rows[fits]).all()
     return least
 
 
@@ -240,7 +253,9 @@ def test_batches_of_one_shape_have_bounds_of_their_own_recomputation_and_stage_o
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "experts"])
 def test_estimates_that_share_layers_are_those_of_each_plan_alone(model):
     """Of batches that differ in one choice, of layers or around them."""
-    system, assumed, shared = unlimited(SYSTEMS[3]), check_assumptions("calibrated", "calibrated"), {}
+    system = unlimited(SYSTEMS[3])
+    assumed = check_assumptions("calibrated", "calibrated")
+    shared = SharedLayers()
     for name, values in CHOICES.items():
         if name in ("schedule", "precision"):  # those that need other virtual stages, or another machine
             continue
@@ -251,6 +266,17 @@ def test_estimates_that_share_layers_are_those_of_each_plan_alone(model):
             alone = estimate_placed(model, system, plan, 96, assumed)
             together = estimate_placed(model, system, plan, 96, assumed, shared)
             assert (together.step, together.components) == (alone.step, alone.components), plan
+
+
+def test_experts_of_stages_numbered_before_replicas_share_no_layers_across_degrees_of_stages():
+    """Their ranks lie further apart with more stages, so that the same layer takes longer."""
+    system = unlimited(SYSTEMS[5])
+    assumed = check_assumptions("calibrated", "calibrated")
+    shared = SharedLayers()
+    for pp in (1, 2):
+        plan = tc.Plan(pp=pp, dp=32 // pp, ep=8, fast_dp=4, order="tp-cp-pp-dp")
+        alone = estimate_placed(MOE, system, plan, 256, assumed)
+        assert estimate_placed(MOE, system, plan, 256, assumed, shared).timed == alone.timed
 
 
 def test_bounds_are_close_where_nothing_is_left_out():

@@ -291,7 +291,7 @@ class Found:
     @cached_property
     def _layers_estimated(self) -> SharedLayers:
         """Layers of these estimates."""
-        return {}
+        return SharedLayers()
 
     @property
     def least_seconds(self) -> float:

@@ -40,7 +40,7 @@ from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System, changes_accelerator
 from traincast.core.units import GIB
 from traincast.model.model import Model
-from traincast.operations import Axis, PassCount, parts, total
+from traincast.operations import Axis, Operation, PassCount, parts, total
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.fit_probability import OpenMemory, Verdict, fits_probability, verdict
 from traincast.step.layer_cost import cost_part
@@ -152,6 +152,7 @@ class StepEstimate(Generic[Figure]):
     stages: Stages = field(compare=False)
     step: Step = field(compare=False)
     components: Mapping[str, Column] = field(compare=False)  # of memory [byte]
+    shared: "SharedLayers | None" = field(default=None, compare=False)  # those of the question's other plans
 
     @property
     def strategy(self) -> Annotated[str, KEY]:
@@ -312,14 +313,15 @@ class StepEstimate(Generic[Figure]):
             columns = with_defaults(plan, self.model, assumed)
         except InputError:  # a choice of the plan that this software lacks
             return None
-        counted = parts(self.model, columns, assumed)
-        footprints = {part: Footprint.from_operations(of_part, columns) for part, of_part in counted.items()}
-        return total(memory(footprints, columns, self.stages, self.gbs, assumed).values())
+        layers = _layers(self.model, columns, self.system, assumed, self.shared)
+        return total(memory(layers.footprints, columns, self.stages, self.gbs, assumed).values())
 
     def _under_assumptions(self, assumed: Assumptions) -> "Estimates":
         """Return the same step under other assumptions."""
         plan: Plans = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
-        return estimate_columns(self.model, self.system, plan, self.gbs, assumed)
+        return Estimates(
+            plan=plan, **_step_of(self.model, self.system, plan, self.gbs, assumed, shared=self.shared)
+        )
 
     def _ends_of(self, assumed: Assumptions, parts: Sequence[Alternative]) -> tuple[Column, Column, Column]:
         """Return the ends of the interval, and the median, as these assumptions leave software open [s].
@@ -796,11 +798,76 @@ def require_one_plan(est: object, subject: str) -> None:
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]
-SharedLayers: TypeAlias = dict[Any, tuple[dict[str, Timed], dict[str, Footprint]]]  # by what they depend on
-# Knobs and choices that times and footprints of parts do not depend on: ranks of experts cross stages
-AROUND_EXPERTS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
+# Knobs and choices that times and footprints of parts do not depend on
+AROUND_LAYERS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
 AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
+# Ranks of experts cross those of replicas, which lie where these degrees put them if stages are numbered first
+DEGREES_OF_STAGES: Final = {"pp", "dp"}
+STAGES_BEFORE_REPLICAS: Final = "tp-cp-pp-dp"
 _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are those of the next machine as well
+
+
+class Layers:
+    """Operations of the parts of plans, and what follows from them alone, each found when it is asked for.
+
+    Parameters
+    ----------
+    counted : mapping of str to operations
+        Operations of every part, as `parts` returns them.
+    """
+
+    def __init__(
+        self,
+        counted: Mapping[str, tuple[Operation, ...]],
+        columns: Plans,
+        system: System,
+        assumed: Assumptions,
+    ):
+        self._counted = counted
+        self._columns = columns
+        self._system = system
+        self._assumed = assumed
+
+    @cached_property
+    def timed(self) -> dict[str, Timed]:
+        """Times of every part."""
+        timer = OperationTimer(self._columns, self._system, self._assumed)
+        return {part: timer.time_part(of_part) for part, of_part in self._counted.items()}
+
+    @cached_property
+    def footprints(self) -> dict[str, Footprint]:
+        """Memory of every part."""
+        return {
+            part: Footprint.from_operations(of_part, self._columns) for part, of_part in self._counted.items()
+        }
+
+
+class SharedLayers:
+    """Layers of the plans of one question on one machine: those of plans with alike layers are found once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Layers] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes one that knows no layers yet: they are found again where they are needed."""
+        return type(self), ()
+
+    def find(self, model: Model, columns: Plans, system: System, assumed: Assumptions) -> Layers:
+        """Return the layers of one plan."""
+        key = assumed, _of_layers(columns, model)
+        if key not in self._known:
+            counted = _kept_parts(model, columns, assumed)
+            self._known[key] = Layers(counted, columns, system, assumed)
+        return self._known[key]
+
+
+def _layers(
+    model: Model, columns: Plans, system: System, assumed: Assumptions, shared: SharedLayers | None
+) -> Layers:
+    """Return the layers of plans, of one plan those that other plans share."""
+    if shared is None:
+        return Layers(parts(model, columns, assumed), columns, system, assumed)
+    return shared.find(model, columns, system, assumed)
 
 
 def _stack(assumed: Assumptions) -> str:
@@ -971,7 +1038,11 @@ def estimate_columns(model: Model, system: System, plan: Plans, gbs: int, assume
 
 def _of_layers(plan: Plans, model: Model) -> tuple[Any, ...]:
     """Return the knobs and choices of a plan that times and footprints of its parts depend on."""
-    around = AROUND_EXPERTS if model.experts else (*AROUND_EXPERTS, *AROUND_DENSE)
+    around = set(AROUND_LAYERS)
+    if model.experts is None:
+        around.update(AROUND_DENSE)
+    elif plan.order == STAGES_BEFORE_REPLICAS:
+        around -= DEGREES_OF_STAGES
     return tuple(value for name, value in vars(plan).items() if name not in around)
 
 
@@ -987,17 +1058,8 @@ def _step_of(
     assumed = with_fitted_values(system, assumed)
     columns = with_defaults(plan, model, assumed)
     system.accelerator.require(columns.recipe)
-    known: SharedLayers = {} if shared is None else shared
-    key = None if shared is None else _of_layers(columns, model)
-    if key not in known:
-        counted = (parts if shared is None else _kept_parts)(model, columns, assumed)
-        timer = OperationTimer(columns, system, assumed)
-        known[key] = (
-            {part: timer.time_part(of_part) for part, of_part in counted.items()},
-            {part: Footprint.from_operations(of_part, columns) for part, of_part in counted.items()},
-        )
-    timed, footprints = known[key]
-    costs = {part: cost_part(part_times, columns) for part, part_times in timed.items()}
+    layers = _layers(model, columns, system, assumed, shared)
+    costs = {part: cost_part(part_times, columns) for part, part_times in layers.timed.items()}
     pipeline = stages(model, columns)
     return {
         "model": model,
@@ -1005,8 +1067,9 @@ def _step_of(
         "gbs": gbs,
         "assumptions": assumed,
         "columns": columns,
-        "timed": timed,
+        "timed": layers.timed,
         "stages": pipeline,
         "step": step(costs, columns, pipeline, gbs, system, assumed),
-        "components": memory(footprints, columns, pipeline, gbs, assumed),
+        "components": memory(layers.footprints, columns, pipeline, gbs, assumed),
+        "shared": shared,
     }

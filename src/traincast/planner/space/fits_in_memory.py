@@ -19,7 +19,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, number_values, take_rows
+from traincast.core.columns import distinct_values, number_values, take_rows, where
 from traincast.core.knobs import DEFAULTS, offloaded_activations
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
@@ -57,6 +57,7 @@ from traincast.step.placement import divisors
 from traincast.times import SCHEDULES
 
 LADDERS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
+SMALL: Final = 1e-9  # times the smallest micro-batch: less than any two sizes differ by
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
 EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has one value of
 # Choices that these do not depend on: what a rank holds, what micro-batches need, the part of it in
@@ -107,13 +108,38 @@ class Searched:
         return float(self.system.accelerator.visible_bytes)
 
 
+class RoomBounds(NamedTuple):
+    """Bounds on the memory that micro-batches of ladders leave to what is allocated.
+
+    What a phase takes grows with the micro-batch no faster than in proportion, and from then on less: between
+    two sizes it takes no less than on the straight line between what these take. The line ends where the
+    phase that is full first is full.
+    """
+
+    most: Floats  # that any micro-batch leaves at the most [byte]
+    free: Floats  # that the smallest leaves in the phase that is full first, 0 where it does not fit [byte]
+    full_at: Floats  # how many times the smallest micro-batch fills this phase
+
+    @classmethod
+    def of_leanest(cls, several: Sequence["RoomBounds"]) -> "RoomBounds":
+        """Return bounds that hold for the leanest of several."""
+        if len(several) == 1:
+            return several[0]
+        return cls(*(np.max(of, axis=0) for of in zip(*several, strict=True)))
+
+    def left_by(self, ladder: Ints, times: Floats) -> Floats:
+        """Return how much micro-batches so many `times` as large as the smallest leave at the most [byte]."""
+        taken = (times - 1) / np.maximum(self.full_at[ladder] - 1, SMALL)
+        return np.minimum(self.most[ladder], self.free[ladder] * np.maximum(1 - taken, 0.0))
+
+
 class Largest(NamedTuple):
     """How many of all micro-batches fit of ladders of layouts, with each number of replicas."""
 
     surely: Ints  # however sums are rounded
     maybe: Ints  # beyond which none does
     room: Floats  # that the smallest micro-batch leaves, negative where it does not fit [byte]
-    most_room: Floats  # that any micro-batch leaves at the most [byte]
+    bounds: RoomBounds
 
 
 @dataclass(eq=False)
@@ -125,16 +151,17 @@ class Fitting:
     most: Ints  # rows of each ladder beyond which no layout fits, however sums are rounded
     least: Ints  # rows of which all do, however sums are rounded
     # that the leanest layout with the smallest micro-batch of each ladder leaves to what is allocated,
-    # negative where none fits, and that any of its layouts leaves at the most [byte]
+    # negative where none fits [byte]
     room: Floats
-    most_room: Floats
+    bounds: RoomBounds  # of the leanest layout with each micro-batch
 
     @classmethod
     def before_counting(cls, outline: Outline) -> "Fitting":
         """Return the state before any layout of an outline is counted."""
         most, least = np.zeros((2, len(outline.size)), np.int64)
         (room, most_room) = np.full((2, len(outline.size)), -np.inf)
-        return cls(outline, 0, most, least, room, most_room)
+        bounds = RoomBounds(most_room, np.zeros_like(room), np.ones_like(room))
+        return cls(outline, 0, most, least, room, bounds)
 
     @property
     def may_fit(self) -> Rungs:
@@ -157,7 +184,8 @@ class Fitting:
             at_most[close] = block.number(maybe[close], close)
         self.most[block.ladders] = np.maximum.reduceat(at_most, block.layouts)
         self.least[block.ladders] = np.minimum.reduceat(number, block.layouts)
-        for known, of_layouts in ((self.room, largest.room), (self.most_room, largest.most_room)):
+        rooms = zip((self.room, *self.bounds), (largest.room, *largest.bounds), strict=True)
+        for known, of_layouts in rooms:
             known[block.ladders] = np.maximum.reduceat(of_layouts[block.taken], block.layouts)
         near = np.zeros(len(block.counts), np.bool_)
         near[block.ladder[at_most > number]] = True
@@ -266,7 +294,7 @@ class Census:
         rooms = [fitting.room for fitting in self.fittings]
         rows = dict[int, Ints]()
         for index, fitting in enumerate(self.fittings):
-            ladders = np.flatnonzero(fitting.most_room > fitting.room + self.rounding)
+            ladders = np.flatnonzero(fitting.bounds.most > fitting.room + self.rounding)
             if len(ladders):
                 rows[index] = fitting.outline.rows_of(ladders)
         for index, memory in self._memory_of_rows(rows).items():
@@ -279,6 +307,14 @@ class Census:
     def leanest_of_ladders(self, index: int) -> Floats:
         """Return the memory of the leanest layout of each ladder of a batch, up to rounding [byte]."""
         return self.capacity - (1 + self._assumed.memory.allocator_share) * self._rooms[index]
+
+    def room_bounds(self, indices: Sequence[int]) -> RoomBounds:
+        """Return what the layouts of each ladder leave, of the leanest of batches whose ladders are equal."""
+        return RoomBounds.of_leanest([self.fittings[index].bounds for index in indices])
+
+    def least_memory_with(self, room: Floats) -> Floats:
+        """Return the least memory that leaves at most so much to what is allocated, up to rounding [byte]."""
+        return self.capacity - (1 + self._assumed.memory.allocator_share) * room - self.rounding
 
     def leaner(self, rows: Mapping[int, Ints], most: Mapping[int, Floats]) -> dict[int, Ints]:
         """Return the rows of batches' outlines of which some layout needs at most so much memory [byte]."""
@@ -465,6 +501,8 @@ class Census:
         # the smallest micro-batch of most ladders does not fit, nor does a larger one
         rows = np.flatnonzero(room_before >= -self.rounding)
         ratios = np.full((2, len(rows)), np.inf)  # however sums are rounded, and in some order of them
+        full_at = np.full(len(rows), np.inf)
+        free_in_fullest = np.full(len(rows), np.inf)
         of_ladders = rows if ladder is None else ladder[rows]
         for free, phase in of_phases:
             some: Any = slice(None)
@@ -474,11 +512,19 @@ class Census:
             of_rows = take_rows(free, rows[some])
             surely = largest_microbatch(of_rows - self.rounding, growing)
             bound = no_larger_microbatch if growing.may_shrink else largest_microbatch
+            at_most = bound(of_rows + self.rounding, growing)
             ratios[0, some] = np.minimum(ratios[0, some], surely)
-            ratios[1, some] = np.minimum(ratios[1, some], bound(of_rows + self.rounding, growing))
+            ratios[1, some] = np.minimum(ratios[1, some], at_most)
+            if not growing.may_shrink:
+                is_fullest = at_most < full_at[some]
+                full_at[some] = where(is_fullest, at_most, full_at[some])
+                free_in_fullest[some] = where(is_fullest, of_rows + self.rounding, free_in_fullest[some])
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
-        return Largest(fitting[0], fitting[1], room, np.minimum(room_before, room_at_most))
+        bounds = RoomBounds(np.minimum(room_before, room_at_most), np.zeros_like(room), np.ones_like(room))
+        bounds.free[rows] = free_in_fullest
+        bounds.full_at[rows] = full_at
+        return Largest(fitting[0], fitting[1], room, bounds)
 
     def _held(
         self,

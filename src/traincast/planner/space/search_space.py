@@ -272,6 +272,12 @@ class Outline:
         ladder = np.searchsorted(self.first, rows, side="right") - 1
         return ladder, rows - self.first[ladder]
 
+    def times_smallest(self, rows: Ints) -> tuple[Ints, Floats]:
+        """Return the ladder of rows, and the micro-batch of each over the smallest of its ladder."""
+        ladder, rung = self.ladders(rows)
+        kind = self.kind[ladder]
+        return ladder, self.batches[self.choice[kind, rung]] / self.batches[self.choice[kind, 0]]
+
     def ladders_of_layouts(self, rows: Ints) -> Ints:
         """Return the ladder of each layout of some rows."""
         ladder, _ = self.ladders(rows)

@@ -16,15 +16,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from traincast.core.columns import distinct_values, number_values
-from traincast.core.quantities import Bools, Floats, Ints
-from traincast.planner.space.fits_in_memory import Census, Figure
+from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.planner.space.fits_in_memory import Census, Figure, RoomBounds
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import Rungs, Space
+from traincast.planner.space.search_space import Outline, Rungs, Space
 from traincast.planner.space.shortlist import MOST_LAYOUTS, AlikeBatches, Evaluated, TimeBounds
 
 EVERY: Final = 1 << 40
 # Rows of each group that each round bounds batch by batch, and layouts that it evaluates, at most
-ROUNDS: Final = ((32, 2), (256, 16), (1024, 128), (EVERY, EVERY))
+ROUNDS: Final = ((64, 8), (EVERY, 64), (EVERY, EVERY))
 ROWS_AT_ONCE: Final = 1 << 13  # evaluated at once, so that their costs take little memory
 ROWS_WEIGHED_AT_ONCE: Final = 1 << 15  # of which only the memory is computed
 MOST_VALUES: Final = 1 << 16  # of a figure
@@ -34,26 +34,36 @@ MEMORY_STEP: Final = 1.1  # ratio of memory between groups of the layouts of a f
 class Ladders(NamedTuple):
     """Ladders of layouts of a batch, or of batches that are alike."""
 
-    space: Space  # of the first row of each
+    outline: Outline
+    room: RoomBounds
+
+    @property
+    def space(self) -> Space:
+        """Space of the first row of each."""
+        return self.outline.space
+
+
+class Rows(NamedTuple):
+    """Rows of ladders, or whole ladders by their leanest row."""
+
+    ladder: Ints
     memory: Floats  # that the leanest layout of each needs at least [byte]
 
 
 class WantedList(ABC):
     """A list that is wanted of a search."""
 
-    smallest_first = False  # whether ladders begin with the smallest micro-batch, until every row is wanted
-
     @abstractmethod
-    def group(self, ladders: Ladders) -> Floats:
-        """Return the group of each ladder: the layouts of each that are nearest are evaluated first."""
+    def group(self, ladders: Ladders, rows: Rows) -> Floats:
+        """Return the group of each row: the rows of each that are nearest are evaluated first."""
 
     @abstractmethod
     def find(self, times: LeastTimes) -> None:
         """Find the list among the layouts evaluated so far, of which it times those that matter."""
 
     @abstractmethod
-    def threshold(self, ladders: Ladders) -> Floats:
-        """Return the largest time of each ladder's layouts with which one may still be on the list [s]."""
+    def threshold(self, ladders: Ladders, rows: Rows) -> Floats:
+        """Return the largest time with which a layout of each row may still be on the list [s]."""
 
     @abstractmethod
     def may_have(self, times: LeastTimes) -> Bools:
@@ -73,12 +83,12 @@ class BestOf(WantedList):
         self._seconds: list[dict[float, float]] = [{} for _ in figures]  # time by value [s]
         self._thresholds: dict[Space, Floats] = {}  # of ladders, which batches of one shape share
 
-    def group(self, ladders: Ladders) -> Floats:
-        """Return the combination of values of each ladder."""
-        group: Floats = np.zeros(len(ladders.memory))
+    def group(self, ladders: Ladders, rows: Rows) -> Floats:
+        """Return the combination of values of each row."""
+        group: Column = 0.0
         for figure in self.figures:
             group = group * MOST_VALUES + figure(ladders.space)
-        return group
+        return np.broadcast_to(group, len(ladders.room.most))[rows.ladder]
 
     def find(self, times: LeastTimes) -> None:
         """Find the best of each value."""
@@ -91,13 +101,13 @@ class BestOf(WantedList):
             self.best.append(dict(zip(map(int, values), rows.tolist(), strict=True)))
             self._seconds.append(dict(zip(values.tolist(), times.seconds[rows].tolist(), strict=True)))
 
-    def threshold(self, ladders: Ladders) -> Floats:
-        """Return the best time of any of the values of each ladder, the longest of these [s]."""
+    def threshold(self, ladders: Ladders, rows: Rows) -> Floats:
+        """Return the best time of any of the values of each row, the longest of these [s]."""
         if ladders.space not in self._thresholds:
-            ladder = np.shape(ladders.memory)
+            ladder = np.shape(ladders.room.most)
             values = [np.broadcast_to(figure(ladders.space), ladder) for figure in self.figures]
             self._thresholds[ladders.space] = self._of_values(values)
-        return self._thresholds[ladders.space]
+        return self._thresholds[ladders.space][rows.ladder]
 
     def _of_values(self, values: Sequence[Floats]) -> Floats:
         """Return the best time of any of several values, the longest of these [s]."""
@@ -120,16 +130,14 @@ class BestOf(WantedList):
 class Front(WantedList):
     """The layouts that no other beats in both time and memory."""
 
-    smallest_first = True  # as its memory is known
-
     def __init__(self) -> None:
         self.rows: Ints = np.zeros(0, np.int64)  # fastest first
         self._seconds: Floats = np.zeros(0)
         self._memory: Floats = np.zeros(0)
 
-    def group(self, ladders: Ladders) -> Floats:
-        """Return the interval of memory of each ladder."""
-        return np.asarray(np.floor(np.log(np.maximum(ladders.memory, 1.0)) / np.log(MEMORY_STEP)))
+    def group(self, ladders: Ladders, rows: Rows) -> Floats:
+        """Return the interval of memory of each row."""
+        return np.asarray(np.floor(np.log(np.maximum(rows.memory, 1.0)) / np.log(MEMORY_STEP)))
 
     def find(self, times: LeastTimes) -> None:
         """Find the front."""
@@ -137,9 +145,9 @@ class Front(WantedList):
         self._seconds = times.seconds[self.rows]
         self._memory = times.memory[self.rows]
 
-    def threshold(self, ladders: Ladders) -> Floats:
-        """Return the best time of a layout that needs no more memory than each ladder [s]."""
-        return self._fastest(ladders.memory)
+    def threshold(self, ladders: Ladders, rows: Rows) -> Floats:
+        """Return the best time of a layout that needs no more memory than each row [s]."""
+        return self._fastest(rows.memory)
 
     def _fastest(self, memory: Floats) -> Floats:
         """Return the best time of a layout that needs no more memory than each [s]."""
@@ -157,24 +165,26 @@ class Front(WantedList):
 
 
 @dataclass(eq=False)
-class _Rows:
+class _Bounded:
     """Rows of outlines of batches whose times are bounded, and which were not evaluated."""
 
     batch: Ints  # number of the batch
     row: Ints  # of its outline
     ladder: Ints
+    memory: Floats  # that the leanest layout of each needs at least [byte]
     bound: Floats  # [s]
 
     @classmethod
-    def joined(cls, several: Sequence["_Rows"]) -> "_Rows":
+    def joined(cls, several: Sequence["_Bounded"]) -> "_Bounded":
         """Return all of several."""
-        none = cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        no_numbers = np.zeros(0, np.int64)
+        none = cls(no_numbers, no_numbers, no_numbers, np.zeros(0), np.zeros(0))
         columns = zip(*(vars(rows).values() for rows in (none, *several)), strict=True)
         return cls(*map(np.concatenate, columns))
 
-    def take(self, which: Bools) -> "_Rows":
+    def take(self, which: Bools) -> "_Bounded":
         """Return some of the rows."""
-        return _Rows(*(column[which] for column in vars(self).values()))
+        return _Bounded(*(column[which] for column in vars(self).values()))
 
 
 class OnePass:
@@ -195,8 +205,8 @@ class OnePass:
         self._kept = census.may_fit
         self._opened = [np.zeros(alike.outline.rows, np.bool_) for alike in self._bounds.alike]
         self._of_ladders = [self._bound_ladders(alike) for alike in self._bounds.alike]
-        self._rows = _Rows.joined([])
-        self._thresholds: dict[int, Floats] = {}
+        self._rows = _Bounded.joined([])
+        self._ladders_known: dict[tuple[int, ...], Ladders] = {}
 
     def find(self, lists: Sequence[WantedList]) -> LeastTimes:
         """Find lists, and return the times whose rows they name."""
@@ -235,63 +245,69 @@ class OnePass:
 
     def _open(self, lists: Sequence[WantedList], of_group: int) -> None:
         """Bound the rows of each batch that a list wants, at most so many of each group."""
-        self._thresholds.clear()
         found = [self._rows]
         for number in range(len(self._opened)):
             found += self._open_alike(number, lists, of_group)
-        self._rows = _Rows.joined(found)
+        self._rows = _Bounded.joined(found)
 
-    def _open_alike(self, number: int, lists: Sequence[WantedList], of_group: int) -> list[_Rows]:
+    def _open_alike(self, number: int, lists: Sequence[WantedList], of_group: int) -> list[_Bounded]:
         """Bound rows of batches that are alike, which have a number among all of these."""
         alike = self._bounds.alike[number]
         opened = self._opened[number]
         wanted, of_ladders = self._of_ladders[number]
         outline = alike.outline
-        memory = np.min([self._census.leanest_of_ladders(index) for index in alike.indices], axis=0)
-        ladders = Ladders(outline.space, memory - self._census.rounding)
-        thresholds = [one.threshold(ladders) for one in lists]
-        largest = np.max(thresholds, axis=0)
-        near = np.flatnonzero((of_ladders <= largest) & (wanted.low < wanted.high))
+        ladders = self._ladders(alike.indices)
+        near = np.flatnonzero(wanted.low < wanted.high)
+        leanest = Rows(near, self._census.least_memory_with(ladders.room.most[near]))
+        within = of_ladders[near] <= np.max([one.threshold(ladders, leanest) for one in lists], axis=0)
         if of_group < EVERY:
-            groups = [one.group(ladders)[near] for one in lists]
-            nearest = [_lowest(group, of_ladders[near], of_group) for group in groups]
-            near = near[np.logical_or.reduce(nearest)]
-        rows = outline.rows_between(wanted, near)
+            groups = [one.group(ladders, leanest)[within] for one in lists]
+            nearest = [_lowest(group, of_ladders[near[within]], of_group) for group in groups]
+            within[within] = np.logical_or.reduce(nearest)
+        rows = outline.rows_between(wanted, near[within])
         rows = rows[~opened[rows]]
         bounds = self._bounds.of_rows(alike, rows)
-        ladder, rung = outline.ladders(rows)
-        within = bounds <= largest[ladder]
+        of_rows = self._with_memory(ladders, rows)
+        thresholds = [one.threshold(ladders, of_rows) for one in lists]
+        chosen = bounds <= np.max(thresholds, axis=0)
         if of_group < EVERY:
-            chosen = np.zeros(len(rows), np.bool_)
-            for one in lists:
-                suits = within & (rung == 0) if one.smallest_first else within
-                some = np.flatnonzero(suits)
-                chosen[some[_lowest(one.group(ladders)[ladder[some]], bounds[some], of_group)]] = True
-            within = chosen
-        rows = rows[within]
+            some = np.flatnonzero(chosen)
+            groups = [one.group(ladders, of_rows)[some] for one in lists]
+            chosen[some] = np.logical_or.reduce([_lowest(group, bounds[some], of_group) for group in groups])
+        rows = rows[chosen]
         opened[rows] = True
         found = []
         for block, indices, of_batches in self._bounds.of_batches(alike, rows):
-            ladder, rung = outline.ladders(block)
-            may_matter = of_batches <= largest[ladder]
-            for index in indices if may_matter.any() else ():
-                mine = may_matter & self._kept[index].contain(ladder, rung)
-                mine[mine] = of_batches[mine] <= self._largest(index, lists)[ladder[mine]]
-                batch = np.full(np.count_nonzero(mine), index)
-                found.append(_Rows(batch, block[mine], ladder[mine], of_batches[mine]))
+            for index in indices:
+                mine = np.flatnonzero(self._kept[index].contain(*outline.ladders(block)))
+                of_batch = self._ladders([index])
+                with_memory = self._with_memory(of_batch, block[mine])
+                thresholds = [one.threshold(of_batch, with_memory) for one in lists]
+                may_be = of_batches[mine] <= np.max(thresholds, axis=0)
+                mine = mine[may_be]
+                found.append(
+                    _Bounded(
+                        batch=np.full(len(mine), index),
+                        row=block[mine],
+                        ladder=with_memory.ladder[may_be],
+                        memory=with_memory.memory[may_be],
+                        bound=of_batches[mine],
+                    )
+                )
         return found
 
-    def _ladders(self, index: int) -> Ladders:
-        """Return the ladders of a batch."""
-        memory = self._census.leanest_of_ladders(index) - self._census.rounding
-        return Ladders(self._census.fittings[index].outline.space, memory)
+    def _ladders(self, indices: Sequence[int]) -> Ladders:
+        """Return the ladders of batches that are alike."""
+        key = tuple(indices)
+        if key not in self._ladders_known:
+            outline = self._census.fittings[key[0]].outline
+            self._ladders_known[key] = Ladders(outline, self._census.room_bounds(key))
+        return self._ladders_known[key]
 
-    def _largest(self, index: int, lists: Sequence[WantedList]) -> Floats:
-        """Return the largest threshold of each ladder of a batch [s], computed once in a round."""
-        if index not in self._thresholds:
-            ladders = self._ladders(index)
-            self._thresholds[index] = np.max([one.threshold(ladders) for one in lists], axis=0)
-        return self._thresholds[index]
+    def _with_memory(self, ladders: Ladders, rows: Ints) -> Rows:
+        """Return rows of an outline with the memory that they need at least."""
+        ladder, times = ladders.outline.times_smallest(rows)
+        return Rows(ladder, self._census.least_memory_with(ladders.room.left_by(ladder, times)))
 
     def _nearest(self, lists: Sequence[WantedList], of_group: int) -> dict[int, Ints]:
         """Return rows that lists want, at most so many of each group, by the number of the batch.
@@ -301,29 +317,24 @@ class OnePass:
         rows = self._rows
         wanted = np.zeros((len(lists), len(rows.row)), np.bool_)
         groups = np.zeros((len(lists), len(rows.row)))
-        first = np.ones((len(lists), len(rows.row)), np.bool_)
         order = np.argsort(rows.batch, kind="stable")
         starts = np.flatnonzero(np.diff(rows.batch[order], prepend=-1))
         for mine in np.split(order, starts)[1:]:
-            index = int(rows.batch[mine[0]])
-            outline = self._census.fittings[index].outline
-            ladders = self._ladders(index)
-            ladder = rows.ladder[mine]
+            ladders = self._ladders([int(rows.batch[mine[0]])])
+            with_memory = Rows(rows.ladder[mine], rows.memory[mine])
             for number, one in enumerate(lists):
-                wanted[number, mine] = rows.bound[mine] <= one.threshold(ladders)[ladder]
-                groups[number, mine] = one.group(ladders)[ladder]
-                first[number, mine] = outline.first[ladder] == rows.row[mine] if one.smallest_first else True
+                wanted[number, mine] = rows.bound[mine] <= one.threshold(ladders, with_memory)
+                groups[number, mine] = one.group(ladders, with_memory)
         chosen = np.zeros(len(rows.row), np.bool_)
         most_memory = np.full(len(rows.row), -np.inf)
-        for one, of_list, group, begins in zip(lists, wanted, groups, first, strict=True):
-            near = np.flatnonzero(of_list if of_group == EVERY else of_list & begins)
-            chosen[near[_lowest(group[near], rows.bound[near], of_group)]] = True
+        for one, of_list, group in zip(lists, wanted, groups, strict=True):
             some = np.flatnonzero(of_list)
+            chosen[some[_lowest(group[some], rows.bound[some], of_group)]] = True
             most_memory[some] = np.maximum(most_memory[some], one.most_memory(rows.bound[some]))
         self._rows = rows.take(wanted.any(axis=0) & ~chosen)
         return self._lean(rows.take(chosen), most_memory[chosen])
 
-    def _lean(self, rows: _Rows, most_memory: Floats) -> dict[int, Ints]:
+    def _lean(self, rows: _Bounded, most_memory: Floats) -> dict[int, Ints]:
         """Return the rows that need no more memory, ascending, by the number of the batch."""
         order = np.lexsort((rows.row, rows.batch))
         starts = np.flatnonzero(np.diff(rows.batch[order], prepend=-1))
