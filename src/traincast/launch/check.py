@@ -32,7 +32,8 @@ from traincast.model.model import Model
 from traincast.planner.answers.knob_changes import single_changes
 from traincast.planner.frameworks.refusals import drop_refused
 from traincast.planner.frameworks.spaces import Framework
-from traincast.planner.search import search
+from traincast.planner.question import Question
+from traincast.planner.search import search_request
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
 from traincast.step.arguments import check_assumptions, check_size
@@ -274,17 +275,18 @@ def check(
     }
     own = {name: getattr(plan, name) for name in OWN_CHOICES}
     space, further_locks = expressible_space(form, transformer, locks | context, own)
-    result = search(
-        transformer,
-        machine,
-        gpus=plan.gpus,
+    question = Question(
+        model=transformer,
+        system=machine,
+        gpus=(plan.gpus,),
         gbs=batch,
         assumptions=assumed,
         top=1,
-        progress=progress,
         locks=locks | further_locks,
         framework=space,
     )
+    searched = ErrorCollector("search")
+    (result,) = searched.require(search_request(searched, question)).answer(progress)
     return Checked(reading, est, result, measured)
 
 

@@ -30,7 +30,7 @@ from traincast.planner.answers.recommend import (
     recommend,
 )
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
-from traincast.planner.search_arguments import Objective
+from traincast.planner.question import Objective
 from traincast.planner.space.evaluation import (
     OUT_OF_MEMORY,
     Evaluation,

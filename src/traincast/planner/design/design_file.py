@@ -17,11 +17,12 @@ from traincast.core.system import System
 from traincast.core.units import parse, parse_count
 from traincast.model.model import Model
 from traincast.planner.design.designs import Designs
-from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, TrainingRun
+from traincast.planner.design.machines import FIGURES, DesignQuestion, Family, Limits, Runs, TrainingRun
 from traincast.planner.design.prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.frameworks.spaces import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
+from traincast.planner.question import Question
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework
 from traincast.planner.study.study_file import axis_values
 from traincast.planner.study.sweep import as_list, define, with_shape
@@ -64,7 +65,7 @@ def design(file: str | Path, executor: Executor | None = None) -> Designs:
     return found
 
 
-def load_question(path: str | Path) -> Question:
+def load_question(path: str | Path) -> DesignQuestion:
     """Load a question from a file; `InputError` has every mistake of the file."""
     document = read_document(Path(path))
     errors = ErrorCollector(str(path))
@@ -110,7 +111,7 @@ def load_question(path: str | Path) -> Question:
     assert gpus is not None
     assert assumed is not None
     assert prices is not None
-    return Question(
+    return DesignQuestion(
         name=str(document.get("name") or Path(path).stem),
         workload=tuple(work for work in workload if work is not None),
         gpus=tuple(sorted(set(gpus))),
@@ -152,7 +153,8 @@ def _searched_choices(document: Mapping[str, Any], errors: ErrorCollector) -> di
         choices = {}
     locks = {str(name): as_list(values) if name in CHOICES else values for name, values in choices.items()}
     errors.catch(check_locked_values, locks)
-    errors.catch(choose_framework, None, None, strategies, framework, {} if errors.errors else locks)
+    question = Question(strategy=strategies, framework=framework, locks=None if errors.errors else locks)
+    errors.catch(choose_framework, question)
     return {"framework": framework, "strategies": strategies, "choices": locks}
 
 
@@ -223,7 +225,7 @@ def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems
 def _check_axes(place: str, base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
     """Return axes whose figures a system can have, checked as those of studies."""
     vary = [{path: list(values)} for path, values in axes.items()]
-    study = define(models=["gpt3-175b"], systems=[base], gpus=[1], vary=vary, name=place)
+    study = define(["gpt3-175b"], [base], Question(gpus=[1], top=1), vary=vary, name=place)
     return {path: tuple(values) for axis in study.vary for path, values in axis.items()}
 
 

@@ -1,6 +1,6 @@
 """Figures from files: tables of studies, and plans as `traincast plan --json` prints them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from traincast.planner.study.results import Results, read_results
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep, unique
 
+EVERY_ROW: Final[Mapping[str, str | int | None]] = {}  # of a table: no column has a selected value
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
     "pareto": pareto,
     "tornado": tornado,
@@ -67,9 +68,9 @@ def draw_study(
     x: str | None = None,
     y: str | None = None,
     gpus: int | None = None,
-    **select: str | int | None,
+    select: Mapping[str, str | int | None] = EVERY_ROW,
 ) -> Figure:
-    """Draw the table of a study, of the rows with the selected values (``model``, ``system``, …).
+    """Draw the table of a study, of the rows with the selected values (of ``model``, ``system``, …).
 
     The table may be a file of results of the reference code of arXiv 2410.00273, or a folder of them.
 
