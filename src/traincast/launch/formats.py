@@ -180,6 +180,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             write=torchtitan_config.write,
             assumptions=torchtitan.assumptions_of_program,
             named_model=torchtitan.named_model,
+            releases=("0.3",),
         ),
         load_format(
             "torchtitan-toml",
@@ -189,6 +190,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             own_stack=torchtitan.OF_TOML,
             named_model=torchtitan.named_model,
             lifted=(WHOLE_EXPERTS,),
+            releases=("0.2",),
         ),
         _DEEPSPEED,
         load_format("nanotron", "nanotron", nanotron, read=alone(nanotron.read)),

@@ -295,7 +295,7 @@ def find_refusals(framework: str, choices: Mapping[str, Any], release: str = "")
     )
 
 
-def drop_refused(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+def drop_refused(framework: str, choices: Mapping[str, Any], release: str = "") -> dict[str, Any]:
     """Return the choices without what a framework refuses; arguments as for `find_refusals`.
 
     Examples
@@ -304,6 +304,6 @@ def drop_refused(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
     'attention'
     """
     result = dict(choices)
-    for refusal in find_refusals(framework, choices):
+    for refusal in find_refusals(framework, choices, release):
         result[refusal.choice] = refusal.drop_refused_part(result[refusal.choice])
     return result
