@@ -197,3 +197,30 @@ def test_one_of_several_configurations(launch):
     assert "describes 2 runs" in refusal(path)
     line = len(text.splitlines())
     assert read(path, READERS, given=Given(recipe=f"line {line}")).facts["mbs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "trainer", "precision"),
+    [
+        ("model_init_kwargs={'dtype': 'bfloat16'}", "", "bf16-pure"),
+        # trainer/utils.py of TRL 1.16.0, create_model_from_path: `dtype` is float32 where it is not given,
+        # and from_pretrained of transformers 5.23 takes it before `torch_dtype`
+        ("model_init_kwargs={'torch_dtype': 'bfloat16'}", "", "bf16"),
+        # SFTTrainer of TRL 0.11 gives both names to from_pretrained as they are
+        ("", "model_init_kwargs={'torch_dtype': torch.bfloat16}", "bf16-pure"),
+    ],
+)
+def test_trl_loads_a_model_that_is_named_in_its_own_dtype(launch, args, trainer, precision):
+    text = sft(f", {args}" * bool(args), trainer=f", {trainer}" * bool(trainer))
+    named = text.replace("model=model", 'model="Qwen/Qwen2.5-7B"')
+    reading = checked(launch(named)).reading
+    assert reading.facts["precision"] == precision
+    idle = "model_init_kwargs.torch_dtype has no effect: TRL loads the model in its dtype" in reading.assumed
+    assert idle is ("torch_dtype" in args)
+
+
+def test_a_model_that_is_loaded_already_is_not_loaded_again(launch):
+    """trainer/sft_trainer.py of TRL 1.16.0 warns: 'The `model_init_kwargs` will be ignored.'"""
+    path = launch(sft(", model_init_kwargs={'dtype': 'float32', 'attn_implementation': 'eager'}"))
+    facts = checked(path).reading.facts
+    assert (facts["precision"], facts["attention"]) == ("bf16-pure", "flash")

@@ -564,9 +564,7 @@ class TrainerProgram:
         usual = self.frozen if self._has_adapters(settings) else self.loaded
         if self._loads_fp32(settings):
             usual = "fp32"
-        names = self.weights.split()
-        loading = names[:1] if self._fills_dtype else names
-        for name in (*(f"{LOADING}{name}" for name in loading), *names):
+        for name in self._names_of_dtype:
             if settings.is_on(name) or settings.get(name) == "auto":
                 word = str(settings[name]).lower().removeprefix("torch.")
                 if word not in DTYPES:
@@ -575,12 +573,15 @@ class TrainerProgram:
         return usual
 
     @property
-    def _fills_dtype(self) -> bool:
-        """Whether the program loads the model in its `dtype`, so that the old name beside it has no effect.
+    def _names_of_dtype(self) -> tuple[str, ...]:
+        """Settings that say in which precision the weights are loaded, the first of them that is there.
 
-        The command line of TRL does (1.16, scripts/sft.py), and transformers takes the new name of the two.
+        TRL 1.16 loads in its own `dtype`, float32 by default (scripts/sft.py and trainer/utils.py,
+        create_model_from_path), and transformers takes the new name of two: the old one has no effect.
         """
-        return self.name == "trl" and self.own_text is None
+        names = self.weights.split()
+        loading = names[:1] if self.name == "trl" else names
+        return (*(f"{LOADING}{name}" for name in loading), *names)
 
     def _loads_fp32(self, settings: Settings) -> bool:
         """Return whether a program on the Trainer alone is of a release that loads weights in fp32."""
@@ -660,8 +661,12 @@ class TrainerProgram:
                 "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
                 " a configuration can be given with --beside"
             )
-        names = self.weights.split()
-        stated = any(settings.get(f"{where}{name}") for where in ("", LOADING) for name in names)
+        stated = any(settings.get(name) for name in self._names_of_dtype)
+        notes += [
+            f"{name} has no effect: TRL loads the model in its dtype"
+            for name in (f"{LOADING}{old}" for old in self.weights.split())
+            if settings.is_on(name) and name not in self._names_of_dtype
+        ]
         if not stated and "dtype" in self.weights and self._loaded(settings) == "fp32":
             notes.append("the model is loaded in fp32, the default of dtype")
         if objective in WITH_REFERENCE and not self._has_adapters(settings) and self._holds_fp32(settings):

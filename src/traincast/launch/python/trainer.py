@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from traincast.core.errors import InputError, raise_problems
 from traincast.launch.frameworks.accelerate import DEEPSPEED_NAMES
+from traincast.launch.frameworks.huggingface import LOADING
 from traincast.launch.python.program import CLASS, REST, PythonProgram, Unread, set_attributes
 from traincast.launch.python.source import called_name, defaults_of, last_name, main_statements, tree_of
 from traincast.launch.scripts.bash import arguments, directives, program_of_script
@@ -541,11 +542,17 @@ def _settings(
         del own[REST]
     settings = Settings(program.built.further)
     settings |= {name: trainer[name] for name in OF_TRAINERS if trainer.get(name) is not None}
+    loading = settings.pop("model_init_kwargs", None)
+    if isinstance(loading, dict):  # of old TRL, which loads in the dtype of either name
+        settings |= {f"{LOADING}{OF_MODELS.get(name, name)}": value for name, value in loading.items()}
     settings |= flatten(own)
     title = str(configuration.get(CLASS))
     if objective := OBJECTIVES.get(str(trainer.get(CLASS)), OBJECTIVES.get(title, "")):
         settings["objective"] = objective
-    settings |= _of_model(program, trainer)
+    of_model = _of_model(program, trainer)
+    if "from_pretrained" in of_model:  # TRL 1.16, trainer/sft_trainer.py: of a model that is there already
+        settings = Settings({name: of for name, of in settings.items() if not name.startswith(LOADING)})
+    settings |= of_model
     settings |= _of_adapters(program)
     if program.built.adapters:
         settings.pop("requires_grad", None)
