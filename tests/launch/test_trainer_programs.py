@@ -224,3 +224,40 @@ def test_a_model_that_is_loaded_already_is_not_loaded_again(launch):
     path = launch(sft(", model_init_kwargs={'dtype': 'float32', 'attn_implementation': 'eager'}"))
     facts = checked(path).reading.facts
     assert (facts["precision"], facts["attention"]) == ("bf16-pure", "flash")
+
+
+ON_COMMAND_LINE = """
+from trl import ModelConfig, ScriptArguments, TrlParser
+from trl.experimental import {name}Config, {name}Trainer
+
+if __name__ == "__main__":
+    parser = TrlParser((ScriptArguments, {name}Config, ModelConfig))
+    script, training, model = parser.parse_args_and_config()
+    {name}Trainer(model.model_name_or_path, args=training).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "kind"),
+    [
+        ("BCO", "bco", "alignment without pairs of answers"),
+        ("GOLD", "gold", "distillation, in which a teacher answers as well"),
+        ("NashMD", "nash_md", "reinforcement learning"),
+        ("OnlineDPO", "online_dpo", "reinforcement learning"),
+        ("AsyncGRPO", "async_grpo", "reinforcement learning"),
+    ],
+)
+def test_what_else_trl_trains_by_is_named(launch, name, word, kind):
+    """trl/experimental of TRL 1.10 to 1.16, and examples/scripts, whose files have these names."""
+    built = f'from trl import {name}Config, {name}Trainer\n{name}Trainer("gpt2", args={name}Config("out"))\n'
+    command = f"accelerate launch --num_processes 8 examples/scripts/{word}.py --model_name_or_path gpt2\n"
+    derived = f"class Own({name}Config):\n    pass\n\n" + ON_COMMAND_LINE.replace("{name}Config,", "Own,", 1)
+    files = {
+        "parsed.py": ON_COMMAND_LINE.format(name=name),
+        "derived.py": derived.format(name=name),
+        "built.py": built,
+        "run.sh": command,
+    }
+    for file, text in files.items():
+        with pytest.raises(tc.InputError, match=rf"{kind}, which is not supported: objective {word}"):
+            checked(launch(text, file), model="llama-3-8b", seq=1024)

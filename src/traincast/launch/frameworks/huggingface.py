@@ -72,8 +72,22 @@ ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-eager+loss=chunked": "huggingface-deepspeed+loss=chunked",
     "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
 }
-# Words of a command line that are objectives of TRL.
-SCRIPTS: Final = ("sft", "dpo", "orpo", "cpo", "grpo", "rloo", "ppo", "kto", "reward", "gkd", "online_dpo")
+# Words of a command line that are objectives of TRL, with what names of its classes begin with (1.10 to 1.16).
+CLASSES: Final = {
+    **{word: word.upper() for word in ("sft", "dpo", "orpo", "cpo", "kto", "grpo", "rloo", "ppo")},
+    **{word: word.upper() for word in ("bco", "xpo", "tpo", "prm", "gkd", "gold", "sdft", "sdpo", "ssd")},
+    **{word: word.upper() for word in ("a2po", "gmpo")},
+    "reward": "Reward",
+    "online_dpo": "OnlineDPO",
+    "nash_md": "NashMD",
+    "async_grpo": "AsyncGRPO",
+    "grpo_with_replay_buffer": "GRPOWithReplayBuffer",
+    "minillm": "MiniLLM",
+    "iw_opd": "IWOPD",
+    "distillation": "Distillation",
+    "async_distillation": "AsyncDistillation",
+    "server_distillation": "ServerDistillation",
+}
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
 # Arguments of `accelerate launch` without effect where neither `--use_parallelism_config` nor its
 # configuration makes a mesh (accelerate 1.15.0, commands/launch.py, _validate_launch_command).
@@ -187,7 +201,7 @@ class TrainerProgram:
             ]
             files = (word.rpartition("/")[2].removesuffix(".py").removeprefix("run_") for word in named)
             titles = (title.removesuffix("_modeling") for title in files)
-            if objective := next((title for title in titles if title in SCRIPTS), ""):
+            if objective := next((title for title in titles if title in CLASSES), ""):
                 settings["objective"] = objective
         return settings
 

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from traincast.core.errors import InputError, raise_problems
 from traincast.launch.frameworks.accelerate import DEEPSPEED_NAMES
-from traincast.launch.frameworks.huggingface import LOADING
+from traincast.launch.frameworks.huggingface import CLASSES, LOADING
+from traincast.launch.frameworks.unsupported import check_training_kind
 from traincast.launch.python.program import CLASS, REST, PythonProgram, Unread, set_attributes
 from traincast.launch.python.source import called_name, defaults_of, last_name, main_statements, tree_of
 from traincast.launch.scripts.bash import arguments, directives, program_of_script
@@ -25,9 +26,7 @@ from traincast.launch.settings.table import load_document
 from traincast.launch.settings.unread_settings import unread_rules
 
 OBJECTIVES: Final = {  # class of TRL -> what it trains by
-    f"{title}{kind}": title.lower()
-    for title in ("SFT", "DPO", "ORPO", "CPO", "KTO", "GRPO", "RLOO", "PPO", "Reward", "GKD", "OnlineDPO")
-    for kind in ("Config", "Trainer")
+    f"{title}{kind}": word for word, title in CLASSES.items() for kind in ("Config", "Trainer")
 }
 CONFIGURATIONS: Final = (
     *("TrainingArguments", "Seq2SeqTrainingArguments"),
@@ -129,9 +128,10 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     if not program.built.configurations:
         program.start_functions(tree)
     if program.built.on_command_line and not program.built.configurations:
-        problem = (
-            f"takes {program.built.on_command_line} from the command line: check the command that starts it"
-        )
+        filled = program.built.on_command_line
+        objective = OBJECTIVES.get(program.derived.get(filled, filled), "")
+        check_training_kind((), {"objective": objective}, COMMAND_LINE)
+        problem = f"takes {filled} from the command line: check the command that starts it"
         raise InputError(COMMAND_LINE, [problem])
     if not program.built.configurations:
         raise InputError("Python", ["builds no configuration of a Trainer that can be followed"])
@@ -249,11 +249,12 @@ class _TrainingProgram(PythonProgram):
         self.records = {
             node.name: _fields(node) for node in tree.body if isinstance(node, ast.ClassDef)
         }  # of dataclasses
-        self.derived = {  # classes of the program that extend a configuration
-            node.name
+        self.derived = {  # classes of the program, by what configuration they extend
+            node.name: last_name(base)
             for node in tree.body
             if isinstance(node, ast.ClassDef)
-            and any(last_name(base) in CONFIGURATIONS for base in node.bases)
+            for base in node.bases
+            if last_name(base) in CONFIGURATIONS
         }
 
     def home(self, named: ast.expr, depth: int = 0) -> tuple[Self, str] | None:
