@@ -72,7 +72,7 @@ ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-eager+loss=chunked": "huggingface-deepspeed+loss=chunked",
     "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
 }
-# Words of a command line that are objectives of TRL, with what names of its classes begin with (1.10 to 1.16).
+# Words of a command line that are objectives of TRL, and how its classes are called (1.10 to 1.16).
 CLASSES: Final = {
     **{word: word.upper() for word in ("sft", "dpo", "orpo", "cpo", "kto", "grpo", "rloo", "ppo")},
     **{word: word.upper() for word in ("bco", "xpo", "tpo", "prm", "gkd", "gold", "sdft", "sdpo", "ssd")},
