@@ -118,6 +118,8 @@ OF_ADAPTERS: Final = ("lora_r", "lora_target_modules")
 OF_PRECISION: Final = ("bf16", "fp16", "fp8", "bfloat16", "float16", "pure_bf16", "mixed_precision")
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: flatten(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
+# What transformers gives Accelerate itself where its own `fsdp` is on (5.23, training_args.py).
+OF_TRAINERS_FSDP: Final = (accelerate.VERSION, accelerate.RESHARD, accelerate.STRATEGY)
 PRESET_OF_FSDP: Final = (f"{FSDP}version", f"{FSDP}auto_wrap_policy")  # what fsdp2 sets as exports do
 READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
@@ -171,7 +173,7 @@ class TrainerProgram:
     def read(self, text: str, given: Given = NOTHING) -> Settings:
         """Read a configuration, or the arguments of a script."""
         settings = _with_parts(self._read_own(text, given))
-        preset = Settings(PRESETS.get(str(settings.get("accelerate_config")), {}))
+        preset = _preset(settings)
         for name, meanings in self.presets.items():
             if str(settings.get(name)) in meanings:
                 preset |= flatten(meanings[str(settings.pop(name))])
@@ -406,11 +408,10 @@ class TrainerProgram:
 
     def derived(self, settings: Settings) -> Settings:
         """Return the settings of Accelerate that the program makes of its own."""
-        derived = Settings({**PRESETS.get(str(settings.get("accelerate_config")), {}), **settings})
         words = settings.get("fsdp")
         options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
-        is_fsdp = not is_off(words) if not isinstance(words, list) else bool(words)
-        is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.count(accelerate.SHARD) > 1
+        derived = Settings({**_preset(settings), **settings})
+        is_fsdp = _turns_fsdp_on(words) or settings.is_on("use_fsdp") or settings.count(accelerate.SHARD) > 1
         by_options = (name == accelerate.SHARD or name.startswith(FSDP) for name in settings)
         is_fsdp = is_fsdp or (self.fsdp_by_options and any(by_options))
         is_deepspeed = settings.is_on("use_deepspeed") or any(
@@ -792,6 +793,18 @@ class TrainerProgram:
 def _usual_optim(settings: Settings) -> str:
     """Return the default of `optim`, which is that of the release of transformers and PyTorch."""
     return "adamw_torch" if REMOVED_ARGUMENT in settings else "adamw_torch_fused"
+
+
+def _turns_fsdp_on(words: Any) -> bool:
+    """Return whether the Trainer's argument `fsdp` shards."""
+    return bool(words) if isinstance(words, list) else not is_off(words)
+
+
+def _preset(settings: Settings) -> Settings:
+    """Return the settings that `accelerate_config` names, but for what the Trainer gives Accelerate itself."""
+    preset = Settings(PRESETS.get(str(settings.get("accelerate_config")), {}))
+    left = OF_TRAINERS_FSDP if _turns_fsdp_on(settings.get("fsdp")) else ()
+    return Settings({name: value for name, value in preset.items() if name not in left})
 
 
 def _with_parts(settings: Settings) -> Settings:
