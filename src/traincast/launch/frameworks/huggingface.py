@@ -801,7 +801,7 @@ def _turns_fsdp_on(words: Any) -> bool:
 
 
 def _preset(settings: Settings) -> Settings:
-    """Return the settings that `accelerate_config` names, but for what the Trainer gives Accelerate itself."""
+    """Return the settings that `accelerate_config` names, but for what transformers gives Accelerate."""
     preset = Settings(PRESETS.get(str(settings.get("accelerate_config")), {}))
     left = OF_TRAINERS_FSDP if _turns_fsdp_on(settings.get("fsdp")) else ()
     return Settings({name: value for name, value in preset.items() if name not in left})
