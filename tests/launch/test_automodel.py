@@ -201,9 +201,37 @@ def test_products_in_8_bits(launch, recipe, precision):
     assert checked(launch(IN_FP32 + FP8.format(recipe))).est.plan.precision == precision
 
 
+BACKEND = (
+    "Qwen3-8B\n  backend:\n    _target_: nemo_automodel.components.models.common.BackendConfig\n    {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("section", "precision"),
+    [("te_fp8: {recipe: mxfp8}", "mxfp8"), ("te_fp8: {recipe: block}", "fp8-block"), ("linear: te", "bf16")],
+)
+def test_products_of_transformer_engine(launch, section, precision):
+    """components/models/common/utils.py of nemo-automodel 0.7.0, TEFp8Config: present means that it is on."""
+    text = IN_FP32.replace("Qwen3-8B\n", BACKEND.format(section))
+    assert tc.check(launch(text), "dgx-b200", gpus=8).est.plan.precision == precision
+
+
+def test_attention_of_the_backend(launch):
+    text = RECIPE.replace("Qwen3-8B\n", BACKEND.format("attn: eager"))
+    assert checked(launch(text)).est.plan.attention == "unfused"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        (
+            RECIPE.replace("Qwen3-8B\n", BACKEND.format("te_fp8: {recipe: mxfp8}")),
+            "model.backend.te_fp8: products in 8 bits beside weights and moments in 16 bits",
+        ),
+        (
+            RECIPE.replace("Qwen3-8B\n", BACKEND.format("experts: torch_mm_mxfp8")),
+            r"model.backend.experts = torch_mm_mxfp8: not read \(products of experts in 8 bits\)",
+        ),
         (
             RECIPE + FP8.format("tensorwise"),
             "fp8.enabled: products in 8 bits beside weights and moments in 16",

@@ -44,6 +44,9 @@ FREEZING: Final = "freeze_config."
 FROZEN_TOWER: Final = "frozen_tower"  # our name of what freezes the vision tower, which texts of others lack
 NO_FREEZING: Final = f"{FREEZING}freeze_embeddings"  # of recipes of 0.5; no release has frozen them
 FP8: Final = {"tensorwise": "fp8-current", "rowwise": "fp8-rowwise"}  # components/quantization/fp8.py
+# components/models/common/utils.py, TEFp8Config
+TE_RECIPES: Final = {"current": "fp8-current", "block": "fp8-block", "mxfp8": "mxfp8"}
+TE_FP8: Final = "model.backend.te_fp8"
 FUSED_LOSS: Final = "FusedLinearCrossEntropy"
 EAGER: Final = "huggingface-eager"
 RECIPE: Final = "TrainFinetuneRecipeForNextTokenPrediction"
@@ -224,14 +227,18 @@ def read_numbers(settings: Settings) -> Facts:
     word = str(settings.get(name) or "auto").lower().removeprefix("torch.")
     if word not in DTYPES:
         raise not_allowed(name, settings[name], DTYPES)
+    narrow = {
+        "fp8.enabled": FP8[settings.choice("fp8.recipe_name", tuple(FP8), "tensorwise")],
+        TE_FP8: TE_RECIPES[settings.choice(f"{TE_FP8}.recipe", tuple(TE_RECIPES), "current")],
+    }
+    has_te = any(name.startswith(f"{TE_FP8}.") for name in settings)
+    stated = [name for name in narrow if settings.is_on(name) or (has_te and name == TE_FP8)]
     if DTYPES[word] == "fp32":
-        precision = "bf16"
-        if settings.is_on("fp8.enabled"):
-            precision = FP8[settings.choice("fp8.recipe_name", tuple(FP8), "tensorwise")]
+        precision = narrow[stated[0]] if stated else "bf16"
         return {"precision": precision, "optimizer_kind": "adam", "grad_dtype": "usual"}
-    if settings.is_on("fp8.enabled"):
-        problem = "fp8.enabled: products in 8 bits beside weights and moments in 16 bits are not predicted"
-        raise InputError("fp8.enabled", [problem])
+    if stated:
+        problem = f"{stated[0]}: products in 8 bits beside weights and moments in 16 bits are not predicted"
+        raise InputError(stated[0], [problem])
     return {"precision": "bf16-pure", "optimizer_kind": "adam-bf16", "grad_dtype": "16-bit"}
 
 
