@@ -181,6 +181,18 @@ def test_a_vision_tower_is_frozen_or_trained(launch, section, frozen):
     assert model.tower.frozen is frozen
 
 
+def test_length_and_images_of_a_vision_model(launch):
+    """recipes/_typed_config.py: pack_size; a processor of Qwen gets no more pixels than max_pixels."""
+    lengths = VISION.replace("  packed_sequence_size: 4096", "  max_length: 2048\n  pack_size: 8192")
+    est = checked(launch(lengths + "processor:\n  max_pixels: 262144\n")).est
+    assert est.model.seq == 8192
+    assert est.model.tower.size == 512
+    collated = VISION.replace(
+        "packed_sequence:\n  packed_sequence_size: 4096", "dataloader:\n  collate_fn:\n    max_length: 3072"
+    )
+    assert checked(launch(collated)).est.model.seq == 3072
+
+
 def test_frozen_parts_that_are_not_predicted_are_named(launch):
     section = "freeze_config:\n  freeze_modules: [{path: model.visual}]\n"
     with pytest.raises(

@@ -23,7 +23,12 @@ NAMES_OF_MODEL: Final = (MODEL, "model.config.pretrained_model_name_or_path", "m
 LOCAL, GLOBAL = (f"step_scheduler.{name}_batch_size" for name in ("local", "global"))
 OF_PIPELINE: Final = "distributed.pipeline.pp_microbatch_size"
 PACKED: Final = "packed_sequence.packed_sequence_size"
-LENGTHS: Final = (PACKED, "dataset.seq_length", "dataset.seq_len", "dataset.max_length")
+NEAT_PACKED: Final = "packed_sequence.pack_size"  # of vision models: recipes/_typed_config.py
+LENGTHS: Final = (
+    *(PACKED, NEAT_PACKED, "dataset.seq_length", "dataset.seq_len", "dataset.max_length"),
+    "dataloader.collate_fn.max_length",
+)
+IMAGE_PIXELS: Final = "processor.max_pixels"
 USUAL_BATCH: Final = 32  # components/training/step_scheduler.py, StepSchedulerConfig
 TARGETED, EXCLUDED, ALL_LINEAR = (
     f"peft.{name}" for name in ("target_modules", "exclude_modules", "match_all_linear")
@@ -93,6 +98,8 @@ def write_machines(facts: Facts) -> Values:
 def read_training(settings: Settings) -> Facts:
     """Read the adapters that are trained, how their base is held, and whether a vision tower is frozen."""
     facts: Facts = {"frozen_tower": True} if settings.is_on(FROZEN_TOWER) else {}
+    if pixels := settings.count(IMAGE_PIXELS):
+        facts["image_pixels"] = pixels
     if not any(name.startswith("peft.") for name in settings):
         return facts
     named = settings.get(TARGETED) or ([] if settings.any_on(ALL_LINEAR, EXCLUDED) else USUAL_TARGETS)
@@ -338,7 +345,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             "a pipeline passes all micro-batches of a step at once; AutoModel fills it for each local batch"
         )
     notes.append("kernels are those of transformers' models; AutoModel's own may be faster (model.backend)")
-    return (*notes, FULL_LENGTH[settings.is_on(PACKED)])
+    return (*notes, FULL_LENGTH[settings.any_on(PACKED, NEAT_PACKED)])
 
 
 def stack(settings: Settings) -> str:
