@@ -56,6 +56,7 @@ OF_MODELS: Final = {  # arguments of `from_pretrained` -> settings; others chang
     "tp_plan": "tp_plan",
     "distributed_config": "distributed_config",
     "device_map": "device_map",
+    "experts_implementation": "experts_implementation",
     "use_flash_attention_2": "use_flash_attention_2",
 }
 OF_QUANTIZATION: Final = {  # of BitsAndBytesConfig
