@@ -735,7 +735,7 @@ def test_attention_of_summa_needs_its_grid():
 
 @pytest.mark.parametrize("framework", ["megatron", "torchtitan", "nanotron"])
 def test_packed_weights_are_of_other_frameworks(framework):
-    """docs/training.md: bitsandbytes packs the base of QLoRA; none of these has a layer that reads it."""
+    """docs/fine_tuning.md: bitsandbytes packs the base of QLoRA; none of these has a layer that reads it."""
     model = tc.load_model("llama-3-8b").with_adapters(parse_training("qlora:r=16"))
     found = tc.search(model, H100, gpus=8, gbs=32, framework=framework)
     assert found.best is None
