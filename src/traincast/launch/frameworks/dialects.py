@@ -57,7 +57,7 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
         own = () if "stack" in table else base.assumptions(settings)
         return (*own, *dispatcher_notes(name, defaults(settings)))
 
-    further = {"rows": tuple(rows_of(table["rows"], name, megatron))} if "rows" in table else {}
+    further = {"rows": tuple(rows_of(table["rows"], name, megatron.CONVERSIONS))} if "rows" in table else {}
     return replace(
         base,
         name=name,

@@ -5,6 +5,7 @@ from typing import Final
 from traincast.launch.frameworks.checkpoints import catalogue_name, unknown_model
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.settings import Settings
+from traincast.launch.settings.table import Conversions
 
 MPT: Final = "mpt_causal_lm"
 PRETRAINED: Final = "model.pretrained_model_name_or_path"
@@ -42,3 +43,11 @@ def read_mpt(settings: Settings) -> Facts:
         "inner_dropout": False,
         "causal": True,
     }
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "mpt": read_mpt,
+    },
+)

@@ -15,6 +15,7 @@ from traincast.launch.python.source import called_name, constant, defaults_of, l
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, is_off, not_allowed
+from traincast.launch.settings.table import Conversions
 
 STARTERS: Final = ("Trainer", "Fabric")
 BATCH: Final = "DataLoader.batch_size"
@@ -189,3 +190,14 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     if "optimizer" not in settings:
         notes.append("Adam, as the program makes no optimizer that is known")
     return tuple(notes)
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "gpus": read_gpus,
+        "precision": read_precision,
+        "strategy": read_strategy,
+        "recompute": read_recompute,
+    },
+)
