@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from traincast.catalog.huggingface import decoders, diffusers, encoders, features, hybrids, remote_code
 from traincast.catalog.huggingface.config import Config, model_types, tables
 from traincast.catalog.huggingface.encoders import head_keys, head_of
+from traincast.catalog.huggingface.features import Feature
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError, raise_problems
 
-# Where the features that model_types.yaml names stand, as rows or as functions.
-FEATURES = (features.SIMPLE, *map(vars, (features, hybrids, encoders, decoders, remote_code)))
+FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
+    **features.FEATURES,
+    **hybrids.FEATURES,
+    **encoders.FEATURES,
+    **decoders.FEATURES,
+    **remote_code.FEATURES,
+}
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
 
 
@@ -50,7 +56,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     config.problems += _architecture_problems(document, config)
     config.check_allowed()
     for name in config.features:
-        config.content |= next(known[name] for known in FEATURES if name in known)(config)
+        config.content |= FEATURES[name](config)
     content = {**config.content, **config.same}
     if "vocab" in content and not config.problems:
         content |= head_keys(config, content, document)
