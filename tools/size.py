@@ -42,7 +42,7 @@ MOST_DOORS = {  # names that a package gives to others
 MOST = {
     "tuple assignments": 5.0,  # `a, b = x, y` per 1,000 statements
     "fmt: skip": 30,
-    "nested conditionals": 30,  # `a if b else c if d else e`
+    "nested conditionals": 0,  # `a if b else c if d else e`, at any depth
 }
 MOST_PARAMETERS = 8  # of a function outside of the command line, whose commands have one for each option
 # Functions with more: public ones, whose keyword arguments are a promise, and formulas of many quantities.
@@ -130,12 +130,11 @@ class Module:
 
     @cached_property
     def nested_conditionals(self) -> int:
-        """Conditional expressions inside of another."""
+        """Conditional expressions with another inside, at any depth."""
         return sum(
-            isinstance(inner, ast.IfExp)
+            sum(isinstance(inner, ast.IfExp) for inner in ast.walk(outer)) > 1
             for outer in ast.walk(self.tree)
             if isinstance(outer, ast.IfExp)
-            for inner in (outer.test, outer.body, outer.orelse)
         )
 
     @cached_property

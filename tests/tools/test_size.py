@@ -21,7 +21,7 @@ FILES = {
         "from traincast.high.a import f\n"
         "from traincast.low import inner\n"
         "from traincast.low.inner import face\n\n"
-        "x = 1 if f else 2 if face else inner.third\n"
+        "x = 1 if f else (2 if face else inner.third) + 1\n"
     ),
 }
 

@@ -59,7 +59,7 @@ def sqrt(a: Column) -> Column:
 def sign(a: Column) -> Column:
     """Return -1, 0 or 1."""
     if isinstance(a, NUMBERS):
-        return 1.0 if a > 0 else -1.0 if a < 0 else 0.0
+        return float(a > 0) - float(a < 0)
     return np.sign(a)
 
 

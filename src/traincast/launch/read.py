@@ -192,14 +192,17 @@ class Reading(Result):
         """Return a problem for every setting that matters and is not read: its value, and why."""
         named = {self.form.spelled(name) for name in self.not_in_table.named}
         unset = self._spelled(self.defaults)
-        problems = [
-            f"{each.setting} is not set, and {each.value} by default: not read ({each.why})"
-            if each.setting in unset
-            else f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
-            + _advice("" if each.setting.endswith("source") else each.value)
-            for each in self.unread
-            if each.setting not in named
-        ]
+        problems = list[str]()
+        for each in self.unread:
+            if each.setting in named:
+                continue
+            if each.setting in unset:
+                problem = f"{each.setting} is not set, and {each.value} by default: not read ({each.why})"
+            else:
+                value = f" = {each.value}" if each.value != "on" else ""
+                advice = _advice("" if each.setting.endswith("source") else each.value)
+                problem = f"{each.setting}{value}: not read ({each.why}){advice}"
+            problems.append(problem)
         if problems:
             problems[-1] += "; --accept-unread predicts without them"
         return problems

@@ -430,7 +430,11 @@ class Tuner:
         row = self._rows[index]
         belief = self.belief
         memory = event["memory"]
-        outcome: Outcome = "oom" if event["oom"] else "failed" if event["failed"] is not None else "time"
+        outcome: Outcome = "time"
+        if event["oom"]:
+            outcome = "oom"
+        elif event["failed"] is not None:
+            outcome = "failed"
         if outcome == "time":
             belief.time(row, float(event["seconds"]), float(event["error"]))
             belief.memory(row, np.inf if memory is None else float(memory))

@@ -45,6 +45,9 @@ def columns(log: Log) -> dict[str, Any]:
     tp = whole_number(section(config, "tensor_parallel").get("autotp_size")) or 1
     stage = str(listed.get("zero_optimization_stage", section(config, "zero_optimization").get("stage")))
     known = bool(config or listed)
+    zero = "0" if known else None
+    if stage in ("0", "1", "2", "3"):
+        zero = stage
     return {
         "stack": "deepspeed-2025",
         "mbs": micro,
@@ -54,7 +57,7 @@ def columns(log: Log) -> dict[str, Any]:
         "cp": 1,
         "vp": 1,
         "pp": None if re.search(PIPELINE, log.text) else 1,
-        "zero": stage if stage in ("0", "1", "2", "3") else "0" if known else None,
+        "zero": zero,
         "precision": _precision(config, listed) if known else None,
     }
 

@@ -164,7 +164,9 @@ def _table(file: str, text: str, given: Mapping[str, Any]) -> list[LogStep]:
             file, [f"has the step times of {len(chosen)} runs ({runs}): give id= with the name of one"]
         )
     clock = next((lower.index(name) for name in CLOCKS if name in lower), None)
-    value = chosen[0] if chosen else lower.index("value") if "value" in lower else None
+    value = lower.index("value") if "value" in lower else None
+    if chosen:
+        value = chosen[0]
     unit = 1e-3 if value is not None and MILLISECONDS.search(f"{lower[value]} {PurePath(file).stem}") else 1.0
 
     def cell(row: Sequence[str], index: int | None) -> float | None:

@@ -442,7 +442,9 @@ class TrainerProgram:
             name.startswith(DEEPSPEED) and not is_off(value) for name, value in settings.items()
         )
         if not derived.is_on("distributed_type") or is_fsdp or is_deepspeed:
-            derived["distributed_type"] = "DEEPSPEED" if is_deepspeed else "FSDP" if is_fsdp else "MULTI_GPU"
+            derived["distributed_type"] = "FSDP" if is_fsdp else "MULTI_GPU"
+        if is_deepspeed:
+            derived["distributed_type"] = "DEEPSPEED"
         if words is not None and is_fsdp:  # transformers 5.23, training_args.py, _process_fsdp_args
             of_fsdp1 = {"hybrid_shard", "no_shard"} & {*options.split()}
             derived.setdefault(accelerate.VERSION, 1 if of_fsdp1 else 2)

@@ -34,11 +34,13 @@ def read_mpt(settings: Settings) -> Facts:
     learned = str(settings.get("model.learned_pos_emb", True)).lower() != "false"
     rope, alibi = (settings.is_on(f"model.attn_config.{kind}") for kind in ("rope", "alibi"))
     width = settings.number("model.ffn_config.ffn_hidden_size", default=0, least=0)
+    gated_mlp = "swiglu" if activation == "silu" else "geglu"
+    positions = "learned" if learned and not alibi else "none"
     return {
         "kv_heads": settings.number("model.attn_config.kv_n_heads", default=few or 1),
         "ffn": width or hidden * settings.number("model.expansion_ratio", default=4),
-        "mlp": ("swiglu" if activation == "silu" else "geglu") if gated else "gelu",
-        "positions": "rotary" if rope else "learned" if learned and not alibi else "none",
+        "mlp": gated_mlp if gated else "gelu",
+        "positions": "rotary" if rope else positions,
         "biases": () if settings.is_on("model.no_bias") else ("mlp", "proj", "qkv"),
         "inner_dropout": False,
         "causal": True,

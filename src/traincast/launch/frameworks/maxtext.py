@@ -243,7 +243,9 @@ def read_mesh(settings: Settings) -> Facts:
         )
         shards = max(ICI // inside, 1) * settings.number("dcn_fsdp_parallelism")
     sharded = not degrees["fsdp"] or degrees["fsdp"] > 1
-    facts["zero"] = 3 if sharded else 1 if settings.is_on("shard_optimizer_over_data") else 0
+    facts["zero"] = 3
+    if not sharded:
+        facts["zero"] = 1 if settings.is_on("shard_optimizer_over_data") else 0
     if sharded and shards:
         facts["shards"] = shards * of_experts * degrees["cp"]
     elif sharded and data > 1:

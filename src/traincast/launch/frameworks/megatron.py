@@ -683,7 +683,9 @@ def read_master_copy(settings: Settings) -> Facts:
         return {}
     wide = all(value_text(settings.get(name, "fp32")).endswith("32") for name in MOMENT_DTYPES)
     whole = "store_param_remainders" in settings and not settings.is_on("store_param_remainders")
-    return {"master_copy": "fp32" if whole else "remainder"} if whole != wide else {}
+    if whole == wide:
+        return {}
+    return {"master_copy": "fp32" if whole else "remainder"}
 
 
 # Memory

@@ -173,9 +173,9 @@ def read_sharded_data(settings: Settings) -> Facts:
     """Read data parallelism since 2026: FSDP wraps even one rank (models/llama3/parallelize.py)."""
     facts = read_data(settings)
     alone = settings.size(REPLICATE, 1) * settings.size(SHARD, 0) * settings.size(CP, 1) == 1
-    return facts | (
-        {"zero": 2 if settings[RESHARD] == "never" else 3} if alone and RESHARD in settings else {}
-    )
+    if alone and RESHARD in settings:
+        facts |= {"zero": 2 if settings[RESHARD] == "never" else 3}
+    return facts
 
 
 write_sharded_data = write_data

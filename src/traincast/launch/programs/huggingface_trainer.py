@@ -85,6 +85,9 @@ def main() -> None:
         state = trainer.accelerator.state
         fsdp = getattr(state, "fsdp_plugin", None) if trainer.is_fsdp_enabled else None
         recomputes = options.recompute or bool(fsdp and fsdp.activation_checkpointing)
+        zero = 0
+        if fsdp is not None:
+            zero = 3 if fsdp.reshard_after_forward else 2
         run = {
             "model": "config.json",
             "seq": options.seq,
@@ -94,7 +97,7 @@ def main() -> None:
             "pp": 1,
             "mbs": options.mbs,
             "gbs": gbs,
-            "zero": 0 if fsdp is None else 3 if fsdp.reshard_after_forward else 2,
+            "zero": zero,
             "recompute": "full" if recomputes else "none",
             "flash_attention": str(options.attention != "eager"),
         }

@@ -95,9 +95,8 @@ class HeldKnob(Result):
     def speed(self) -> str:
         """How the step time changes, in words."""
         change = self.step_seconds_change
-        return (
-            f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}" if abs(change) >= 5e-4 else "as fast"
-        )
+        direction = "slower" if change > 0 else "faster"
+        return f"{abs(change):.1%} {direction}" if abs(change) >= 5e-4 else "as fast"
 
     def __str__(self) -> str:
         nbytes = self.memory_bytes_change

@@ -66,7 +66,9 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
 
 def _point(found: Designs, row: int) -> dict[str, Any]:
     """Return a machine as the chart draws it."""
-    kind = "page" if not found.designed[row] else "cheapest" if row == found.cheapest else "machine"
+    kind = "cheapest" if row == found.cheapest else "machine"
+    if not found.designed[row]:
+        kind = "page"
     return {"days": float(found.hours[row] / 24), "cost": float(found.cost[row]), "kind": kind}
 
 

@@ -118,7 +118,9 @@ def read_address(query: Iterable[tuple[str, str]]) -> tuple[State, list[str]]:
     for key, text in query:
         if key in PAGE_ONLY:
             continue
-        target = state_fields if key in FIELDS else figures if "." in key else locks
+        target = figures if "." in key else locks
+        if key in FIELDS:
+            target = state_fields
         if key in target:
             problems.append(f"{key}: stands twice in the address")
         elif key in ("figures", "locks") or (target is locks and key not in LOCKS):
