@@ -121,7 +121,7 @@ class Reading(Result):
             if self._figures({other: of for other, of in self.settings.items() if other != name}) != figures
         )
 
-    def _figures(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _figures(self, settings: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the figures of assumptions that settings state; none where one is refused."""
         return ErrorCollector("").catch(self.form.figures, Settings(settings)) or {}
 
@@ -392,7 +392,7 @@ def _undecided_problems(text: str, given: Given, form: Format, settings: Setting
     return result
 
 
-def _set_words(value: Any) -> tuple[str, ...]:
+def _set_words(value: object) -> tuple[str, ...]:
     """Return the words of a value without those of a variable that is not set."""
     return tuple(word for word in value_text(value).split() if not word.startswith("$"))
 
@@ -496,7 +496,7 @@ def _to_set(names: Sequence[str]) -> str:
     return f"give {'it' if len(names) == 1 else 'them'} with {' '.join(f'--set {name}=…' for name in names)}"
 
 
-def _advice(value: Any) -> str:
+def _advice(value: object) -> str:
     """Return what gives the variables that a value needs and the file does not set."""
     unset = _unset(value_text(value))
     return f"; not set in the file: {_to_set(unset)}" if unset else ""
@@ -507,7 +507,7 @@ def complete_launch(
     model: Model | None,
     gpus: int | None,
     gbs: int | None,
-    knobs: Mapping[str, Any],
+    knobs: Mapping[str, object],
     model_wrong: bool = False,
 ) -> tuple[Reading, Model, Plan, int]:
     """Return the reading with all assumptions, and its model, plan and global batch.

@@ -62,7 +62,7 @@ def columns(log: Log) -> dict[str, Any]:
     }
 
 
-def _precision(config: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
+def _precision(config: Mapping[str, object], listed: Mapping[str, str]) -> str | None:
     """Return the precision of matmuls; None where it is left to another program (``"auto"``)."""
     for name, (flags, sections) in PRECISIONS.items():
         enabled = [section(config, part).get("enabled") for part in sections]

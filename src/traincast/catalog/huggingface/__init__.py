@@ -21,7 +21,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
 
 
-def is_config(document: Mapping[str, Any]) -> bool:
+def is_config(document: Mapping[str, object]) -> bool:
     """Return whether the content of a file is a Hugging Face configuration."""
     return not {"architectures", "model_type", "_class_name"}.isdisjoint(document)
 
@@ -74,7 +74,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     return {key: value for key, value in (content | header).items() if value is not None}
 
 
-def _spelled(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+def _spelled(document: Mapping[str, object]) -> tuple[Mapping[str, Any], str]:
     """Return a configuration with its language model under text_config, and the name of that part in it."""
     name = "text_config"
     thinker = document.get("thinker_config")  # Qwen Omni, whose other part speaks
@@ -108,7 +108,7 @@ def _text_of(
     return {**text_defaults(model_type), **inner, **tied}, model_type
 
 
-def _left_out(document: Mapping[str, Any]) -> str | None:
+def _left_out(document: Mapping[str, object]) -> str | None:
     """Return the parts of a multimodal model that are not read, all but the text; None if there are none."""
     if (known := tables()["parts"].get(str(document.get("model_type")))) is not None:
         return str(known[1])
@@ -120,7 +120,7 @@ def _left_out(document: Mapping[str, Any]) -> str | None:
     return "parts outside of text_config" if isinstance(document.get("text_config"), dict) else None
 
 
-def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
+def _model_type(document: Mapping[str, object], inner: Mapping[str, object]) -> Any:
     """Return the type of the model, or of the text part of a multimodal one."""
     architectures = document.get("architectures")
     first = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
@@ -138,7 +138,7 @@ def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
     return inner.get("model_type", known or f"{document.get('model_type')}_text")
 
 
-def _text_type(document: Mapping[str, Any]) -> Any:
+def _text_type(document: Mapping[str, object]) -> Any:
     """Return the type of the text model in the table of parts, or by a field there; None if unknown."""
     known = tables()["parts"].get(str(document.get("model_type")), [None])[0]
     if not isinstance(known, dict):
@@ -154,7 +154,7 @@ def _named(architecture: str) -> str | None:
     return next((plain[stem.lower()] for stem in stems if stem.lower() in plain), None)
 
 
-def _ends_known(document: Mapping[str, Any], config: Config) -> bool:
+def _ends_known(document: Mapping[str, object], config: Config) -> bool:
     """Return whether the first architecture ends in a way that says what follows the layers."""
     names = document.get("architectures")
     if not isinstance(names, list) or not names:
@@ -162,7 +162,7 @@ def _ends_known(document: Mapping[str, Any], config: Config) -> bool:
     return any(str(names[0]).endswith(end) for end in config.heads)
 
 
-def _architecture_problems(document: Mapping[str, Any], config: Config) -> list[str]:
+def _architecture_problems(document: Mapping[str, object], config: Config) -> list[str]:
     """Return what is wrong with the architecture: other heads cannot be imported."""
     if document.get("is_encoder_decoder") is True and "encoder_layers" not in (
         *config.names,

@@ -418,13 +418,13 @@ def xlm(c: Config) -> Keys:
     return keys
 
 
-def head_of(c: Config, architecture: Any) -> str | None:
+def head_of(c: Config, architecture: object) -> str | None:
     """Return the pieces that follow the layers of an architecture; None if it is not known."""
     ends = [end for end in c.heads if str(architecture).endswith(end)]
     return c.heads[max(ends, key=len)] if ends else None
 
 
-def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
+def head_keys(c: Config, content: Keys, document: Mapping[str, object]) -> Keys:
     """Return the keys of a model without an output head, if its architecture has none.
 
     Poolers and classifiers work on one token of a sequence or on few columns: their weights count, their work

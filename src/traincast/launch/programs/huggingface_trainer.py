@@ -4,7 +4,6 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.utils.data import Dataset
@@ -35,7 +34,7 @@ class TimedTrainer(Trainer):
 
     logged = 0.0
 
-    def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
+    def log(self, logs: dict[str, float], *arguments: object, **named: object) -> None:
         """Log with the time of the step."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()

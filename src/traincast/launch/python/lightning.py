@@ -79,7 +79,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
     """Return names of the module with a value: assigned literals, and defaults of the command line."""
-    names: dict[str, Any] = {}
+    names: dict[str, object] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = constant(node.value, names)
@@ -97,7 +97,7 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
     return names
 
 
-def _arguments(call: ast.Call, names: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(call: ast.Call, names: Mapping[str, object]) -> dict[str, Any]:
     """Return the keyword arguments of a call; a name without a value as a variable of the shell."""
 
     def value_of(node: ast.expr) -> Any:

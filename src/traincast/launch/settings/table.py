@@ -128,7 +128,7 @@ class Conversions:
     write: Mapping[str, Callable[[Facts], Values]] = field(default_factory=dict)
 
 
-def matches(value: Any, wanted: Any) -> bool:
+def matches(value: object, wanted: object) -> bool:
     """Return whether a value is the wanted one, however it is spelled."""
     if wanted == ANY:
         return not is_off(value)
@@ -141,11 +141,11 @@ def matches(value: Any, wanted: Any) -> bool:
 def load_document(name: str) -> dict[str, Any]:
     """Return the content of a file of the tables."""
     file = files("traincast").joinpath("launch", "tables", f"{name}.toml")
-    document: dict[str, Any] = _tidy(tomllib.loads(file.read_text(encoding="utf-8")))
+    document: dict[str, object] = _tidy(tomllib.loads(file.read_text(encoding="utf-8")))
     return document
 
 
-def _tidy(value: Any) -> Any:
+def _tidy(value: object) -> Any:
     """Return content whose texts have single blanks: long ones have several lines in the file."""
     if isinstance(value, Mapping):
         return {key: _tidy(item) for key, item in value.items()}
@@ -154,7 +154,7 @@ def _tidy(value: Any) -> Any:
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def of_format(value: Any, form: str) -> Any:
+def of_format(value: object, form: str) -> Any:
     """Return a value of a table, that of a format where it is given by format."""
     return value.get(form) if isinstance(value, Mapping) else value
 

@@ -24,7 +24,7 @@ USUAL_TOKENS: Final = 1e12  # of a run, where neither the page nor the model say
 MOST_LISTED: Final = 10  # machines of the front
 
 
-def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def design(request: Mapping[str, object], progress: Progress) -> dict[str, Any]:
     """Return machines around the page's with time and cost of its run, the front, and the answer in words."""
     case = check_state(read_state(request))
     asked = case.question

@@ -533,7 +533,7 @@ def knob_text(plan: Plan, name: str) -> str:
     return _value_text(name, value)
 
 
-def _value_text(name: str, value: Any) -> str:
+def _value_text(name: str, value: object) -> str:
     """Return a value of a knob as text."""
     if name == "order":  # only the axes in which orders differ
         return str(value).removeprefix("tp-cp-")
