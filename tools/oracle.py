@@ -355,8 +355,8 @@ def status(name: str) -> str:
 
 
 def misplaced() -> list[str]:
-    """Return the causal-LM types whose status, or number, is another one in docs/models.md."""
-    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    """Return the causal-LM types whose status, or number, is another one in docs/huggingface.md."""
+    page = (ROOT / "docs" / "huggingface.md").read_text(encoding="utf-8")
     _, _, listed = page.partition("causal-LM types of transformers ")
     sentence, _, rest = listed.partition("refused by name")
     text, refused = (set(re.findall(r"`([\w-]+)`", part)) for part in (sentence, rest.split("\n\n")[1]))
@@ -404,7 +404,7 @@ def main() -> int:
             others.sort(key=lambda entry: str(entry["config"]["model_type"]))
             path.write_text("[\n" + ",\n".join(map(json.dumps, others)) + "\n]\n", encoding="utf-8")
     if set(options.types) == set(TYPES):
-        wrong += [f"{name} in docs/models.md" for name in misplaced()]
+        wrong += [f"{name} in docs/huggingface.md" for name in misplaced()]
     version, names = transformers.__version__, ", ".join(sorted(set(wrong))) or "none"
     print(f"{len(options.types)} types of transformers {version}; wrong: {names}")
     return bool(wrong)

@@ -24,6 +24,7 @@ PAGES = [
     "docs/index.md",
     "docs/tutorial.md",
     "docs/models.md",
+    "docs/huggingface.md",
     "docs/machines.md",
     "docs/collectives.md",
     "docs/studies.md",

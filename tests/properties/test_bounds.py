@@ -171,7 +171,14 @@ def equal_leanest(model, system, assumptions, gpus, batch):
     np.minimum.at(least[0], of_layouts[is_first], memory[is_first])
     np.minimum.at(least[1], of_layouts, memory)
     census = Census(searched)
-    assert census.leanest_of_ladders(0) == pytest.approx(least[1], rel=0, abs=census.rounding)
+    assert census.least_memory_of(0) == pytest.approx(memory.min(initial=np.inf), rel=0, abs=census.rounding)
+    of_degree = outline.space.degree
+    found = census.least_memory(lambda space: space.degree)
+    assert found == {
+        degree: pytest.approx(memory_of.min(), rel=0, abs=census.rounding)
+        for degree in np.unique(of_degree).tolist()
+        if len(memory_of := least[1][of_degree == degree])
+    }
     of_rows = np.full(outline.rows, np.inf)
     layout_row = rows if outline.replicas is None else rows[outline.replicas.expand(ladder)[0]]
     np.minimum.at(of_rows, layout_row, memory)

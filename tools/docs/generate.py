@@ -8,9 +8,9 @@ with the output of this.
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import sympy as sp
@@ -22,6 +22,7 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
+from traincast.core.quantities import FigureSpec
 from traincast.core.system import Accelerator, System, Tier
 from traincast.model.model import Model
 from traincast.operations import attention, elementwise, linear
@@ -405,8 +406,23 @@ def nomenclature() -> str:
         intro
         + "".join(part for kind, title in titles.items() for part in section(kind, title))
         + recipes()
+        + declared_figures(Accelerator, "Figures of an accelerator")
+        + declared_figures(System, "Figures of a cluster")
         + rest
     )
+
+
+def declared_figures(part: type, title: str) -> str:
+    """Return a table of the figures that a part of a machine declares."""
+    optional = {item.name for item in fields(part) if item.default is not MISSING}
+    rows = f"## {title}\n\n| key of a file | unit | meaning | needed |\n| --- | --- | --- | --- |\n"
+    for name, hint in get_type_hints(part, include_extras=True).items():
+        spec = next(
+            (found for found in getattr(hint, "__metadata__", ()) if isinstance(found, FigureSpec)), None
+        )
+        if spec:
+            rows += f"| `{name}` | {spec.unit} | {spec.meaning} | {'' if name in optional else 'yes'} |\n"
+    return rows + "\n"
 
 
 def recipes() -> str:

@@ -801,7 +801,7 @@ Answer: TypeAlias = tuple[Plan, Estimate]
 # Knobs and choices that times and footprints of parts do not depend on
 AROUND_LAYERS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
 AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
-# Ranks of experts cross those of replicas, which lie where these degrees put them if stages are numbered first
+# Ranks of experts cross those of replicas, whose place these degrees decide if stages are numbered first
 DEGREES_OF_STAGES: Final = {"pp", "dp"}
 STAGES_BEFORE_REPLICAS: Final = "tp-cp-pp-dp"
 _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are those of the next machine as well

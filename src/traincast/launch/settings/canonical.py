@@ -14,7 +14,7 @@ from traincast.core.knobs import chunks, words
 from traincast.core.plan import AXES, Plan
 from traincast.core.precision import OPTIMIZERS
 from traincast.core.system import System
-from traincast.model.adapted_layers import expert_rule
+from traincast.model.adapted_layers import ExpertRule, expert_rule
 from traincast.model.adapters import TARGETS, ExpertAdapters
 from traincast.model.checks import PARTS, SELECTS_LAYERS
 from traincast.model.model import Model
@@ -143,10 +143,16 @@ def model_facts(model: Model) -> Facts:
         facts["tower"] = model.tower.title
     if model.adapters is not None:  # targets in one order, groups as what they stand for
         targets = tuple(target for target in TARGETS if target in model.adapter_targets)
-        # Where PEFT's rule makes no difference, there is none.
-        experts: ExpertAdapters = "each" if expert_rule(model) == "each" else "peft"
+        experts = EXPERTS_OF_RULE[expert_rule(model)]  # equal of rules that make no difference
         facts["adapters"] = replace(model.adapters, targets=targets, experts=experts)
     return {name: value for name, value in facts.items() if value is not None}
+
+
+EXPERTS_OF_RULE: Final[Mapping[ExpertRule, ExpertAdapters]] = {
+    "each": "each",
+    "joined": "peft",
+    "none": "none",
+}
 
 
 def without_training(model: Model) -> Model:

@@ -329,7 +329,7 @@ _SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the 
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
 _LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catalogue, or a file."
 _LAUNCH_BATCH = "Global batch [sequences], where the file does not say."
-_LAUNCH_FORMAT = "Format of the file, instead of detecting it from its content."
+_LAUNCH_FORMAT = "Format of the file, else detected; or a release that it is held to (megatron@0.17)."
 _LAUNCH_SET = "Values of variables that a script takes from outside: TP=8 PP=2; positional ones by number."
 _LAUNCH_RECIPE = "The run that is meant, where the file describes several: its name, or a part of it."
 _LAUNCH_VOCABULARY = "Size of the vocabulary [tokens], where the file does not say."
