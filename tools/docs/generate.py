@@ -518,7 +518,40 @@ def catalogue() -> str:
         "figure with its source and basis. Rates are dense peaks; bandwidths are of one direction.\n\n## "
         "Accelerators\n\n"
     )
-    return f"{intro}{_accelerators()}\n## Systems\n\n{_systems()}\n## Software stacks\n\n{_stacks()}"
+    parts = {"Systems": _systems(), "Frameworks": _frameworks(), "Software stacks": _stacks()}
+    tables = "".join(f"\n## {title}\n\n{table}" for title, table in parts.items())
+    return f"{intro}{_accelerators()}{tables}"
+
+
+def _frameworks() -> str:
+    """Return the table of frameworks: what is searched of each, and what is held constant unless locked."""
+    text = (
+        "What `--framework` searches, besides degrees, micro-batch and placement, and what it holds constant but "
+        "runs where it is locked ([what frameworks can run](training.md#what-frameworks-can-run)).\n\n"
+        "| name | software | searched | held constant |\n| --- | --- | --- | --- |\n"
+    )
+    for framework in FRAMEWORKS.values():
+        searched = [_values("strategy", framework.strategies)]
+        searched += [_values(name, values) for name, values in framework.choices.items()]
+        searched += ["`vp`"] * framework.interleaved + ["`ep`"] * framework.experts
+        if framework.hybrid:
+            searched.append("`replicas`" if framework.hybrid_experts else "`replicas` of dense models")
+        held = [_values(name, values) for name, values in framework.held.items()]
+        text += (
+            f"| `{framework.name}` | {framework.version}: {framework.about.partition(': ')[2] or framework.about} "
+            f"| {'; '.join(searched)} | {'; '.join(held)} |\n"
+        )
+    return text
+
+
+def _values(name: str, values: Iterable[Any]) -> str:
+    """Return a choice with its values; of a switch that can be on and off the name alone."""
+    given = [*values]
+    if {True, False} <= {value for value in given if isinstance(value, bool)}:
+        return f"`{name}`"
+    words = {True: "on", False: "off"}
+    listed = ", ".join(words[value] if isinstance(value, bool) else str(value) for value in given)
+    return f"`{name}` {listed}".strip()
 
 
 def _stacks() -> str:
