@@ -264,7 +264,7 @@ def test_what_else_trl_trains_by_is_named(launch, name, word, kind):
 
 
 def test_kernels_of_experts_that_a_program_loads_are_named(launch):
-    """transformers 5.23, modeling_utils.py: `experts_implementation` of from_pretrained, grouped_mm by default."""
+    """transformers 5.23, modeling_utils.py: `experts_implementation` of from_pretrained, else grouped_mm."""
     assert checked(launch(sft(model=', experts_implementation="grouped_mm"'))).est.plan.dp == 8
     with pytest.raises(
         tc.InputError, match=r"experts_implementation = eager: not read \(kernels of experts\)"
