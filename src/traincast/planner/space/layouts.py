@@ -14,17 +14,11 @@ import numpy as np
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.space.enumeration import enumerate_space
 from traincast.planner.space.evaluation import StrategyResult, evaluate_all
 from traincast.planner.space.fits_in_memory import Census, Figure, Searched
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import (
-    Progress,
-    Space,
-    by_domain,
-    enumerate_space,
-    progress_after,
-    ragged_ranges,
-)
+from traincast.planner.space.search_space import Progress, Space, by_domain, progress_after, ragged_ranges
 from traincast.planner.space.shortlist import Evaluated, Shortlist, TimeBounds
 from traincast.planner.space.wanted_lists import BestOf, Front, OnePass
 
