@@ -42,8 +42,9 @@ WANTED: Final = 0.9  # share of the mutants that tests must catch
 MEMORY: Final = (
     8 << 30
 )  # that a process of the tests may ask for [byte]: some mutants would take all there is
-SLOWER: Final = 5  # times as long as without a mutant, and then the tests are ended: a loop that never does
+SLOWER: Final = 3  # times as long as without a mutant, and then the tests are ended: a loop that never does
 LEAST_SECONDS: Final = 60  # but so long in any case, on a machine that does other work as well [s]
+TEST_SECONDS: Final = 60  # of one test; the longest of these takes a third of it [s]
 NOT_COPIED: Final = (".git", ".venv", ".cache", ".hypothesis", "__pycache__", "site", "dist", "build")
 
 PACKAGES: Final[Mapping[str, Sequence[str]]] = {  # folders that are changed, and the tests beside them
@@ -51,9 +52,9 @@ PACKAGES: Final[Mapping[str, Sequence[str]]] = {  # folders that are changed, an
     "step": ("tests/step",),
     "operations": ("tests/operations",),
     "planner/space": (
-        "tests/properties/test_bounds.py",
         "tests/planner/test_search_space.py",
         "tests/planner/test_search.py",
+        "tests/properties/test_bounds.py",
     ),
 }
 STAGES: Final[Mapping[str, Sequence[str]]] = {  # what runs after them, while nothing has failed
@@ -348,7 +349,17 @@ class Tests:
 
     def run(self, tests: Sequence[str], seconds: float | None = None) -> str | None:
         """Return the test that failed first, or why they ended; None if all passed within the time."""
-        flags = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", "--tb=no")
+        flags = (
+            "-x",
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "--no-header",
+            "--tb=no",
+            f"--timeout={TEST_SECONDS}",
+        )
         environment = dict(os.environ, PYTHONPATH=str(self.copy / "src"), OPENBLAS_NUM_THREADS="1")
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         process = subprocess.Popen(
@@ -435,7 +446,7 @@ def run_stages(mutants: Sequence[Mutant], tests: Tests, last: float) -> None:
     """Run each stage with all mutants that passed the one before; begin none after a time of the clock."""
     before = None
     for stage in ("package", *STAGES):
-        for mutant in mutants:
+        for mutant in sorted(mutants, key=lambda mutant: list(PACKAGES).index(mutant.package)):
             if tests.state.outcomes.get(mutant.name) != before:
                 continue
             if time.monotonic() > last:
