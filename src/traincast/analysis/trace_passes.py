@@ -13,9 +13,10 @@ from traincast.core.plan import Plan, Plans
 from traincast.step.data_parallel import data_parallel
 from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.layer_cost import Costs, cost_part, sum_of
+from traincast.step.offload import copies_in_passes, exposed_copies
 from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
-from traincast.step.step_time import links, paced_by_host
-from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed, paced_by
+from traincast.step.step_time import copying_seconds, links, microbatch_seconds, paced_by_host
+from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {  # field of PassSeconds → component
@@ -62,7 +63,7 @@ def passes(est: Estimate, plan: Plan) -> ChunkPasses:
     placement = Placement(columns, est.system.tiers)
     link = links(costs, placement, est.system, assumed)
     pipeline_devices = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
-    host_waits = [_host_wait(costs, device, assumed) for device in pipeline_devices]
+    host_waits = [_host_wait(costs, device, columns, assumed) for device in pipeline_devices]
     parts = contents(model, plan.pp, plan.vp, plan.layout)
     spent: dict[Kind, list[Shares]] = {}
     for chunk, counts in enumerate(parts):
@@ -78,7 +79,15 @@ def passes(est: Estimate, plan: Plan) -> ChunkPasses:
     exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
     nm = columns.microbatches(est.gbs)
     stages = every_device(pipeline_devices)
-    stretch = [1 + wait / busy if busy else 1.0 for wait, busy in host_waits]
+    stretch = []
+    for device, (wait, busy) in zip(pipeline_devices, host_waits, strict=True):
+        seconds = busy + wait
+        work = busy
+        if copies_in_passes(columns):
+            of_device = costs, device.executed_parts, columns
+            work += float(exposed_copies(*of_device, est.system, assumed).total)
+            seconds = float(copying_seconds(*of_device, 1.0, est.system, assumed))
+        stretch.append(seconds / work if work else 1.0)
     traffic = data_parallel(costs, stages, placement, nm, est.system, assumed)
     return ChunkPasses(
         devices=pipeline_devices,
@@ -93,14 +102,15 @@ def passes(est: Estimate, plan: Plan) -> ChunkPasses:
     )
 
 
-def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
+def _host_wait(
+    costs: Costs, device: PipelineDevice, plan: Plans, assumed: Assumptions
+) -> tuple[float, float]:
     """Return the wait of a micro-batch for the host of a device, and its time there without it [s]."""
     parts = device.executed_parts
     busy = float(sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward"))
     if not paced_by_host(assumed):
         return 0.0, busy
-    issued = float(sum_of(costs, parts, "dispatch")) + assumed.host.microbatch_seconds
-    return float(paced_by(issued, busy) + sum_of(costs, parts, "idle")) - busy, busy
+    return float(microbatch_seconds(costs, parts, plan, 1.0, assumed)) - busy, busy
 
 
 def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) -> dict[Kind, dict[str, float]]:
