@@ -15,12 +15,13 @@ from traincast.launch.settings.settings import Settings
 from traincast.model.documents import Documents
 from traincast.operations.transformer import layer
 from traincast.step.layer_cost import PartCosts
-from traincast.step.step_time import microbatch_seconds
+from traincast.step.step_time import device_time
 from traincast.step.uncertainty import ISSUE_DEVIATION, LENGTH_DEVIATION, deviation, errors
 
 EAGER = "torchtitan-eager"
 ROTATING = "torchtitan-2024+compiled=false+kernels=unfused-rotation"  # the same release, by its facts
 QWEN = load_model("qwen3-8b")
+DGX = tc.load_system("dgx-h100")
 
 
 def test_separate_projections_add_the_gradients_of_their_input():
@@ -144,11 +145,11 @@ def test_a_schedule_that_puts_off_gradients_waits_in_each_of_three_passes():
         dispatch_weight=5.0,
     )
     together, apart = (
-        microbatch_seconds({"layer": part}, {"layer": 1.0}, Plans(schedule=schedule), 1.0, assumed)
+        device_time({"layer": part}, {"layer": 1.0}, Plans(schedule=schedule), DGX, assumed)
         for schedule in ("1f1b", "zb-h1")
     )
-    assert together == pytest.approx((12**4 + 9**4) ** (1 / 4))
-    assert apart == pytest.approx(
+    assert together.busy + together.host_wait == pytest.approx((12**4 + 9**4) ** (1 / 4))
+    assert apart.busy + apart.host_wait == pytest.approx(
         (3**4 + 4**4) ** (1 / 4) + (4**4 + 3**4) ** (1 / 4) + (5**4 + 2**4) ** (1 / 4)
     )
 

@@ -143,7 +143,7 @@ def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assu
     is_known = not (assumed.kernels.joint_backward or plan.tp_kind == "summa" or copies_in_passes(plan))
     if schedule.splits_backward and is_known:
         both, weight = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "weight"))
-        if paced_by_host(assumed):
+        if _paced_by_host(assumed):
             issued = sum_of(costs, stages.model_parts, "dispatch_weight")
             weight = paced_by(issued, weight)
         share = minimum(weight / both, 1.0)
@@ -215,7 +215,7 @@ class _Pace(NamedTuple):
         return [passes / maximum(work, TINY) for passes, work in pairs]
 
 
-def paced_by_host(assumed: Assumptions) -> bool:
+def _paced_by_host(assumed: Assumptions) -> bool:
     """Return whether a device may wait for the host to issue its passes."""
     host = assumed.host
     seconds = (
@@ -242,7 +242,7 @@ def _paced_passes(
     The host's work for each micro-batch is divided between F and B; the accelerator is idle in F.
     """
     passes = _passes(costs, counts, plan)
-    if not paced_by_host(assumed):
+    if not _paced_by_host(assumed):
         return passes
     dispatch, forward, weight, idle = (
         sum_of(costs, counts, name) for name in ("dispatch", "dispatch_forward", "dispatch_weight", "idle")
@@ -271,7 +271,7 @@ def _copying_passes(
     )
 
 
-def microbatch_seconds(
+def _microbatch_seconds(
     costs: Costs, counts: Counts, plan: Plans, devices: Column, assumed: Assumptions
 ) -> Column:
     """Return the time of a micro-batch on so many devices that have these parts, with waits to be issued [s].
@@ -282,21 +282,42 @@ def microbatch_seconds(
     if SCHEDULES[plan.schedule].splits_backward:
         return _paced_passes(costs, counts, plan, devices, assumed).total
     busy = sum_of(costs, counts, "forward") + sum_of(costs, counts, "backward")
-    if not paced_by_host(assumed):
+    if not _paced_by_host(assumed):
         return busy
     issued = sum_of(costs, counts, "dispatch") + devices * assumed.host.microbatch_seconds
     return paced_by(issued, busy) + sum_of(costs, counts, "idle")
 
 
-def copying_seconds(
+def _copying_seconds(
     costs: Costs, counts: Counts, plan: Plans, devices: Column, system: System, assumed: Assumptions
 ) -> Column:
-    """Return the time of a micro-batch with what copies to and from the host add; else as above [s]."""
+    """Return the time of a micro-batch on so many devices, with waits for copies to and from the host [s]."""
     if SCHEDULES[plan.schedule].splits_backward:
         return _copying_passes(costs, counts, plan, devices, system, assumed).total
     busy = sum_of(costs, counts, "forward") + sum_of(costs, counts, "backward")
     copies = exposed_copies(costs, counts, plan, system, assumed)
-    return maximum(microbatch_seconds(costs, counts, plan, devices, assumed), busy + copies.total)
+    return maximum(_microbatch_seconds(costs, counts, plan, devices, assumed), busy + copies.total)
+
+
+class DeviceTime(NamedTuple):
+    """Time of one micro-batch on a device."""
+
+    busy: Column  # forward and backward [s]
+    host_wait: Column  # [s]
+    stretch: Column  # how much longer waits for the host make its passes and the copies that these wait for
+
+
+def device_time(
+    costs: Costs, counts: Counts, plan: Plans, system: System, assumed: Assumptions
+) -> DeviceTime:
+    """Return the time of one micro-batch on a device with these parts."""
+    busy = sum_of(costs, counts, "forward") + sum_of(costs, counts, "backward")
+    if not _paced_by_host(assumed):
+        return DeviceTime(busy, 0.0, 1.0)
+    wait = _microbatch_seconds(costs, counts, plan, 1.0, assumed) - busy
+    copies = exposed_copies(costs, counts, plan, system, assumed).total
+    seconds = _copying_seconds(costs, counts, plan, 1.0, system, assumed)
+    return DeviceTime(busy, wait, seconds / maximum(busy + copies, TINY))
 
 
 class _Copying(NamedTuple):
@@ -314,12 +335,8 @@ def _with_copies(
     if not copies_in_passes(plan):
         return _Copying(pace.busy + pace.host_wait, 0.0, pace.stretch)
     devices = stages.executed_parts
-    copying = [copying_seconds(costs, parts, plan, 1.0, system, assumed) for parts in devices]
-    stretch = pace.stretch
-    if pace.passes is not pace.work:
-        exposed = [exposed_copies(costs, parts, plan, system, assumed).total for parts in devices]
-        rows = zip(copying, pace.work, exposed, strict=True)
-        stretch = [seconds / maximum(work + copies, TINY) for seconds, work, copies in rows]
+    copying = [_copying_seconds(costs, parts, plan, 1.0, system, assumed) for parts in devices]
+    stretch = [device_time(costs, parts, plan, system, assumed).stretch for parts in devices]
     slowest, _ = largest(copying)
     return _Copying(slowest, slowest - largest(pace.passes)[0], stretch)
 
@@ -330,14 +347,14 @@ def _slowest_device(costs: Costs, stages: Stages, plan: Plans, assumed: Assumpti
     *busy, busy_model = (
         sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts
     )
-    if not paced_by_host(assumed):
+    if not _paced_by_host(assumed):
         longest, slowest = largest(busy)
         others = exposed_time(busy_model - longest)
         return _Pace(slowest, longest, 0.0, others, busy, busy)
-    paced = [microbatch_seconds(costs, parts, plan, 1.0, assumed) for parts in stages.executed_parts]
+    paced = [_microbatch_seconds(costs, parts, plan, 1.0, assumed) for parts in stages.executed_parts]
     longest, slowest = largest(paced)
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
-    paced_model = microbatch_seconds(costs, stages.model_parts, plan, plan.pp, assumed)
+    paced_model = _microbatch_seconds(costs, stages.model_parts, plan, plan.pp, assumed)
     others = exposed_time(paced_model - longest)
     return _Pace(slowest, busy_slowest, longest - busy_slowest, others, paced, busy)
 
