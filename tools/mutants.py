@@ -48,7 +48,7 @@ TEST_SECONDS: Final = 60  # of one test; the longest of these takes a third of i
 NOT_COPIED: Final = (".git", ".venv", ".cache", ".hypothesis", "__pycache__", "site", "dist", "build")
 
 PACKAGES: Final[Mapping[str, Sequence[str]]] = {  # folders that are changed, and the tests beside them
-    "times": ("tests/times",),
+    "times": ("tests/times", "tests/properties/test_pipelines.py"),
     "step": ("tests/step",),
     "operations": ("tests/operations",),
     "planner/space": (
@@ -427,6 +427,11 @@ def _write(file: Path, content: bytes) -> None:
     Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
 
 
+def read_equivalent() -> dict[str, str]:
+    """Return the mutants that answer as the code does, with the reason."""
+    return tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
+
+
 def stages_of(mutant: Mutant) -> dict[str, Sequence[str]]:
     """Return the tests of each stage."""
     return {"package": PACKAGES[mutant.package], **STAGES}
@@ -498,7 +503,7 @@ def main() -> int:
     last = time.monotonic() + asked.seconds
     mutants = all_mutants(ROOT / SOURCE)
     chosen = drawn(mutants, asked.draws, asked.seed)
-    equivalent = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
+    equivalent = read_equivalent()
     state = State.read()
     print(f"{len(chosen)} of {len(mutants):,} mutants, seed {asked.seed}", flush=True)
     if asked.again:
