@@ -7,6 +7,7 @@ PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
 # one more than the two cores of continuous integration: tests that wait for a browser or an engine leave one idle
 WORKERS  ?= 3
 DRAWS    ?= 10
+SEED     ?= 46
 FRAMEWORKS ?= .venv/frameworks
 ORACLES    := torch==2.13.0 transformers==5.23.0
 READINGS   ?= .cache/readings
@@ -25,7 +26,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release lowest sbom docs clean distclean
+.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks mutants release lowest sbom docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -114,6 +115,10 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	  TRAINCAST_READINGS=$(abspath $(READINGS)) $(BIN)/python -m pytest --timeout $(HOURS) tests/launch/test_launch_oracle.py || exit 1; \
 	fi
 	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest --timeout $(HOURS) $(LAUNCHED)
+
+mutants: DRAWS := 200
+mutants: .venv/.dev  ## Change the formulas in DRAWS places, one at a time, and see whether a test fails (hours; resumable)
+	$(BIN)/python tools/mutants.py --draws $(DRAWS) --seed $(SEED)
 
 release: .venv/.dev  ## Build wheel and source distribution into dist/, and run each in an environment of its own
 	$(INSTALL) build==1.3.0
