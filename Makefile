@@ -20,12 +20,14 @@ HOURS      := 7200# seconds that a test may take which is known to take long
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN     := .venv/bin
-INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
+# In the versions that the tests of this commit ran with; `make update` renews them.
+INSTALL := $(BIN)/python -m pip install $(PIPFLAGS) --constraint constraints.txt
+BACKEND := hatchling editables# build the package, as pyproject.toml says
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release lowest sbom docs clean distclean
+.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release lowest pythons update sbom docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -120,6 +122,12 @@ release: .venv/.dev  ## Build wheel and source distribution into dist/, and run 
 lowest: .venv/.dev  ## Install the lowest declared version of every dependency in .venv/lowest, and run tests there
 	$(BIN)/python tools/lowest.py
 
+pythons: .venv/.python  ## Install the package on Python 3.12 to 3.14, where they are at hand, and run the tests of `make quick`
+	$(BIN)/python tools/pythons.py $(QUICK)
+
+update: .venv/.python  ## Renew constraints.txt, the versions that all others install: the newest that pyproject.toml allows
+	$(BIN)/python tools/constraints.py
+
 sbom: .venv/.python  ## List every installed dependency with version and licence in dist/sbom.json (CycloneDX)
 	@mkdir -p dist
 	@test -x .venv/sbom/bin/cyclonedx-py || $(PYTHON) -m venv .venv/sbom
@@ -141,7 +149,8 @@ clean:  ## Remove what the targets built, but not .venv
 distclean: clean  ## Remove .venv as well
 	rm -rf .venv
 
-# The stamps: an environment, what a user installs, what a developer adds. The last two are redone when pyproject.toml changes.
+# The stamps: an environment, what a user installs, what a developer adds. The last two are redone when pyproject.toml
+# or constraints.txt changes.
 
 .venv/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -151,12 +160,14 @@ distclean: clean  ## Remove .venv as well
 	  echo 'Could not make .venv with $(PYTHON); some systems package the venv module apart (python3-venv).' >&2; exit 1; }
 	@touch $@
 
-.venv/.demo: .venv/.python pyproject.toml
+.venv/.demo: .venv/.python pyproject.toml constraints.txt
 	@echo 'Installing traincast into .venv (once, about a minute) ...'
-	@$(INSTALL) --editable '.[all]'
+	@$(INSTALL) $(BACKEND)
+	@$(INSTALL) --no-build-isolation --editable '.[all]'
 	@touch $@
 
-.venv/.dev: .venv/.python pyproject.toml
+.venv/.dev: .venv/.python pyproject.toml constraints.txt
 	@echo 'Installing traincast and its development tools into .venv (once, about a minute) ...'
-	@$(INSTALL) --editable '.[all,dev]'
+	@$(INSTALL) $(BACKEND)
+	@$(INSTALL) --no-build-isolation --editable '.[all,dev]'
 	@touch .venv/.demo $@
