@@ -7,6 +7,7 @@ PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
 # one more than the two cores of continuous integration: tests that wait for a browser or an engine leave one idle
 WORKERS  ?= 3
 DRAWS    ?= 10
+TRAINCAST_FUZZ ?= 10000
 FRAMEWORKS ?= .venv/frameworks
 ORACLES    := torch==2.13.0 transformers==5.23.0
 READINGS   ?= .cache/readings
@@ -27,7 +28,7 @@ BACKEND := hatchling editables# build the package, as pyproject.toml says
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release lowest pythons update sbom docs clean distclean
+.PHONY: help demo quick test nightly engines trials random coverage lint bench answers scoreboard refit kernels oracle frameworks release lowest pythons update sbom docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,17 +49,19 @@ quick: .venv/.dev  ## Test the formulas and the public names, in a minute, after
 test: .venv/.dev  ## Run the tests; with CI=strict one that is skipped for want of something fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(NO_FRAMEWORKS)
 
-nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all commands of the docs, engines that are killed
+nightly: .venv/.dev  ## Run what takes long (engines, lowest, pythons, trials, frameworks, random) and write nightly.json
+	$(BIN)/python tools/nightly.py
+
+engines: .venv/.dev  ## Install what studies run on and what is compared with: MPI, Slurm, torch, transformers
 	bash .ci/engines
 	$(INSTALL) $(ORACLES) || echo 'torch or transformers: not installed, tests are skipped' >&2
-	make lowest
-	@echo 'Trials are timed first, while nothing else runs.'
+
+trials: .venv/.dev  ## Tune this computer, which must be idle: trials are timed
 	$(BIN)/python -m pytest -m nightly --timeout $(HOURS) tests/tuner/test_live.py
-	@echo 'Beside the tests the frameworks are installed and launched; what they print follows at the end.'
-	@make frameworks >.venv/frameworks.log 2>&1 & frameworks=$$!; trap 'kill $$frameworks; exit 130' INT TERM; \
-	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'nightly or random' \
-	  --timeout $(HOURS) --ignore tests/tuner/test_live.py $(NO_FRAMEWORKS); tests=$$?; \
-	wait $$frameworks; launches=$$?; cat .venv/frameworks.log; exit $$((tests | launches))
+
+random: .venv/.dev  ## Ask ten thousand random questions (TRAINCAST_FUZZ), run the slow commands of the docs, kill engines
+	TRAINCAST_FUZZ=$(TRAINCAST_FUZZ) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'nightly or random' \
+	  --timeout $(HOURS) --ignore tests/tuner/test_live.py $(NO_FRAMEWORKS)
 
 coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes half as long again
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(NO_FRAMEWORKS) --cov

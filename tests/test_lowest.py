@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import lowest
 import pytest
+
+import lowest
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,4 +1,4 @@
-"""Renew constraints.txt: the newest versions of all packages that `make test` needs, as one environment has them.
+"""Renew constraints.txt: the newest versions of all packages that `make test` needs.
 
     python tools/constraints.py
 
@@ -13,7 +13,7 @@ from environments import CONSTRAINTS, OWN, ROOT, make_environment, pip
 ENVIRONMENT: Final = ROOT / ".venv" / "update"
 BACKEND: Final = ("hatchling", "editables")  # build the package, as pyproject.toml says
 HEADER: Final = f"""\
-# What `make` installs: every package that `make test` needs, in the version that the tests of this commit ran with.
+# What `make` installs: every package that `make test` needs, in the version that the tests ran with.
 # `make update` writes it, with the newest versions that Python {OWN} and pyproject.toml allow.
 """
 
