@@ -299,7 +299,7 @@ def read(
 
 
 def _chooses_runs(form: Format, text: str, given: Given) -> bool:
-    """Return whether reading a text looks at the run that is meant: a name that no run has is refused then."""
+    """Return whether reading a text looks at the run that is meant: it then refuses a name that none has."""
     try:
         form.read(text, replace(given, recipe=NAME_OF_NO_RUN))
     except InputError as error:

@@ -420,15 +420,15 @@ def test_a_given_value_that_a_table_states_otherwise_is_refused(tmp_path, capsys
     """Given values fill empty cells: one that fills none, and is not what the rows say, was ignored."""
     out = tmp_path / "fitted.yaml"
     runs = ["calibrate", "--system", "dgx-h100", "--runs", str(MINE / "runs.csv"), "--output", str(out)]
-    for given in ("gpus=abc", "gpus=8", "model=gpt3-1t", "recompute=full"):
+    for pair in ("gpus=abc", "gpus=8", "model=gpt3-1t", "recompute=full"):
         with pytest.raises(SystemExit, match="2"):
-            main([*runs, "--given", given])
-        name, value = given.split("=")
+            main([*runs, "--given", pair])
+        name, value = pair.split("=")
         said = " ".join(capsys.readouterr().err.split())
         assert f"{name} = '{value}': stands in every row of" in said
         assert not out.exists()
+    gemm = ["--gemm", str(MINE / "gemm.csv"), "--given", "dtype=fp16", "--output", str(out)]
     with pytest.raises(SystemExit, match="2"):
-        gemm = ["--gemm", str(MINE / "gemm.csv"), "--given", "dtype=fp16", "--output", str(out)]
         main(["calibrate", "--system", "dgx-h100", *gemm])
     assert "dtype = 'fp16': stands in every row of" in " ".join(capsys.readouterr().err.split())
 

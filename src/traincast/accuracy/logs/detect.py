@@ -159,7 +159,7 @@ def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:
 def without_effect(given: Mapping[str, Any], files: Mapping[Kind, Sequence[str | Path]]) -> list[str]:
     """Return a problem for each given value that is not used, since every row of a table states another.
 
-    Given values fill empty cells of tables. Logs have no cells: what is given stands in place of what they say.
+    Given values fill empty cells of tables. Logs have no cells: what is given replaces what they say.
     """
     if not given:  # no file need be read for it
         return []

@@ -23,7 +23,7 @@ from traincast.ui.cli import accuracy, analysis, compare, plan, reference, study
 from traincast.ui.cli.aliases import Spelled, spelled_out
 from traincast.ui.cli.app import app
 from traincast.ui.cli.help_pages import arrange
-from traincast.ui.cli.output import begin_reply, fail, warn
+from traincast.ui.cli.output import begin_reply, drop_messages, fail, warn
 from traincast.ui.cli.usage_errors import usage_problems
 
 __all__ = ["accuracy", "analysis", "app", "compare", "main", "plan", "reference", "study", "tune"]
@@ -147,7 +147,7 @@ def _require_output() -> None:
 def _tolerate_closed_or_narrow_output() -> None:
     """Print ? for characters that cannot be encoded; end quietly when the reader closes the pipe."""
     if sys.stderr is None:  # else messages, which are printed there, would be part of the answer
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115: as long as the process
+        drop_messages()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if hasattr(signal, "SIGPIPE"):

@@ -206,7 +206,12 @@ def _print_message(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:  # a full disk, for instance
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115: as long as the process
+        drop_messages()
+
+
+def drop_messages() -> None:
+    """Let messages go nowhere, to the end of the process."""
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def message_columns() -> int:
