@@ -156,6 +156,46 @@ def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:
     return [f"{name}: not used by {subject}; {close_to(name, names)}" for name in given if name not in names]
 
 
+def without_effect(given: Mapping[str, Any], files: Mapping[Kind, Sequence[str | Path]]) -> list[str]:
+    """Return a problem for each given value that is not used, since every row of a table states another.
+
+    Given values fill empty cells of tables. Logs have no cells: what is given replaces what they say.
+    """
+    if not given:  # no file need be read for it
+        return []
+    stated = {str(path): _stated(Path(path)) for paths in files.values() for path in paths}
+    problems = []
+    for name, value in given.items():
+        using = [str(path) for kind, paths in files.items() if name in GIVEN[kind] for path in paths]
+        values = [stated[path].get(name, set()) for path in using]
+        if all(values) and set().union(*values) - {str(value)}:
+            where = f"stands in every row of {', '.join(using)}"
+            problems.append(f"{name} = {str(value)!r}: {where}, where it is not always that")
+    return problems
+
+
+def _stated(path: Path) -> dict[str, set[str]]:
+    """Return the values in each column of a table that has one in every row; none of other files."""
+    if profiles.is_profile(path):
+        return {}
+    try:
+        text = content(path)
+        kind, reader = _kind(path, text)
+        if reader is not None:
+            return {}
+        if kind == "runs":
+            rows = measurements.rows(path)
+        else:
+            header, *lines = tables.parse(text)
+            names = [name.strip() for name in header]
+            rows = [dict(zip(names, line, strict=False)) for line in lines if any(line)]
+    except InputError:  # reading it says why
+        return {}
+    columns = rows[0].keys() if rows else ()
+    values = {name: [(row.get(name) or "").strip() for row in rows] for name in columns}
+    return {name: set(cells) for name, cells in values.items() if all(cells)}
+
+
 def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] | None]:
     """Return the kind of measurements in a text; of a log its format, of output of nccl-tests its reader."""
     names = tables.header(text)
