@@ -91,6 +91,7 @@ oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with 
 	$(BIN)/python -m pytest -m "" --timeout $(HOURS) tests/operations/test_torch_oracle.py
 
 frameworks: DRAWS := 1000
+frameworks: export HF_HUB_OFFLINE := 1
 frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read what is exported and DRAWS random files, and launch on CPUs
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) $(ORACLES) accelerate==1.15.0 deepspeed==0.19.8 || \
@@ -98,11 +99,12 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	for packages in 'torchtitan==0.3.0 torchao triton' lightning==2.6.6 'trl==1.16.0 peft==0.21.2' \
 	  'addict blobfile einops fire omegaconf sentencepiece tiktoken'; do \
 	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) $$packages || echo "$$packages: not installed, tests are skipped" >&2; done
-	for parser in megatron:megatron-core==0.19.2 axolotl:axolotl==0.19.0 llama-factory:llamafactory==0.9.5 torchtune:torchtune==0.6.1; do \
-	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --ignore-requires-python --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
-	    $${parser#*:} || echo "$$parser: not installed, tests are skipped" >&2; done
-	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --no-deps --upgrade --target $(FRAMEWORKS)/parsers/ms-swift \
-	  ms-swift==4.6.0 modelscope==1.40.2 modelscope-hub==0.5.1 || echo 'ms-swift: not installed, its readings stay as they are' >&2
+	for parser in megatron:megatron-core==0.19.2 axolotl:axolotl==0.19.0 llama-factory:llamafactory==0.9.5 torchtune:torchtune==0.6.1 \
+	  ms-swift:ms-swift==4.6.0 ms-swift:modelscope==1.40.2 ms-swift:modelscope-hub==0.5.1; do \
+	  folder=$(FRAMEWORKS)/parsers/$${parser%%:*}; \
+	  test -n "$$(find $$folder -maxdepth 1 -name "*-$${parser##*==}.dist-info" 2>/dev/null)" || \
+	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --ignore-requires-python --no-deps --upgrade --target $$folder $${parser#*:} || \
+	    echo "$$parser: not installed, tests are skipped and its readings stay as they are" >&2; done
 	$(FRAMEWORKS)/bin/python tools/defaults.py || echo 'a framework is not installed: the tables of defaults stay as they are' >&2
 	if [ '$(DRAWS)' != 0 ]; then \
 	  $(FRAMEWORKS)/bin/python tools/launch_oracle || echo 'a framework is not installed: its readings stay as they are' >&2; \

@@ -42,15 +42,15 @@ SWEEP = """
 import sys, time
 import numpy as np
 from traincast.planner.study.executors import run
+from traincast.planner.question import Question
 from traincast.planner.study.sweep import define
 
 def main():
     capacities, bandwidths = np.linspace(80e9, 1000e9, 32), np.linspace(500e9, 16000e9, int(sys.argv[3]))
     vary = [{"accelerator.hbm_bytes": capacities}, {"accelerator.hbm_bandwidth": bandwidths}]
-    study = define(
-        models=["gpt3-1t"], systems=["b200-nvs8"], gpus=[4 << power for power in range(13)],
-        strategies=[sys.argv[1]], gbs=4096, vary=vary,
-    )
+    sizes = [4 << power for power in range(13)]
+    question = Question(gpus=sizes, strategy=sys.argv[1], top=1)
+    study = define(["gpt3-1t"], ["b200-nvs8"], question, batches=4096, vary=vary)
     begin = time.perf_counter()
     frame = run(study, workers=int(sys.argv[2])).frame
     print(time.perf_counter() - begin, frame["candidates"].sum())

@@ -7,6 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.core.nomenclature import COLUMNS
+from traincast.planner.question import Question
 from traincast.planner.study.sweep import define, fields_of, with_shape
 
 
@@ -71,7 +72,8 @@ def test_figures_of_a_third_tier_and_of_lower_precision_vary():
     assert dgx.with_figures({"network.2.bandwidth": 1.0}).tiers[2].bandwidth == 1.0
     assert set(dgx.figures()) - set(COLUMNS) == {"network.0.ports"}  # always 1
     fields = {"network.1.size": [256.0, 512.0], "accelerator.fp8_flops": [1e15, 2e15]}
-    study = define(models=["gpt3-175b"], systems=[dgx], gpus=[512], strategies=["1d"], gbs=512, vary=[fields])
+    question = Question(gpus=[512], strategy="1d", top=1)
+    study = define(["gpt3-175b"], [dgx], question, batches=512, vary=[fields])
     assert study.points == 2
 
 

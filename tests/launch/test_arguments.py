@@ -55,7 +55,8 @@ def test_what_is_no_argument_is_named_as_such(tmp_path):
     """`--lr-warm` is taken for one that begins so, as argparse does."""
     lines = checked(tmp_path, "--use-distributed-optimiser --lr-warm 10").reading.assumed
     (line,) = [line for line in lines if "has no" in line]
-    assert "Megatron-LM (core_v0.16.1, d98e8a64, core_v0.19.2) has no --use-distributed-optimiser:" in line
+    revisions = "core_v0.16.1, core_v0.17.1, core_v0.18.2, d98e8a64, core_v0.19.2"
+    assert f"Megatron-LM ({revisions}) has no --use-distributed-optimiser:" in line
 
 
 def test_what_is_no_argument_but_seems_to_matter_is_refused(tmp_path):

@@ -83,6 +83,13 @@ def test_trl_loads_the_model_in_its_own_dtype(tmp_path):
     assert launch_of(TRL | old_name, tmp_path, "sft.yaml")[2].precision == "bf16"
 
 
+@pytest.mark.parametrize(("word", "reshards", "zero"), [("full_shard", False, 2), ("shard_grad_op", True, 3)])
+def test_fsdp_of_the_trainer_is_of_its_own_version(word, reshards, zero, tmp_path):
+    """training_args.py, _process_fsdp_args: version 2 unless its section says 1, whatever Accelerate has."""
+    own = {"fsdp": word, "fsdp_config": {"reshard_after_forward": reshards}, "accelerate_config": "fsdp1"}
+    assert launch_of(TRL | own, tmp_path, "sft.yaml")[2].zero == zero
+
+
 def test_llama_factory_is_known_by_its_stage_and_template(tmp_path):
     text = "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\ntemplate: llama3\n"
     reading, _, _, _ = launch_of(text, tmp_path, "sft.yaml", gpus=8)

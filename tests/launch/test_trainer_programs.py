@@ -197,3 +197,90 @@ def test_one_of_several_configurations(launch):
     assert "describes 2 runs" in refusal(path)
     line = len(text.splitlines())
     assert read(path, READERS, given=Given(recipe=f"line {line}")).facts["mbs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "trainer", "precision"),
+    [
+        ("model_init_kwargs={'dtype': 'bfloat16'}", "", "bf16-pure"),
+        # trainer/utils.py of TRL 1.16.0, create_model_from_path: `dtype` is float32 where it is not given,
+        # and from_pretrained of transformers 5.23 takes it before `torch_dtype`
+        ("model_init_kwargs={'torch_dtype': 'bfloat16'}", "", "bf16"),
+        # SFTTrainer of TRL 0.11 gives both names to from_pretrained as they are
+        ("", "model_init_kwargs={'torch_dtype': torch.bfloat16}", "bf16-pure"),
+    ],
+)
+def test_trl_loads_a_model_that_is_named_in_its_own_dtype(launch, args, trainer, precision):
+    text = sft(f", {args}" * bool(args), trainer=f", {trainer}" * bool(trainer))
+    named = text.replace("model=model", 'model="Qwen/Qwen2.5-7B"')
+    reading = checked(launch(named)).reading
+    assert reading.facts["precision"] == precision
+    idle = "model_init_kwargs.torch_dtype has no effect: TRL loads the model in its dtype" in reading.assumed
+    assert idle is ("torch_dtype" in args)
+
+
+def test_a_model_that_is_loaded_already_is_not_loaded_again(launch):
+    """trainer/sft_trainer.py of TRL 1.16.0 warns: 'The `model_init_kwargs` will be ignored.'"""
+    path = launch(sft(", model_init_kwargs={'dtype': 'float32', 'attn_implementation': 'eager'}"))
+    facts = checked(path).reading.facts
+    assert (facts["precision"], facts["attention"]) == ("bf16-pure", "flash")
+
+
+ON_COMMAND_LINE = """
+from trl import ModelConfig, ScriptArguments, TrlParser
+from trl.experimental import {name}Config, {name}Trainer
+
+if __name__ == "__main__":
+    parser = TrlParser((ScriptArguments, {name}Config, ModelConfig))
+    script, training, model = parser.parse_args_and_config()
+    {name}Trainer(model.model_name_or_path, args=training).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "kind"),
+    [
+        ("BCO", "bco", "alignment without pairs of answers"),
+        ("GOLD", "gold", "distillation, in which a teacher answers as well"),
+        ("NashMD", "nash_md", "reinforcement learning"),
+        ("OnlineDPO", "online_dpo", "reinforcement learning"),
+        ("AsyncGRPO", "async_grpo", "reinforcement learning"),
+    ],
+)
+def test_what_else_trl_trains_by_is_named(launch, name, word, kind):
+    """trl/experimental of TRL 1.10 to 1.16, and examples/scripts, whose files have these names."""
+    built = f'from trl import {name}Config, {name}Trainer\n{name}Trainer("gpt2", args={name}Config("out"))\n'
+    command = f"accelerate launch --num_processes 8 examples/scripts/{word}.py --model_name_or_path gpt2\n"
+    derived = f"class Own({name}Config):\n    pass\n\n" + ON_COMMAND_LINE.replace("{name}Config,", "Own,", 1)
+    files = {
+        "parsed.py": ON_COMMAND_LINE.format(name=name),
+        "derived.py": derived.format(name=name),
+        "built.py": built,
+        "run.sh": command,
+    }
+    for file, text in files.items():
+        with pytest.raises(tc.InputError, match=rf"{kind}, which is not supported: .*objective {word}"):
+            checked(launch(text, file), model="llama-3-8b", seq=1024)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("use_kernels=True", r"use_kernels: not read \(kernels that fuse the loss"),
+        ("num_hidden_layers=4", r"num_hidden_layers = 4: not read \(other sizes of the model"),
+        ("tp_size=2", r"tp_size = 2: not read \(tensor parallelism of transformers"),
+    ],
+)
+def test_what_a_program_loads_otherwise_is_named(launch, given, named):
+    """transformers 5.23, modeling_utils.py, from_pretrained, which gives the rest to the configuration."""
+    with pytest.raises(tc.InputError, match=named):
+        checked(launch(sft(model=f", {given}")))
+
+
+def test_kernels_of_experts_that_a_program_loads_are_named(launch):
+    """transformers 5.23, modeling_utils.py: grouped_mm where from_pretrained is given none."""
+    assert checked(launch(sft(model=', experts_implementation="grouped_mm"'))).est.plan.dp == 8
+    with pytest.raises(
+        tc.InputError, match=r"experts_implementation = eager: not read \(kernels of experts\)"
+    ):
+        checked(launch(sft(model=', experts_implementation="eager"')))

@@ -317,6 +317,14 @@ UNREAD = [
         )
         for name in ("vocab_parallel_lm_head", "tp_overlap_comm")
     ),
+    # transformers 5.23, modeling_utils.py, get_correct_experts_implementation: grouped_mm by default
+    (
+        "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 4096\nsample_packing: true\nmicro_batch_size: 1\n"
+        "gradient_accumulation_steps: 2\nbf16: true\nexperts_implementation: scattermoe\n",
+        "axolotl",
+        "experts_implementation",
+        "scattermoe",
+    ),
     (
         "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nsample_packing: true\nmicro_batch_size: 1\n"
         "gradient_accumulation_steps: 2\nbf16: true\nfp8: true\nfp8_config: {recipe: rowwise}\n",

@@ -844,7 +844,6 @@ def test_where_nothing_fits_each_held_knob_that_would_fit_has_a_line():
 @pytest.mark.parametrize(
     ("name", "knob"),
     [
-        ("deepspeed", "tp_overlap"),
         ("deepspeed", "ep_overlap"),
         ("torchtitan", "ep_overlap"),
         ("nanotron", "ep_overlap"),
@@ -855,6 +854,44 @@ def test_overlap_that_a_framework_has_no_setting_for_is_refused(name, knob):
         tc.InputError, match=f"{knob} = True: .*has no setting that overlaps .*; framework any has it"
     ):
         tc.search(MOE, H100, gpus=16, gbs=64, framework=name, locks={knob: True})
+
+
+def test_what_deepspeed_overlaps_of_tensor_ranks_is_named():
+    """DeepSpeed 0.19.8, module_inject/layers.py: AsyncColumnParallel starts all_reduce in backward alone."""
+    why = r"gradients alone \(tensor_parallel.tp_overlap_comm\), which is not predicted; framework any has it"
+    with pytest.raises(tc.InputError, match=why):
+        tc.search(MOE, H100, gpus=16, gbs=64, framework="deepspeed", locks={"tp_overlap": True})
+
+
+HAVING = {  # framework -> optimizers, read in the files that `LACKING_OPTIMIZERS` names
+    "megatron": "adam adam-bf16 adam-8bit sgd muon lion",
+    "megatron@0.16": "adam adam-bf16 adam-8bit sgd muon",
+    "torchtitan": "adam adam-bf16 muon",
+    "torchtitan@0.2": "adam adam-bf16",
+    "deepspeed": "adam adam-bf16 sgd lion muon adafactor",
+    "nanotron": "adam adam-bf16 sgd",
+    "jax": "adam adam-bf16 sgd muon",
+    "fsdp": "adam adam-bf16 adam-8bit adam-4bit sgd lion adafactor muon",
+    "huggingface": "adam adam-bf16 adam-8bit adam-4bit sgd lion adafactor muon",
+    "any": "adam adam-bf16 adam-8bit adam-4bit sgd lion adafactor muon",
+}
+
+
+@pytest.mark.parametrize("name", HAVING)
+def test_a_framework_refuses_optimizers_that_it_lacks(name):
+    asked = framework(name)
+    having = [
+        kind
+        for kind in ALLOWED["optimizer_kind"]
+        if not asked.find_refusals({"optimizer_kind": kind, "zero": 1, "stack": asked.assumptions})
+    ]
+    assert sorted(having) == sorted(HAVING[name].split())
+
+
+def test_an_optimizer_that_a_framework_lacks_is_refused_by_what_it_has():
+    why = "optimizer_kind = adam-4bit: Megatron-Core has Adam, with moments of .*; framework any has it"
+    with pytest.raises(tc.InputError, match=why):
+        tc.search(MOE, H100, gpus=16, gbs=64, framework="megatron", locks={"optimizer_kind": "adam-4bit"})
 
 
 def test_recipes_are_searched_on_request_and_what_accuracy_they_may_cost_is_said():

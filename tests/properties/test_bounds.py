@@ -171,7 +171,14 @@ def equal_leanest(model, system, assumptions, gpus, batch):
     np.minimum.at(least[0], of_layouts[is_first], memory[is_first])
     np.minimum.at(least[1], of_layouts, memory)
     census = Census(searched)
-    assert census.leanest_of_ladders(0) == pytest.approx(least[1], rel=0, abs=census.rounding)
+    assert census.least_memory_of(0) == pytest.approx(memory.min(initial=np.inf), rel=0, abs=census.rounding)
+    of_degree = outline.space.degree
+    found = census.least_memory(lambda space: space.degree)
+    assert found == {
+        degree: pytest.approx(memory_of.min(), rel=0, abs=census.rounding)
+        for degree in np.unique(of_degree).tolist()
+        if len(memory_of := least[1][of_degree == degree])
+    }
     of_rows = np.full(outline.rows, np.inf)
     layout_row = rows if outline.replicas is None else rows[outline.replicas.expand(ladder)[0]]
     np.minimum.at(of_rows, layout_row, memory)
@@ -266,6 +273,17 @@ def test_estimates_that_share_layers_are_those_of_each_plan_alone(model):
             alone = estimate_placed(model, system, plan, 96, assumed)
             together = estimate_placed(model, system, plan, 96, assumed, shared)
             assert (together.step, together.components) == (alone.step, alone.components), plan
+
+
+def test_experts_of_stages_numbered_before_replicas_share_no_layers_across_degrees_of_stages():
+    """Their ranks lie further apart with more stages, so that the same layer takes longer."""
+    system = unlimited(SYSTEMS[5])
+    assumed = check_assumptions("calibrated", "calibrated")
+    shared = SharedLayers()
+    for pp in (1, 2):
+        plan = tc.Plan(pp=pp, dp=32 // pp, ep=8, fast_dp=4, order="tp-cp-pp-dp")
+        alone = estimate_placed(MOE, system, plan, 256, assumed)
+        assert estimate_placed(MOE, system, plan, 256, assumed, shared).timed == alone.timed
 
 
 def test_bounds_are_close_where_nothing_is_left_out():

@@ -81,6 +81,38 @@ def test_check_names_what_is_above_its_limit(size, house):
     ]
 
 
+MANY = "traincast.wide.Made.__init__"
+WIDE = """
+class Made:
+    def __init__(self, a, b, c, d, e, f, g, h, i): ...
+
+    def inner(self, a, b, c, d, e, f, *, g, h): ...
+
+def nine(a, b, c, d, /, e, *f, g, h, **i): ...
+
+def hidden(name, **options):
+    return Made(1, **options)
+
+def shown(name, **options):
+    return print(**options)
+"""
+
+
+def test_functions_with_many_parameters_are_named(size, tmp_path):
+    folder = tmp_path / "traincast"
+    for name in ("__init__.py", "wide.py", "ui/__init__.py", "ui/cli/__init__.py", "ui/cli/command.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(WIDE if name == "wide.py" else "", encoding="utf-8")
+    (folder / "ui/cli/command.py").write_text("def plan(a, b, c, d, e, f, g, h, i): ...", encoding="utf-8")
+    wide = size.House.read(folder)
+    # `self` does not count, `*f` and `**i` do; a command may have many
+    assert size.long_signatures(wide, {MANY, "traincast.wide.shown"}) == [
+        "traincast.wide.nine has 9 parameters, 8 allowed",
+        "traincast.wide.shown needs no leave for many parameters",
+        "traincast.wide.hidden hides arguments of Made",
+    ]
+
+
 def test_house_is_within_its_limits():
     checked = subprocess.run([sys.executable, TOOL, "--check"], capture_output=True, text=True)
     assert checked.stderr == ""

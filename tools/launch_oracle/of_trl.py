@@ -131,7 +131,9 @@ def read(case: draws.Case) -> Mapping[str, Any]:
     }
     facts |= _recomputed(training, facts)
     facts |= _adapters(model, get_peft_config(model))
-    facts |= _numbers(training, model, args, is_sharded=facts["zero"] > 0, has_adapters=model.use_peft)
+    # Accelerate widens weights for FSDP whatever its strategy (accelerator.py, prepare_model)
+    widens = bool(args.use_fsdp or args.use_deepspeed or training.fsdp_plugin_args is not None)
+    facts |= _numbers(training, model, args, widens, has_adapters=model.use_peft)
     loading = training.model_init_kwargs or {}
     attention = loading.get("attn_implementation") or model.attn_implementation
     facts["attention"] = "unfused" if attention == "eager" else "flash"
@@ -176,7 +178,7 @@ def _adapters(model: Any, config: Any) -> dict[str, Any]:
     return {"adapters.rank": config.r, "adapters.dropout": config.lora_dropout > 0, "adapters.base": base}
 
 
-def _numbers(training: Any, model: Any, args: Any, is_sharded: bool, has_adapters: bool) -> dict[str, Any]:
+def _numbers(training: Any, model: Any, args: Any, widens: bool, has_adapters: bool) -> dict[str, Any]:
     """Return the precision of products, or of weights that are trained as they are loaded; the optimizer."""
     mixed = "bf16" if training.bf16 else "fp16" if training.fp16 else ""
     if not mixed and args.mixed_precision != "no":
@@ -184,7 +186,7 @@ def _numbers(training: Any, model: Any, args: Any, is_sharded: bool, has_adapter
     loading = training.model_init_kwargs or {}
     loaded = DTYPES[str(loading.get("dtype") or model.dtype).removeprefix("torch.")]
     optimizer = OPTIMIZERS[training.optim.value]
-    as_loaded = loaded == "bf16" and mixed in ("bf16", "") and not (is_sharded and mixed) and not has_adapters
+    as_loaded = loaded == "bf16" and mixed in ("bf16", "") and not (widens and mixed) and not has_adapters
     if as_loaded:
         return {
             "precision": "bf16-pure",

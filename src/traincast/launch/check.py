@@ -30,9 +30,10 @@ from traincast.launch.settings.suggestions import (
 from traincast.model.documents import parse_lengths
 from traincast.model.model import Model
 from traincast.planner.answers.knob_changes import single_changes
-from traincast.planner.frameworks.refusals import drop_refused
 from traincast.planner.frameworks.spaces import Framework
-from traincast.planner.search import search
+from traincast.planner.frameworks.spaces import framework as framework_named
+from traincast.planner.question import Question
+from traincast.planner.search import search_request
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
 from traincast.step.arguments import check_assumptions, check_size
@@ -166,7 +167,9 @@ def check(
     gpus, gbs : int, optional
         Accelerators and global batch [sequences], where the file does not give them.
     framework : str, optional
-        Format of the file, a name of `READERS`; detected from its content if left out.
+        Format of the file, a name of `READERS`; detected from its content if left out. Or a framework with
+        its release, such as ``"megatron@0.17"``: the launch and the plans searched are held to what that
+        release takes and refuses.
     assumptions : str or Assumptions, optional
         Assumptions; those of the framework's software stack if left out.
     knobs : mapping of str to value, optional
@@ -223,7 +226,15 @@ def check(
     names = [name for name, value in named.items() if value is not None]
     names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
     outside = Given(variables or {}, recipe, names, actor=actor)
-    reading = errors.catch(read, path, READERS, framework, beside, outside, accept_unread)
+    formats = READERS
+    asked = framework if framework is not None and "@" in framework else ""
+    if asked:
+        formats = errors.catch(formats_at_release, asked) or READERS
+        framework = None  # the name is that of the framework, some of whose formats the file may have
+    reading = errors.catch(read, path, formats, framework, beside, outside, accept_unread)
+    if reading is not None and formats is not READERS and reading.form.asked is None:
+        problem = f"framework = {asked}: this is a launch of {reading.form.title}"
+        errors.add([problem], reading.path)
     if reading is not None and machine is not None and machine.is_cpu:
         reading = reading.on_cpus()
     name = None if reading is None else ErrorCollector("").catch(reading.form.named_model, reading.settings)
@@ -264,28 +275,58 @@ def check(
     refusals = (
         refusal.why for refusal in form.find_refusals(launch_facts(transformer, plan, batch) | context)
     )
+    program = form.title
+    held: tuple[str, ...] = ()
+    if form.asked is not None:
+        program = form.asked.version
+        held = (f"rules and arguments are those of {program}, as asked",)
     against = (
-        f"{form.title} refuses this launch; the answer is as if it ran: {why}"
-        for why in (*refusals, *form.space.broken(transformer, plan, batch))
+        f"{program} refuses this launch; the answer is as if it ran: {why}"
+        for why in (
+            *form.refused_by_release(reading.settings),
+            *refusals,
+            *form.space.broken(transformer, plan, batch),
+        )
     )
-    reading = replace(reading, assumed=(*reading.assumed, *against))
+    reading = replace(reading, assumed=(*reading.assumed, *held, *against))
     locks = {
         name: value for name in SHARED_CHOICES if (value := getattr(plan, name)) != getattr(Plan(), name)
     }
     own = {name: getattr(plan, name) for name in OWN_CHOICES}
     space, further_locks = expressible_space(form, transformer, locks | context, own)
-    result = search(
-        transformer,
-        machine,
-        gpus=plan.gpus,
+    question = Question(
+        model=transformer,
+        system=machine,
+        gpus=(plan.gpus,),
         gbs=batch,
         assumptions=assumed,
         top=1,
-        progress=progress,
         locks=locks | further_locks,
         framework=space,
     )
+    searched = ErrorCollector("search")
+    (result,) = searched.require(search_request(searched, question)).answer(progress)
     return Checked(reading, est, result, measured)
+
+
+def formats_at_release(asked: str) -> Mapping[str, Format]:
+    """Return all formats that are read, those of a framework as one of its releases takes them.
+
+    Parameters
+    ----------
+    asked : str
+        Framework and release, such as ``"megatron@0.17"``.
+
+    Raises
+    ------
+    InputError
+        If there is no such framework, or nothing is known of the release.
+    """
+    space = framework_named(asked)
+    return {
+        name: replace(form, asked=space) if form.framework == space.name else form
+        for name, form in READERS.items()
+    }
 
 
 def expressible_space(
@@ -313,7 +354,7 @@ def expressible_space(
         return expresses(name, **degrees, **{name: value}) and not form.find_refusals({**locked, name: value})
 
     def without_refused(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        left = (drop_refused(form.framework, {**locked, name: value})[name] for value in values)
+        left = (form.drop_refused({**locked, name: value})[name] for value in values)
         return tuple(dict.fromkeys(left))
 
     def has_strategy(name: str) -> bool:

@@ -48,6 +48,8 @@ def expert_rule(model: ModelFigures) -> ExpertRule:
     """
     if model.experts is None or model.adapters is None or model.adapters.experts == "each":
         return "each"
+    if model.adapters.experts == "none":
+        return "none"
     if model.transformers_type in JOINED_EXPERTS:
         return "joined"
     return "none" if model.transformers_type in UNREACHED_EXPERTS else "each"
@@ -69,7 +71,9 @@ def adapter_problems(model: ModelFigures) -> list[str]:
     targets = adapter_targets(model)
     rule = expert_rule(model)
     known = ", ".join(word for word in TARGETS if word in has)
-    why = f" ({VERSION} adapts no experts of {model.transformers_type})" if rule == "none" else ""
+    is_peft = model.adapters.experts == "peft"
+    owner = f"{VERSION} adapts no experts of {model.transformers_type}" if is_peft else "experts have none"
+    why = f" ({owner})" if rule == "none" else ""
     lacking = [word for word in model.adapters.targets if word not in GROUPS and word not in has]
     problems = [f"adapters.targets: {word!r} is none of its {known}{why}" for word in lacking]
     for joined, parts in JOINED.items():
@@ -79,7 +83,6 @@ def adapter_problems(model: ModelFigures) -> list[str]:
         problems.append(f"adapters.targets: it has no {'+'.join(model.adapters.targets)} layers{why}")
     if rule == "joined" and model.gated and len(targets & {"gate", "up"}) == 1:
         problems.append(f"adapters.targets: {VERSION} adapts gate and up of experts together; name both")
-    is_peft = model.adapters.experts == "peft"
     if is_peft and "proj" in targets and model.transformers_type in WITHOUT_OUT_PROJ:
         problems.append(
             f"adapters.targets: {VERSION} refuses out_proj of Mamba layers ({model.transformers_type}), and"
@@ -129,7 +132,7 @@ def _group(model: ModelFigures, word: str) -> tuple[str, ...]:
     "all" and "linear" include what routes tokens to experts, where PEFT finds it. The names of linear modules
     include those of stacked experts only if an MLP beside the experts has the same.
     """
-    if word not in GROUPS or model.adapters is None or model.adapters.experts == "each":
+    if word not in GROUPS or model.adapters is None or model.adapters.experts != "peft":
         return GROUPS.get(word, (word,))
     layers = GROUPS[word]
     rule = expert_rule(model)

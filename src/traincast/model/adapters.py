@@ -14,7 +14,7 @@ Target = Literal[
     "q", "k", "v", "qkv", "proj", "gate", "up", "fc1", "fc2", "head", "q_down", "q_up", "kv_down", "kv_up",
     "in_proj", "router", "shared_gate",
 ]  # fmt: skip
-ExpertAdapters = Literal["peft", "each"]
+ExpertAdapters = Literal["peft", "each", "none"]
 Base = Literal["16-bit", "operand", "int8", "nf4", "nf4-single"]
 Loaded = Literal["16-bit", "fp32"]
 TARGETS: Final = get_args(Target)
@@ -84,7 +84,8 @@ class Adapters:
     dropout: bool = False  # whether the input of an adapter passes dropout
     # Which weights of experts have adapters. "peft": as PEFT finds them (`model.peft`), by the type of the
     # model. "each": each matrix of each expert has its own, as other linear layers have (Megatron-Bridge,
-    # torchtune); so too where the type is not known.
+    # torchtune); so too where the type is not known. "none": none of them, but an MLP beside them has (NeMo
+    # AutoModel, whose stacked experts are no linear layers).
     experts: ExpertAdapters = "peft"
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
 """Alternatives side by side: their best plans, and whether their times differ by more than the error."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
@@ -18,6 +18,7 @@ from traincast.model.model import Model
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
 from traincast.planner.frameworks.spaces import Framework
+from traincast.planner.question import LISTED, Objective, Question
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
@@ -161,7 +162,14 @@ def compare(
     locks: Mapping[str, Any] | None = None,
     price: float | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    strategy: str | Sequence[str] | None = None,
+    top: int = LISTED,
+    vp: int | None = None,
+    objective: Objective = "time",
+    exhaustive: bool = False,
+    fit_probability: float | None = None,
+    within: float | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare models, systems, numbers of GPUs, frameworks, plans, or saved answers.
 
@@ -185,8 +193,8 @@ def compare(
         Price of a GPU for an hour; that of each system if left out [$/h].
     progress : callable, optional
         As for `search`, of each search in turn.
-    **options
-        Further arguments of `search`, of every search.
+    strategy, top, vp, objective, exhaustive, fit_probability, within, given
+        As for `search`, of every search.
 
     Returns
     -------
@@ -214,70 +222,65 @@ def compare(
     named = [errors.catch(parse_plan, plan) if isinstance(plan, str) else plan for plan in plans] or [{}]
     read_models = [errors.catch(as_model, each) for each in models]
     read_systems = [errors.catch(as_system, each) for each in systems]
-    runs = [
-        Run(its_model, its_system, errors.catch(check_gbs, gbs, its_model))
+    shared = Question(
+        strategy=strategy,
+        top=top,
+        vp=vp,
+        locks=locks,
+        objective=objective,
+        exhaustive=exhaustive,
+        fit_probability=fit_probability,
+        within=within,
+        given=given,
+    )
+    questions = [
+        replace(shared, model=its_model, system=its_system, gbs=errors.catch(check_gbs, gbs, its_model))
         for its_model, its_system in product(read_models, read_systems)
     ]
-    requests = requests_of(
-        errors,
-        runs,
-        _as_list(gpus),
-        _as_list(framework),
-        _as_list(assumptions),
-        [plan or {} for plan in named],
-        locks or {},
-        **options,
+    alternatives = Alternatives(
+        questions=questions,
+        gpus=_as_list(gpus),
+        frameworks=_as_list(framework),
+        assumptions=_as_list(assumptions),
+        plans=[plan or {} for plan in named],
     )
-    return compare_requests(requests, progress, price=price)
+    return compare_alternatives(alternatives.requests(errors), progress, price=price)
 
 
-class Run(NamedTuple):
-    """A model on a system with a global batch; None where it could not be read."""
+@dataclass(frozen=True, kw_only=True)
+class Alternatives:
+    """What is compared: every combination is an alternative, the last field varying fastest."""
 
-    model: Model | None
-    system: System | None
-    gbs: int | None
+    questions: Sequence[Question]  # of each model on each system, with its batch; the rest is equal
+    gpus: Sequence[int]
+    frameworks: Sequence[str | Framework | None] = (None,)
+    assumptions: Sequence[str | Assumptions | None] = (None,)
+    plans: Sequence[Mapping[str, Any]] = ({},)  # knobs of each plan, besides the locks of all
 
+    def requests(self, errors: ErrorCollector) -> list[SearchRequest]:
+        """Return the search of every alternative, in order.
 
-def requests_of(
-    errors: ErrorCollector,
-    runs: Iterable[Run],
-    sizes: Sequence[Any],
-    frameworks: Sequence[Any],
-    assumptions: Sequence[Any],
-    plans: Sequence[Mapping[str, Any]],
-    locks: Mapping[str, Any],
-    **search: Any,
-) -> list[SearchRequest]:
-    """Return the search of every combination of runs, sizes, frameworks, assumptions and plans, in order.
-
-    `plans`: knobs of each plan; `locks`: those of all plans; `search`: further arguments of every search.
-
-    Raises
-    ------
-    InputError
-        If an argument is invalid; all mistakes at once, with those in `errors`.
-    """
-    requests = []
-    for run, size, space, assumed, plan in product(runs, sizes, frameworks, assumptions, plans):
-        both = {name: value for name, value in plan.items() if locks.get(name, value) != value}
-        errors.add(
-            [f"{name} = {value} of a plan contradicts {locks[name]} of all" for name, value in both.items()]
-        )
-        chosen = with_strategy({**locks, **plan}, search.get("strategy"))
-        request = search_request(
-            errors,
-            run.model,
-            run.system,
-            (size,),
-            run.gbs,
-            framework=space,
-            assumptions=assumed,
-            **{**search, **chosen},
-        )
-        requests.append(request)
-    errors.raise_any()
-    return [request for request in requests if request is not None]
+        Raises
+        ------
+        InputError
+            If an argument is invalid; all mistakes at once, with those in `errors`.
+        """
+        requests = []
+        for question, gpus, framework, assumptions, plan in product(
+            self.questions, self.gpus, self.frameworks, self.assumptions, self.plans
+        ):
+            locks = question.locks or {}
+            both = {name: value for name, value in plan.items() if locks.get(name, value) != value}
+            errors.add(
+                [
+                    f"{name} = {value} of a plan contradicts {locks[name]} of all"
+                    for name, value in both.items()
+                ]
+            )
+            asked = replace(question, gpus=(gpus,), framework=framework, assumptions=assumptions)
+            requests.append(search_request(errors, with_locks(asked, {**locks, **plan})))
+        errors.raise_any()
+        return [request for request in requests if request is not None]
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -316,31 +319,35 @@ def _value(name: str, text: str) -> Any:
     return int(text) if text.isdecimal() else text
 
 
-def with_strategy(locks: Mapping[str, Any], strategy: Any) -> dict[str, Any]:
-    """Return locks and strategy of a search; a kind of context parallelism that is locked is a strategy."""
-    given = dict(locks)
+def with_locks(question: Question, locks: Mapping[str, Any]) -> Question:
+    """Return a question with other locks; a kind of context parallelism that is locked is its strategy."""
     kind = next(
-        (s.name for s in STRATEGIES.values() if all(given.get(name) == v for name, v in s.choices.items())),
+        (s.name for s in STRATEGIES.values() if all(locks.get(name) == v for name, v in s.choices.items())),
         None,
     )
     if kind is None:
-        return {"locks": given, "strategy": strategy}
-    rest = {name: value for name, value in given.items() if name not in STRATEGIES[kind].choices}
-    return {"locks": rest, "strategy": kind}
+        return replace(question, locks=locks)
+    rest = {name: value for name, value in locks.items() if name not in STRATEGIES[kind].choices}
+    return replace(question, locks=rest, strategy=kind)
 
 
-def compare_requests(
-    requests: Sequence[SearchRequest], progress: Progress | None = None, **figures: Any
+def compare_alternatives(
+    requests: Sequence[SearchRequest],
+    progress: Progress | None = None,
+    *,
+    price: float | None = None,
+    restart_seconds: float | None = None,
 ) -> Comparison:
     """Search each of some requests on one number of GPUs, and compare the recommended plans.
 
-    `figures` are keyword arguments of `traincast.metrics`.
+    `price` and `restart_seconds` are as for `traincast.metrics`.
     """
     _check_number(len(requests))
     results = []
     for i, request in enumerate(requests):
         results += request.answer(_of_several(progress, i, len(requests)))
     names = _names([_facts(result) for result in results])
+    figures = {"price": price, "restart_seconds": restart_seconds}
     rows = [
         _row(LABELS[i], name, result, figures)
         for i, (name, result) in enumerate(zip(names, results, strict=True))

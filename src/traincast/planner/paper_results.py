@@ -175,13 +175,16 @@ def _optima(model: Model, strategy: str) -> dict[Key, dict[str, Optimum]]:
     for domain, gpu in product(PUBLISHED.domains, PUBLISHED.accelerators):
         system = load_system(f"{gpu}-nvs{domain}")
         for variant, assumed in (("published", PUBLISHED.assumptions), ("corrected", PAPER)):
-            request: dict[str, Any] = {
-                "gpus": PUBLISHED.gpus,
-                "gbs": PUBLISHED.global_batch,
-                "assumptions": assumed,
-                "top": 1,
-            }
-            for found in search_each(model, system, strategy=strategy, **request):
+            searched = search_each(
+                model,
+                system,
+                gpus=PUBLISHED.gpus,
+                gbs=PUBLISHED.global_batch,
+                assumptions=assumed,
+                strategy=strategy,
+                top=1,
+            )
+            for found in searched:
                 key = model.name, strategy, gpu, domain, found.gpus
                 optimum = Optimum(found.candidates, found.feasible, found.least_seconds)
                 optima.setdefault(key, {})[variant] = optimum

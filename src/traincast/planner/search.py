@@ -5,7 +5,7 @@ strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs, panels
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from traincast.core.system import System
 from traincast.model.model import Model
 from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.question import LISTED, Objective, Question
 from traincast.planner.search_arguments import (
-    Objective,
     check_locks,
     check_machine,
     check_ranking,
@@ -79,7 +79,7 @@ def search(
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
     strategy: str | Sequence[str] | None = None,
-    top: int = 10,
+    top: int = LISTED,
     vp: int | None = None,
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
@@ -148,15 +148,25 @@ def search(
     InputError
         If an argument is invalid; all mistakes at once.
     """
-    options: dict[str, Any] = {
-        "assumptions": assumptions,
-        "strategy": strategy,
-        "framework": framework,
-        "locks": locks,
-    }
-    options |= {"top": top, "vp": vp, "objective": objective, "exhaustive": exhaustive}
-    options |= {"fit_probability": fit_probability, "within": within, "given": given}
-    return search_each(model, system, gpus=(gpus,), gbs=gbs, progress=progress, **options)[0]
+    found = search_each(
+        model,
+        system,
+        gpus=(gpus,),
+        gbs=gbs,
+        progress=progress,
+        assumptions=assumptions,
+        strategy=strategy,
+        top=top,
+        vp=vp,
+        framework=framework,
+        locks=locks,
+        objective=objective,
+        exhaustive=exhaustive,
+        fit_probability=fit_probability,
+        within=within,
+        given=given,
+    )
+    return found[0]
 
 
 def search_each(
@@ -166,27 +176,9 @@ def search_each(
     gpus: Sequence[int],
     gbs: int | None = None,
     progress: Progress | None = None,
-    **options: Any,
-) -> list[Found]:
-    """Search as `search` does on several numbers of GPUs, which share what they have in common."""
-    errors = ErrorCollector("search")
-    checked_model = errors.catch(as_model, model)
-    checked_system = errors.catch(as_system, system)
-    checked_gbs = errors.catch(check_gbs, gbs, checked_model)
-    request = search_request(errors, checked_model, checked_system, gpus, checked_gbs, **options)
-    return errors.require(request).answer(progress)
-
-
-def search_request(
-    errors: ErrorCollector,
-    model: Model | None,
-    system: System | None,
-    gpus: Sequence[int],
-    gbs: int | None,
-    *,
     assumptions: str | Assumptions | None = None,
     strategy: str | Sequence[str] | None = None,
-    top: int = 10,
+    top: int = LISTED,
     vp: int | None = None,
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
@@ -194,28 +186,57 @@ def search_request(
     exhaustive: bool = False,
     fit_probability: float | None = None,
     within: float | None = None,
-    given: Mapping[str, str] | Sequence[str] | None = None,
-) -> SearchRequest | None:
-    """Check the arguments of a search; None where one is wrong, and `errors` then has every mistake.
+    given: Mapping[str, str] | None = None,
+) -> list[Found]:
+    """Search as `search` does on several numbers of GPUs, which share what they have in common."""
+    errors = ErrorCollector("search")
+    checked_model = errors.catch(as_model, model)
+    question = Question(
+        model=checked_model,
+        system=errors.catch(as_system, system),
+        gpus=gpus,
+        gbs=errors.catch(check_gbs, gbs, checked_model),
+        assumptions=assumptions,
+        strategy=strategy,
+        top=top,
+        vp=vp,
+        framework=framework,
+        locks=locks,
+        objective=objective,
+        exhaustive=exhaustive,
+        fit_probability=fit_probability,
+        within=within,
+        given=given,
+    )
+    return errors.require(search_request(errors, question)).answer(progress)
 
-    `model`, `system` and `gbs` are None where an error was collected for them before.
+
+def search_request(errors: ErrorCollector, question: Question) -> SearchRequest | None:
+    """Return a question checked; None where a part of it is wrong, and `errors` then has every mistake.
+
+    Its model, system and global batch are None where an error was collected for them before.
     """
-    sizes = errors.catch(check_sizes, gpus, system)
-    errors.catch(check_ranking, top, objective)
-    errors.catch(check_recommendation, fit_probability, within, objective)
-    locked = errors.catch(check_locks, locks, vp)
+    model = question.model
+    system = question.system
+    framework = question.framework
+    objective = question.objective
+    sizes = errors.catch(check_sizes, question.gpus, system)
+    errors.catch(check_ranking, question.top, objective)
+    errors.catch(check_recommendation, question.fit_probability, question.within, objective)
+    locked = errors.catch(check_locks, question.locks, question.vp)
     if system is not None and locked is not None:
         errors.catch(check_machine, system, locked)
-    strategies = errors.catch(check_strategies, strategy)
-    facts = errors.catch(read_given, given) or {}
+    strategies = errors.catch(check_strategies, question.strategy)
+    facts = errors.catch(read_given, question.given) or {}
     if model is not None:
         errors.catch(check_experts, facts, model.experts is not None)
     named = space_of(facts.get("framework")) if framework is None else framework
-    space = errors.catch(choose_framework, model, system, strategies, named, locked or {})
+    of_space = replace(question, strategy=strategies, framework=named, locks=locked)
+    space = errors.catch(choose_framework, of_space)
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
     unsaid = unstated_software(usual) if framework is None else releases(usual)
-    assumed = errors.catch(check_assumptions, assumptions, usual, unsaid, facts)
-    if errors.errors or model is None or system is None or sizes is None or gbs is None:
+    assumed = errors.catch(check_assumptions, question.assumptions, usual, unsaid, facts)
+    if errors.errors or model is None or system is None or sizes is None or question.gbs is None:
         return None
     if locked is None or space is None or assumed is None:
         return None
@@ -223,18 +244,19 @@ def search_request(
     if batches is None:
         return None
     usual_within = WITHIN if assumed.errors_known and objective != "memory" else None
+    fit_probability = FIT_PROBABILITY if question.fit_probability is None else question.fit_probability
     return SearchRequest(
         model=model,
         system=system,
         gpus=sizes,
-        gbs=gbs,
+        gbs=question.gbs,
         assumptions=assumed,
         framework=space,
         objective=objective,
         locks=locked,
-        top=top,
-        fit_probability=FIT_PROBABILITY if fit_probability is None else float(fit_probability),
-        within=usual_within if within is None else float(within),
+        top=question.top,
+        fit_probability=float(fit_probability),
+        within=usual_within if question.within is None else float(question.within),
         batches=batches,
-        exhaustive=exhaustive,
+        exhaustive=question.exhaustive,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any, Final, Literal, get_args
+from typing import Any
 
 from traincast.catalog.software import search_spaces
 from traincast.catalog.software_stacks import facts_of, names_stack
@@ -30,12 +30,9 @@ from traincast.planner.frameworks.spaces import (
     lock_values,
 )
 from traincast.planner.frameworks.spaces import framework as framework_named
+from traincast.planner.question import OBJECTIVES, Question
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.rankings import WITHIN
-
-Objective = Literal["time", "throughput", "cost", "memory"]
-OBJECTIVES: Final = get_args(Objective)
-NO_LOCKS: Final[Mapping[str, Any]] = {}
 
 
 def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
@@ -181,18 +178,28 @@ def _usual_space(
     return every if usual.not_run(locks) else usual
 
 
-def choose_framework(
-    model: Model | None,
-    system: System | None,
-    strategies: tuple[str, ...] | None,
-    framework: str | Framework | None,
-    locks: Mapping[str, Any] = NO_LOCKS,
-) -> Framework:
-    """Return the framework that is searched, restricted to the given strategies.
+def choose_framework(question: Question) -> Framework:
+    """Return the framework that a question is about, restricted to the strategies that it names.
 
-    One that is named must run what the locks ask for; if none is given, any is searched where the usual one
+    One that is named must run what the locks ask for; if none is named, any is searched where the usual one
     does not.
+
+    Parameters
+    ----------
+    question : Question
+        Its model, system, strategies, framework and locks count. Where there is no model, neither is what
+        depends on it.
+
+    Raises
+    ------
+    InputError
+        If a strategy or the framework is unknown, or the framework does not run what is asked.
     """
+    model = question.model
+    system = question.system
+    framework = question.framework
+    locks = question.locks or {}
+    strategies = check_strategies(question.strategy)
     problems: list[str] = []
     if framework is None:
         chosen = FRAMEWORKS["any"]

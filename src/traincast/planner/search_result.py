@@ -30,7 +30,7 @@ from traincast.planner.answers.recommend import (
     recommend,
 )
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
-from traincast.planner.search_arguments import Objective
+from traincast.planner.question import Objective
 from traincast.planner.space.evaluation import (
     OUT_OF_MEMORY,
     Evaluation,
@@ -355,6 +355,15 @@ class Found:
         times, rows = self.front
         return times.plans(rows)
 
+    @cached_property
+    def pareto_points(self) -> list[ParetoPlan]:
+        """The plans of `pareto` with time and memory alone, as the search knows them."""
+        times, rows = self.front
+        figures = zip(
+            self.pareto_plans, times.seconds[rows].tolist(), times.memory[rows].tolist(), strict=True
+        )
+        return [ParetoPlan(plan.strategy, plan, *figures_of_plan) for plan, *figures_of_plan in figures]
+
     @property
     def front(self) -> tuple[LeastTimes, Ints]:
         """Pareto front of time and memory as rows, fastest first, and the times whose rows they are."""
@@ -433,10 +442,7 @@ class Found:
             confidence=self.confidence,
             plans=[PlanWithMetrics(est, metrics(est, **figures)) for _, est in self.plans],
             families=[self._family_record(family) for family in self.families],
-            pareto=[
-                ParetoPlan(est.strategy, plan, est.step_seconds, est.memory_bytes)
-                for plan, est in self.pareto()
-            ],
+            pareto=self.pareto_points,
             explanation=self.explain(),
         )
 

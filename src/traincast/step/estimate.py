@@ -798,9 +798,12 @@ def require_one_plan(est: object, subject: str) -> None:
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]
-# Knobs and choices that times and footprints of parts do not depend on: ranks of experts cross stages
-AROUND_EXPERTS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
+# Knobs and choices that times and footprints of parts do not depend on
+AROUND_LAYERS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
 AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
+# Ranks of experts cross those of replicas, whose place these degrees decide if stages are numbered first
+DEGREES_OF_STAGES: Final = {"pp", "dp"}
+STAGES_BEFORE_REPLICAS: Final = "tp-cp-pp-dp"
 _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are those of the next machine as well
 
 
@@ -1035,7 +1038,11 @@ def estimate_columns(model: Model, system: System, plan: Plans, gbs: int, assume
 
 def _of_layers(plan: Plans, model: Model) -> tuple[Any, ...]:
     """Return the knobs and choices of a plan that times and footprints of its parts depend on."""
-    around = AROUND_EXPERTS if model.experts else (*AROUND_EXPERTS, *AROUND_DENSE)
+    around = set(AROUND_LAYERS)
+    if model.experts is None:
+        around.update(AROUND_DENSE)
+    elif plan.order == STAGES_BEFORE_REPLICAS:
+        around -= DEGREES_OF_STAGES
     return tuple(value for name, value in vars(plan).items() if name not in around)
 
 

@@ -12,6 +12,7 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats
+from traincast.planner.question import Question
 from traincast.planner.search import search_request
 from traincast.step.estimate import Estimates, estimate_columns
 from traincast.step.fit_probability import memory_that_fits
@@ -88,13 +89,14 @@ class _Blocks:
         )
 
 
-def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
+def of_search(question: Question) -> Candidates:
     """Return the plans of a search that may fit and may be the fastest; of each layout the best placed.
 
-    `options` are arguments of `traincast.search`: gbs, framework, assumptions, locks.
+    `question` is about one number of GPUs; its `top` does not matter.
     """
     collector = ErrorCollector("search")
-    request = collector.require(search_request(collector, model, system, (gpus,), top=1, **options))
+    request = collector.require(search_request(collector, replace(question, top=1)))
+    system = request.system
     capacity = float(system.accelerator.visible_bytes)
     assumed = request.assumptions
     most = capacity

@@ -23,6 +23,7 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
+from traincast.planner.question import Question
 from traincast.step.rankings import plan_coordinates
 from traincast.step.uncertainty import errors
 from traincast.tuner.belief import GAIN, LEARNT, SURE, Belief, Prior
@@ -383,7 +384,10 @@ def _space() -> Prior:
     from traincast.catalog.load import load_model, load_system
 
     model, system, gpus, gbs = SPACE
-    every = of_search(load_model(model), load_system(system), gpus, gbs=gbs, framework="megatron").prior
+    question = Question(
+        model=load_model(model), system=load_system(system), gpus=(gpus,), gbs=gbs, framework="megatron"
+    )
+    every = of_search(question).prior
     return replace(
         every,
         seconds=every.seconds[:SPACE_PLANS],

@@ -23,6 +23,7 @@ from traincast.launch.formats import FORMATS
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_named
+from traincast.planner.question import Question
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Job, usual_assumptions
 from traincast.step.uncertainty import NORMAL_90_PERCENT
@@ -194,12 +195,18 @@ class Tuner:
         self.most = trials
         self.budget = budget
         self.base = None if isinstance(system, System) else system
-        options: dict[str, Any] = {"gbs": self.gbs, "framework": framework, "assumptions": assumptions}
-        options |= {"locks": locks, "given": facts}
+        question = Question(
+            model=self.model,
+            system=self.system,
+            gpus=(gpus,),
+            gbs=self.gbs,
+            framework=framework,
+            assumptions=assumptions,
+            locks=locks,
+            given=facts,
+        )
         self.candidates: Candidates = (
-            of_search(self.model, self.system, gpus, **options)
-            if plans is None
-            else of_runs([self._run(plan) for plan in plans])
+            of_search(question) if plans is None else of_runs([self._run(plan) for plan in plans])
         )
         if to is None and space is not None and space.name in FORMATS:
             to = space.name

@@ -21,6 +21,7 @@ import polars as pl
 import pytest
 
 import traincast as tc
+from traincast.planner.question import Question
 from traincast.planner.study import executors
 from traincast.planner.study.results import fingerprint, read_results
 from traincast.planner.study.study_file import load_study
@@ -41,12 +42,10 @@ VARY = [
 def small():
     """A study of 2 strategies × 2 batches × 6 machines × 2 numbers of GPUs."""
     return define(
-        models=["gpt3-175b"],
-        systems=["h200-nvs8"],
-        gpus=GPUS,
-        strategies=["1d", "summa"],
-        gbs=[256, 512],
-        top=3,
+        ["gpt3-175b"],
+        ["h200-nvs8"],
+        Question(gpus=GPUS, strategy=["1d", "summa"], top=3),
+        batches=[256, 512],
         vary=VARY,
         name="small",
     )
@@ -579,12 +578,11 @@ def test_control_c_is_not_lost_in_a_finalizer(small, pieces, tmp_path):
 def test_default_assumptions_of_a_study():
     """An idealised machine for the paper's models; for others what their usual framework makes of one."""
     paper, llama = (
-        define(models=["gpt3-1t"], systems=["h200-nvs8"], gpus=[1024]),
-        define(models=["llama-3-8b"], systems=["dgx-h100"], gpus=[8], strategies=["1d"], gbs=8),
+        define(["gpt3-1t"], ["h200-nvs8"], Question(gpus=[1024])),
+        define(["llama-3-8b"], ["dgx-h100"], Question(gpus=[8], strategy="1d"), batches=8),
     )
-    both = define(
-        models=["gpt3-1t", "llama-3-8b"], systems=["dgx-h100"], gpus=[1024], strategies=["1d"], gbs=1024
-    )
+    on_many = Question(gpus=[1024], strategy="1d")
+    both = define(["gpt3-1t", "llama-3-8b"], ["dgx-h100"], on_many, batches=1024)
     assert [study.assumptions.name for study in (paper, llama, both)] == [
         "paper",
         "megatron-core-2025",
@@ -594,9 +592,8 @@ def test_default_assumptions_of_a_study():
 
 def test_varied_figures_take_text_with_a_unit():
     given = {"accelerator.hbm_bytes": ["80 GiB", 160e9], "network.1.latency": ["2 us", 5e-6]}
-    study = define(
-        models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=64, vary=[given]
-    )
+    question = Question(gpus=[64], strategy="1d")
+    study = define(["gpt3-175b"], ["h200-nvs8"], question, batches=64, vary=[given])
     assert study.vary[0] == {
         "accelerator.hbm_bytes": (80 * 2.0**30, 160e9),
         "network.1.latency": (2e-6, 5e-6),
@@ -640,9 +637,8 @@ def test_arguments_of_a_study_that_are_wrong(wrong, said):
 
 def test_arguments_of_a_study_may_be_arrays_and_single_names():
     vary = {"accelerator.hbm_bytes": np.array([80e9, 160e9]), "network.1.latency": ["2 us", 5e-6]}
-    study = define(
-        models="gpt3-175b", systems="h200-nvs8", gpus=np.array([8, 64]), strategies="1d", gbs=64, vary=vary
-    )
+    question = Question(gpus=np.array([8, 64]), strategy="1d", top=1)
+    study = define("gpt3-175b", "h200-nvs8", question, batches=64, vary=vary)
     assert (study.gpus, study.strategies, study.points) == ((8, 64), ("1d",), 2)
 
 

@@ -1,5 +1,6 @@
 """Figures: they draw the table, labels have units, files are reproducible."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import matplotlib as mpl
@@ -12,6 +13,7 @@ from matplotlib.text import Annotation
 import traincast as tc
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import GIB
+from traincast.planner.question import Question
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import define
 from traincast.step.placement import placements
@@ -44,7 +46,8 @@ def machine(hbm_bytes=6e9, name="chip-nvs4"):
 @pytest.fixture(scope="module")
 def scaling():
     """A study over numbers of GPUs: nothing fits on the smallest."""
-    return run(define(models=[MODEL], systems=[machine(), machine(2e10, "roomy-nvs4")], gpus=GPUS)).frame
+    machines = [machine(), machine(2e10, "roomy-nvs4")]
+    return run(define([MODEL], machines, Question(gpus=GPUS, top=1))).frame
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +56,9 @@ def swept():
     paired = {HBM: [1e9, 4e9, 8e9, 32e9], "accelerator.vector_flops": [1e12, 5e12, 1e13, 2e13]}
     return run(
         define(
-            models=[MODEL],
-            systems=[machine()],
-            gpus=(4, 16),
-            strategies=["1d"],
+            [MODEL],
+            [machine()],
+            Question(gpus=(4, 16), strategy="1d", top=1),
             vary=[paired, {BANDWIDTH: [1e11, 1e12, 4e12]}],
         )
     ).frame
@@ -368,10 +370,9 @@ def three_axes(most):
     """A study over capacity, bandwidth of the memory, and as many bandwidths of the network."""
     return run(
         define(
-            models=[MODEL],
-            systems=[machine()],
-            gpus=(16,),
-            strategies=["1d"],
+            [MODEL],
+            [machine()],
+            Question(gpus=(16,), strategy="1d", top=1),
             vary=[
                 {HBM: [4e9, 8e9, 32e9]},
                 {BANDWIDTH: [1e11, 1e12]},
@@ -704,11 +705,12 @@ def titles(figure):
 def test_titles_say_whether_errata_are_corrected(assumptions, said):
     """The paper prints a speed-up of 1.43 where its code, corrected, gives 0.79: a title says which it is."""
     machines = [machine(2e10, "roomy-nvs4")]
-    study = {"models": [MODEL], "systems": machines, "assumptions": assumptions}
-    table = run(define(**study, gpus=GPUS)).frame
+    question = Question(gpus=GPUS, assumptions=assumptions, top=1)
+    table = run(define([MODEL], machines, question)).frame
     one = table.filter(pl.col("strategy") == "1d")
     vary = [{HBM: [4e9, 8e9]}, {BANDWIDTH: [1e11, 1e12]}]
-    varied = run(define(**study, gpus=(16,), strategies=["1d"], vary=vary)).frame
+    on_16 = replace(question, gpus=(16,), strategy="1d")
+    varied = run(define([MODEL], machines, on_16, vary=vary)).frame
     found = tc.search(MODEL, machine(), gpus=16, assumptions=assumptions)
     est = found.best[1]
     drawn = {

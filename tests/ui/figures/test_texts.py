@@ -11,6 +11,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
 import traincast as tc
+from traincast.planner.question import Question
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import define
 from traincast.ui import figures
@@ -40,16 +41,14 @@ def estimate(**knobs):
 
 def scaling(gpus, models=(MODEL,), systems=("h200-nvs8",), strategies=("1d", "summa"), gbs=64):
     """The table of a study over numbers of GPUs."""
-    return run(
-        define(models=list(models), systems=list(systems), gpus=gpus, strategies=strategies, gbs=gbs)
-    ).frame
+    return run(define(models, systems, Question(gpus=gpus, strategy=strategies, top=1), batches=gbs)).frame
 
 
 def swept():
     """The table of a study over two figures of a machine."""
     vary = [{HBM: [8e9, 40e9, 80e9, 192e9]}, {BANDWIDTH: [5e11, 1e12, 4e12, 1.6e13]}]
     return run(
-        define(models=[MODEL], systems=["h200-nvs8"], gpus=(16, 64), strategies=["1d"], gbs=64, vary=vary)
+        define([MODEL], ["h200-nvs8"], Question(gpus=(16, 64), strategy="1d", top=1), batches=64, vary=vary)
     ).frame
 
 

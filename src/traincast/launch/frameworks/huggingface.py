@@ -72,8 +72,22 @@ ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-eager+loss=chunked": "huggingface-deepspeed+loss=chunked",
     "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
 }
-# Words of a command line that are objectives of TRL.
-SCRIPTS: Final = ("sft", "dpo", "orpo", "cpo", "grpo", "rloo", "ppo", "kto", "reward", "gkd", "online_dpo")
+# Words of a command line that are objectives of TRL, and how its classes are called (1.10 to 1.16).
+CLASSES: Final = {
+    **{word: word.upper() for word in ("sft", "dpo", "orpo", "cpo", "kto", "grpo", "rloo", "ppo")},
+    **{word: word.upper() for word in ("bco", "xpo", "tpo", "prm", "gkd", "gold", "sdft", "sdpo", "ssd")},
+    **{word: word.upper() for word in ("a2po", "gmpo")},
+    "reward": "Reward",
+    "online_dpo": "OnlineDPO",
+    "nash_md": "NashMD",
+    "async_grpo": "AsyncGRPO",
+    "grpo_with_replay_buffer": "GRPOWithReplayBuffer",
+    "minillm": "MiniLLM",
+    "iw_opd": "IWOPD",
+    "distillation": "Distillation",
+    "async_distillation": "AsyncDistillation",
+    "server_distillation": "ServerDistillation",
+}
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
 # Arguments of `accelerate launch` without effect where neither `--use_parallelism_config` nor its
 # configuration makes a mesh (accelerate 1.15.0, commands/launch.py, _validate_launch_command).
@@ -104,6 +118,8 @@ OF_ADAPTERS: Final = ("lora_r", "lora_target_modules")
 OF_PRECISION: Final = ("bf16", "fp16", "fp8", "bfloat16", "float16", "pure_bf16", "mixed_precision")
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: flatten(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
+# What transformers gives Accelerate itself where its own `fsdp` is on (5.23, training_args.py).
+OF_TRAINERS_FSDP: Final = (accelerate.VERSION, accelerate.RESHARD, accelerate.STRATEGY)
 PRESET_OF_FSDP: Final = (f"{FSDP}version", f"{FSDP}auto_wrap_policy")  # what fsdp2 sets as exports do
 READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
@@ -157,7 +173,7 @@ class TrainerProgram:
     def read(self, text: str, given: Given = NOTHING) -> Settings:
         """Read a configuration, or the arguments of a script."""
         settings = _with_parts(self._read_own(text, given))
-        preset = Settings(PRESETS.get(str(settings.get("accelerate_config")), {}))
+        preset = _preset(settings)
         for name, meanings in self.presets.items():
             if str(settings.get(name)) in meanings:
                 preset |= flatten(meanings[str(settings.pop(name))])
@@ -187,7 +203,7 @@ class TrainerProgram:
             ]
             files = (word.rpartition("/")[2].removesuffix(".py").removeprefix("run_") for word in named)
             titles = (title.removesuffix("_modeling") for title in files)
-            if objective := next((title for title in titles if title in SCRIPTS), ""):
+            if objective := next((title for title in titles if title in CLASSES), ""):
                 settings["objective"] = objective
         return settings
 
@@ -392,11 +408,10 @@ class TrainerProgram:
 
     def derived(self, settings: Settings) -> Settings:
         """Return the settings of Accelerate that the program makes of its own."""
-        derived = Settings({**PRESETS.get(str(settings.get("accelerate_config")), {}), **settings})
         words = settings.get("fsdp")
         options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
-        is_fsdp = not is_off(words) if not isinstance(words, list) else bool(words)
-        is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.count(accelerate.SHARD) > 1
+        derived = Settings({**_preset(settings), **settings})
+        is_fsdp = _turns_fsdp_on(words) or settings.is_on("use_fsdp") or settings.count(accelerate.SHARD) > 1
         by_options = (name == accelerate.SHARD or name.startswith(FSDP) for name in settings)
         is_fsdp = is_fsdp or (self.fsdp_by_options and any(by_options))
         is_deepspeed = settings.is_on("use_deepspeed") or any(
@@ -564,9 +579,7 @@ class TrainerProgram:
         usual = self.frozen if self._has_adapters(settings) else self.loaded
         if self._loads_fp32(settings):
             usual = "fp32"
-        names = self.weights.split()
-        loading = names[:1] if self._fills_dtype else names
-        for name in (*(f"{LOADING}{name}" for name in loading), *names):
+        for name in self._names_of_dtype:
             if settings.is_on(name) or settings.get(name) == "auto":
                 word = str(settings[name]).lower().removeprefix("torch.")
                 if word not in DTYPES:
@@ -575,12 +588,15 @@ class TrainerProgram:
         return usual
 
     @property
-    def _fills_dtype(self) -> bool:
-        """Whether the program loads the model in its `dtype`, so that the old name beside it has no effect.
+    def _names_of_dtype(self) -> tuple[str, ...]:
+        """Settings that say in which precision the weights are loaded, the first of them that is there.
 
-        The command line of TRL does (1.16, scripts/sft.py), and transformers takes the new name of the two.
+        TRL 1.16 loads in its own `dtype`, float32 by default (scripts/sft.py and trainer/utils.py,
+        create_model_from_path), and transformers takes the new name of two: the old one has no effect.
         """
-        return self.name == "trl" and self.own_text is None
+        names = self.weights.split()
+        loading = names[:1] if self.name == "trl" else names
+        return (*(f"{LOADING}{name}" for name in loading), *names)
 
     def _loads_fp32(self, settings: Settings) -> bool:
         """Return whether a program on the Trainer alone is of a release that loads weights in fp32."""
@@ -660,8 +676,12 @@ class TrainerProgram:
                 "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
                 " a configuration can be given with --beside"
             )
-        names = self.weights.split()
-        stated = any(settings.get(f"{where}{name}") for where in ("", LOADING) for name in names)
+        stated = any(settings.get(name) for name in self._names_of_dtype)
+        notes += [
+            f"{name} has no effect: TRL loads the model in its dtype"
+            for name in (f"{LOADING}{old}" for old in self.weights.split())
+            if settings.is_on(name) and name not in self._names_of_dtype
+        ]
         if not stated and "dtype" in self.weights and self._loaded(settings) == "fp32":
             notes.append("the model is loaded in fp32, the default of dtype")
         if objective in WITH_REFERENCE and not self._has_adapters(settings) and self._holds_fp32(settings):
@@ -773,6 +793,18 @@ class TrainerProgram:
 def _usual_optim(settings: Settings) -> str:
     """Return the default of `optim`, which is that of the release of transformers and PyTorch."""
     return "adamw_torch" if REMOVED_ARGUMENT in settings else "adamw_torch_fused"
+
+
+def _turns_fsdp_on(words: Any) -> bool:
+    """Return whether the Trainer's argument `fsdp` shards."""
+    return bool(words) if isinstance(words, list) else not is_off(words)
+
+
+def _preset(settings: Settings) -> Settings:
+    """Return the settings that `accelerate_config` names, but for what transformers gives Accelerate."""
+    preset = Settings(PRESETS.get(str(settings.get("accelerate_config")), {}))
+    left = OF_TRAINERS_FSDP if _turns_fsdp_on(settings.get("fsdp")) else ()
+    return Settings({name: value for name, value in preset.items() if name not in left})
 
 
 def _with_parts(settings: Settings) -> Settings:

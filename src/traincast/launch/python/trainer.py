@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from traincast.core.errors import InputError, raise_problems
 from traincast.launch.frameworks.accelerate import DEEPSPEED_NAMES
+from traincast.launch.frameworks.huggingface import CLASSES, LOADING
+from traincast.launch.frameworks.unsupported import check_training_kind
 from traincast.launch.python.program import CLASS, REST, PythonProgram, Unread, set_attributes
 from traincast.launch.python.source import called_name, defaults_of, last_name, main_statements, tree_of
 from traincast.launch.scripts.bash import arguments, directives, program_of_script
@@ -24,9 +26,7 @@ from traincast.launch.settings.table import load_document
 from traincast.launch.settings.unread_settings import unread_rules
 
 OBJECTIVES: Final = {  # class of TRL -> what it trains by
-    f"{title}{kind}": title.lower()
-    for title in ("SFT", "DPO", "ORPO", "CPO", "KTO", "GRPO", "RLOO", "PPO", "Reward", "GKD", "OnlineDPO")
-    for kind in ("Config", "Trainer")
+    f"{title}{kind}": word for word, title in CLASSES.items() for kind in ("Config", "Trainer")
 }
 CONFIGURATIONS: Final = (
     *("TrainingArguments", "Seq2SeqTrainingArguments"),
@@ -53,9 +53,10 @@ OF_MODELS: Final = {  # arguments of `from_pretrained` -> settings; others chang
     "attn_implementation": "attn_implementation",
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
-    "tp_plan": "tp_plan",
+    **{name: name for name in ("tp_plan", "tp_size", "use_kernels", "kernel_config", "num_hidden_layers")},
     "distributed_config": "distributed_config",
     "device_map": "device_map",
+    "experts_implementation": "experts_implementation",
     "use_flash_attention_2": "use_flash_attention_2",
 }
 OF_QUANTIZATION: Final = {  # of BitsAndBytesConfig
@@ -128,9 +129,10 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     if not program.built.configurations:
         program.start_functions(tree)
     if program.built.on_command_line and not program.built.configurations:
-        problem = (
-            f"takes {program.built.on_command_line} from the command line: check the command that starts it"
-        )
+        filled = program.built.on_command_line
+        objective = OBJECTIVES.get(program.derived.get(filled, filled), "")
+        check_training_kind((), {"objective": objective}, COMMAND_LINE)
+        problem = f"takes {filled} from the command line: check the command that starts it"
         raise InputError(COMMAND_LINE, [problem])
     if not program.built.configurations:
         raise InputError("Python", ["builds no configuration of a Trainer that can be followed"])
@@ -248,11 +250,12 @@ class _TrainingProgram(PythonProgram):
         self.records = {
             node.name: _fields(node) for node in tree.body if isinstance(node, ast.ClassDef)
         }  # of dataclasses
-        self.derived = {  # classes of the program that extend a configuration
-            node.name
+        self.derived = {  # classes of the program, by what configuration they extend
+            node.name: last_name(base)
             for node in tree.body
             if isinstance(node, ast.ClassDef)
-            and any(last_name(base) in CONFIGURATIONS for base in node.bases)
+            for base in node.bases
+            if last_name(base) in CONFIGURATIONS
         }
 
     def home(self, named: ast.expr, depth: int = 0) -> tuple[Self, str] | None:
@@ -541,11 +544,17 @@ def _settings(
         del own[REST]
     settings = Settings(program.built.further)
     settings |= {name: trainer[name] for name in OF_TRAINERS if trainer.get(name) is not None}
+    loading = settings.pop("model_init_kwargs", None)
+    if isinstance(loading, dict):  # of old TRL, which loads in the dtype of either name
+        settings |= {f"{LOADING}{OF_MODELS.get(name, name)}": value for name, value in loading.items()}
     settings |= flatten(own)
     title = str(configuration.get(CLASS))
     if objective := OBJECTIVES.get(str(trainer.get(CLASS)), OBJECTIVES.get(title, "")):
         settings["objective"] = objective
-    settings |= _of_model(program, trainer)
+    of_model = _of_model(program, trainer)
+    if "from_pretrained" in of_model:  # TRL 1.16, trainer/sft_trainer.py: of a model that is there already
+        settings = Settings({name: of for name, of in settings.items() if not name.startswith(LOADING)})
+    settings |= of_model
     settings |= _of_adapters(program)
     if program.built.adapters:
         settings.pop("requires_grad", None)

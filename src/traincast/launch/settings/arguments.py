@@ -1,7 +1,7 @@
 """Arguments that a program has, by its revisions: which there are, and which values they take."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -44,13 +44,16 @@ class Arguments:
     """Arguments of a program, from a table that `tools/arguments.py` writes."""
 
     table: str  # its name among the tables
+    release: str = ""  # of its revisions those of one release alone, such as ``0.17``
 
     @cached_property
     def revisions(self) -> Mapping[str, Mapping[str, Argument]]:
         """Arguments of each revision, by their names with underscores."""
         table = load_document(self.table)
         alike = dict(_arguments(table["all"]))
-        return {name: alike | dict(_arguments(table.get(name, {}))) for name in table["revisions"]}
+        beginning = f"core_v{self.release}." if self.release else ""
+        names = [name for name in table["revisions"] if f"{name}.".startswith(beginning)]
+        return {name: alike | dict(_arguments(table.get(name, {}))) for name in names}
 
     @property
     def title(self) -> str:
@@ -70,6 +73,23 @@ class Arguments:
             if against and all(against):
                 result[name] = against[-1]
         return result
+
+    def refused_by(self, release: str, settings: Mapping[str, Any]) -> dict[str, str]:
+        """Return what a release has against settings that some revision takes, by name.
+
+        Parameters
+        ----------
+        release : str
+            A release, such as ``0.17``.
+        settings : mapping of str to value
+            Settings, some of which may be no arguments of the program.
+        """
+        of_release = replace(self, release=release)
+        lacking = (name for name in settings if self.has(name) and not of_release.has(name))
+        return {
+            **{name: "it has no such argument" for name in lacking if not is_off(settings[name])},
+            **of_release.against(settings),
+        }
 
     def find_refused(self, settings: Mapping[str, Any]) -> list[str]:
         """Return a line for each setting that one of the revisions lacks or whose value it does not take."""

@@ -143,10 +143,16 @@ def model_facts(model: Model) -> Facts:
         facts["tower"] = model.tower.title
     if model.adapters is not None:  # targets in one order, groups as what they stand for
         targets = tuple(target for target in TARGETS if target in model.adapter_targets)
-        # Where PEFT's rule makes no difference, there is none.
-        experts: ExpertAdapters = "each" if expert_rule(model) == "each" else "peft"
+        experts = EXPERTS_OF_RULE[expert_rule(model)]  # equal of rules that make no difference
         facts["adapters"] = replace(model.adapters, targets=targets, experts=experts)
     return {name: value for name, value in facts.items() if value is not None}
+
+
+EXPERTS_OF_RULE: Final[Mapping[str, ExpertAdapters]] = {
+    "each": "each",
+    "joined": "peft",
+    "none": "none",
+}
 
 
 def without_training(model: Model) -> Model:

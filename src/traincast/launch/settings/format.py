@@ -115,6 +115,8 @@ class Format:
     # Command that starts a file that is written, FILE, on every machine; names in braces: `launch_command`.
     starts: str = ""
     lifted: tuple[Rule, ...] = ()  # rules of the framework that its releases with this format did not have
+    asked: Framework | None = None  # the framework as a release that is asked for has it
+    releases: tuple[str, ...] = ()  # of the framework, those that take such files; all known where empty
 
     @property
     def model(self) -> bool:
@@ -134,7 +136,7 @@ class Format:
     @property
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
-        space = FRAMEWORKS[self.framework]
+        space = self.asked or FRAMEWORKS[self.framework]
         if self.lifted:
             space = replace(space, rules=tuple(rule for rule in space.rules if rule not in self.lifted))
         return replace(space, assumptions=self.own_stack) if self.own_stack else space
@@ -158,12 +160,35 @@ class Format:
         }
 
     def find_refusals(self, facts: Facts) -> tuple[Refusal, ...]:
-        """Return the combinations of facts that the framework refuses."""
-        return find_refusals(self.framework, with_effect(facts))
+        """Return the combinations of facts that the framework's release refuses."""
+        return find_refusals(self.framework, with_effect(facts), self._older)
 
     def drop_refused(self, facts: Facts) -> Facts:
-        """Return facts without what the framework refuses."""
-        return facts | drop_refused(self.framework, with_effect(facts))
+        """Return facts without what the framework's release refuses."""
+        return facts | drop_refused(self.framework, with_effect(facts), self._older)
+
+    @property
+    def _older(self) -> str:
+        """The release that is asked for, where it is not the newest."""
+        return self.asked.release if self.asked is not None else ""
+
+    def refused_by_release(self, settings: Settings) -> Iterator[str]:
+        """Yield a line for each thing of a file that the release asked for does not take.
+
+        That is the file itself where the release takes no such files, arguments that it does not have, and
+        values that they do not take.
+        """
+        if self.asked is None:
+            return
+        release = self.asked.version.rpartition(" ")[2]
+        if self.releases and not any(f"{release}.".startswith(f"{taking}.") for taking in self.releases):
+            yield f"files of this kind are of release {', '.join(self.releases)}"
+        known = self.arguments(settings)
+        against = {} if known is None else known.refused_by(release, settings)
+        for name, why in against.items():
+            value = value_text(settings[name])
+            said = f" {value}" if value != "on" else ""
+            yield f"{self.spelled(name)}{said}: {why}"
 
     def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
         """Return the settings of facts by section.

@@ -17,11 +17,12 @@ from traincast.core.system import System
 from traincast.core.units import parse, parse_count
 from traincast.model.model import Model
 from traincast.planner.design.designs import Designs
-from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, TrainingRun
+from traincast.planner.design.machines import FIGURES, DesignQuestion, Family, Limits, Runs, TrainingRun
 from traincast.planner.design.part_prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.frameworks.spaces import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
+from traincast.planner.question import Question
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework
 from traincast.planner.study.study_file import axis_values
 from traincast.planner.study.sweep import as_list, define, with_shape
@@ -64,13 +65,13 @@ def design(file: str | Path, executor: Executor | None = None) -> Designs:
     return found
 
 
-def load_question(path: str | Path) -> Question:
+def load_question(path: str | Path) -> DesignQuestion:
     """Load a question from a file; `InputError` has every mistake of the file."""
     document = read_document(Path(path))
     errors = ErrorCollector(str(path))
     problems = _unknown_keys("", document, "")
-    searched = _searched_choices(document, errors)
-    named = searched["framework"]
+    searched = _searched_plans(document, errors)
+    named = searched.framework
     framework = None if named is None else ErrorCollector("").catch(framework_named, named)
     usual = CALIBRATED if framework is None else framework.assumptions
     assumed = errors.catch(resolve, str(document.get("assumptions", usual)))
@@ -110,7 +111,7 @@ def load_question(path: str | Path) -> Question:
     assert gpus is not None
     assert assumed is not None
     assert prices is not None
-    return Question(
+    return DesignQuestion(
         name=str(document.get("name") or Path(path).stem),
         workload=tuple(work for work in workload if work is not None),
         gpus=tuple(sorted(set(gpus))),
@@ -142,8 +143,8 @@ def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[A
     return [item if isinstance(item, Mapping) else {} for item in items]
 
 
-def _searched_choices(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, Any]:
-    """Return framework, strategies and choices of the plans that are searched."""
+def _searched_plans(document: Mapping[str, Any], errors: ErrorCollector) -> Question:
+    """Return what is asked of the plans that are searched: framework, strategies and choices."""
     choices = document.get("choices") or {}
     framework = document.get("framework")
     strategies = errors.catch(check_strategies, document.get("strategies"))
@@ -152,8 +153,9 @@ def _searched_choices(document: Mapping[str, Any], errors: ErrorCollector) -> di
         choices = {}
     locks = {str(name): as_list(values) if name in CHOICES else values for name, values in choices.items()}
     errors.catch(check_locked_values, locks)
-    errors.catch(choose_framework, None, None, strategies, framework, {} if errors.errors else locks)
-    return {"framework": framework, "strategies": strategies, "choices": locks}
+    question = Question(strategy=strategies, framework=framework, locks=None if errors.errors else locks)
+    errors.catch(choose_framework, question)
+    return Question(strategy=strategies, framework=framework, locks=locks)
 
 
 def _number(place: str, raw: Any, problems: list[str]) -> float:
@@ -170,7 +172,7 @@ def _number(place: str, raw: Any, problems: list[str]) -> float:
 def _work(
     place: str,
     raw: Mapping[str, Any],
-    searched: Mapping[str, Any],
+    searched: Question,
     errors: ErrorCollector,
     problems: list[str],
 ) -> TrainingRun | None:
@@ -188,7 +190,17 @@ def _work(
     tokens = errors.catch(parse_count, str(raw.get("tokens", "")), f"{place}.tokens", 1000)
     if model is None or gbs is None or tokens is None:
         return None
-    return TrainingRun(model, gbs, float(tokens), runs, low, high, **searched)
+    return TrainingRun(
+        model,
+        gbs,
+        float(tokens),
+        runs,
+        low,
+        high,
+        framework=searched.framework if isinstance(searched.framework, str) else None,
+        strategies=check_strategies(searched.strategy),
+        choices=searched.locks or {},
+    )
 
 
 def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems: list[str]) -> Family | None:
@@ -223,7 +235,7 @@ def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems
 def _check_axes(place: str, base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
     """Return axes whose figures a system can have, checked as those of studies."""
     vary = [{path: list(values)} for path, values in axes.items()]
-    study = define(models=["gpt3-175b"], systems=[base], gpus=[1], vary=vary, name=place)
+    study = define(["gpt3-175b"], [base], Question(gpus=[1], top=1), vary=vary, name=place)
     return {path: tuple(values) for axis in study.vary for path, values in axis.items()}
 
 

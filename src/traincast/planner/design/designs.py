@@ -20,8 +20,8 @@ from traincast.core.units import count_of, large, number_text, rate
 from traincast.core.version import __version__
 from traincast.planner.design.machines import (
     FIGURES,
+    DesignQuestion,
     Machines,
-    Question,
     Runs,
     best_plans,
     search_machines,
@@ -153,7 +153,7 @@ class Designs:
 
     Parameters
     ----------
-    question : Question
+    question : DesignQuestion
         What is asked.
     parts : sequence of Machines
         Machines that were searched, of each family.
@@ -165,7 +165,7 @@ class Designs:
 
     def __init__(
         self,
-        question: Question,
+        question: DesignQuestion,
         parts: Sequence[Machines],
         runs: Runs | None = None,
         refinement: Refinement | None = None,

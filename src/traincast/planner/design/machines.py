@@ -96,7 +96,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Question:
+class DesignQuestion:
     """What is asked: a workload, job sizes, machines, prices and limits."""
 
     name: str
@@ -211,7 +211,7 @@ class MachineSteps:
 
 
 def search_machines(
-    question: Question, asked: Sequence[tuple[Family, dict[str, Floats]]], runs: Runs
+    question: DesignQuestion, asked: Sequence[tuple[Family, dict[str, Floats]]], runs: Runs
 ) -> list["Machines"]:
     """Search the plans of all runs of the workload on machines of families, given by their points."""
     searches = [
@@ -238,7 +238,9 @@ def search_machines(
     return machines
 
 
-def best_plans(work: TrainingRun, base: System, points: Mapping[str, Floats], question: Question) -> Any:
+def best_plans(
+    work: TrainingRun, base: System, points: Mapping[str, Floats], question: DesignQuestion
+) -> Any:
     """Return the fastest plan of every machine and number of GPUs, an array of shape (machines, sizes)."""
     study = _study(work, base, points, question)
     plans = np.full((study.points, len(question.gpus)), None)
@@ -258,7 +260,7 @@ def best_plans(work: TrainingRun, base: System, points: Mapping[str, Floats], qu
     return plans
 
 
-def _study(work: TrainingRun, base: System, points: Mapping[str, Floats], question: Question) -> Study:
+def _study(work: TrainingRun, base: System, points: Mapping[str, Floats], question: DesignQuestion) -> Study:
     """Return the study whose points are machines that differ from a base in some figures."""
     axes = ({path: tuple(values) for path, values in _grown(base, points).items()},) if points else ()
     return Study(
@@ -298,7 +300,9 @@ def _grown(base: System, points: Mapping[str, Floats]) -> dict[str, Floats]:
 class Machines:
     """Machines of one family at every size of the job, as columns: rows are machines, then sizes."""
 
-    def __init__(self, family: Family, points: dict[str, Floats], question: Question, found: MachineSteps):
+    def __init__(
+        self, family: Family, points: dict[str, Floats], question: DesignQuestion, found: MachineSteps
+    ):
         self.family = family
         self.points = points
         self.found = found

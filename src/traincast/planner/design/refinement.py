@@ -9,7 +9,7 @@ import numpy as np
 
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.design.designs import Designs, Refinement
-from traincast.planner.design.machines import Machines, Question, Runs, search_machines
+from traincast.planner.design.machines import DesignQuestion, Machines, Runs, search_machines
 
 COARSE_INTERVALS: Final = 3  # of each axis in the first grid, at most
 NEAR: Final = 0.01  # share by which machines are behind the front whose neighbours are searched
@@ -17,7 +17,7 @@ CHECKED: Final = 200  # random machines searched at the end, to state the error
 SEED: Final = 1
 
 
-def find(question: Question, runs: Runs | None = None) -> Designs:
+def find(question: DesignQuestion, runs: Runs | None = None) -> Designs:
     """Search the machines of a question: all, or where there are many those near the front."""
     runs = runs or Runs()
     if not question.refined:
@@ -29,7 +29,7 @@ def find(question: Question, runs: Runs | None = None) -> Designs:
 class _Grid:
     """Grids of machines of all families, and the rows of them that were searched."""
 
-    def __init__(self, question: Question, runs: Runs):
+    def __init__(self, question: DesignQuestion, runs: Runs):
         self.question = question
         self.runs = runs
         self.shapes = [family.shape for family in question.families]

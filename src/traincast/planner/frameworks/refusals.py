@@ -99,6 +99,50 @@ MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]]
     (ARGUMENTS, "zero", {2, 3}, {"optimizer_kind": "muon"}, "Muon does not support Megatron-FSDP"),
     (MUON, "optimizer_kind", {"muon"}, {"precision": "fp16"}, "Muon does not support fp16"),
 )
+# Framework, its owner, optimizers that it lacks, what it has, source, software. PyTorch's FSDP2 steps any
+# optimizer of a program, and transformers, with what trains on it, has them all.
+LACKING_OPTIMIZERS: Final[tuple[tuple[str, str, set[str], str, str, dict[str, str]], ...]] = (
+    (
+        "megatron",
+        "Megatron-Core",
+        {"adam-4bit", "adafactor"},
+        "Adam, with moments of 32, 16 or 8 bits, SGD, Lion and Muon and its like (--optimizer)",
+        f"{ARGUMENTS}, --optimizer and --exp-avg-dtype",
+        {},
+    ),
+    (
+        "torchtitan",
+        "torchtitan",
+        {"adam-8bit", "adam-4bit", "sgd", "lion", "adafactor"},
+        "Adam, AdamW, with moments of 32 or 16 bits, and Muon",
+        "torchtitan 0.3.0, torchtitan/components/optimizer/optimizer.py, _resolve_optimizer_factory",
+        {"framework": "torchtitan"},
+    ),
+    (
+        "deepspeed",
+        "DeepSpeed's configuration",
+        {"adam-8bit", "adam-4bit"},
+        "no optimizer of 8 or 4 bits",
+        "DeepSpeed 0.19.8, deepspeed/runtime/engine.py, _configure_basic_optimizer",
+        {},
+    ),
+    (
+        "nanotron",
+        "nanotron",
+        {"adam-8bit", "adam-4bit", "lion", "adafactor", "muon"},
+        "AdamW and SGD",
+        f"{NANOTRON}/config/config.py, OptimizerArgs",
+        {},
+    ),
+    (
+        "jax",
+        "MaxText",
+        {"adam-8bit", "adam-4bit", "lion", "adafactor"},
+        "AdamW, SGD and Muon (opt_type)",
+        "MaxText 0.2.2, src/maxtext/optimizers/optimizers.py, get_optimizer",
+        {},
+    ),
+)
 REFUSALS: Final = (
     Refusal(
         "megatron",
@@ -188,10 +232,18 @@ REFUSALS: Final = (
         )
         for framework, choice, owner, kind, source in (
             ("torchtitan", "ep_overlap", "torchtitan", "expert", TORCHTITAN),
-            ("deepspeed", "tp_overlap", "DeepSpeed's configuration", "tensor-parallel", DEEPSPEED),
             ("deepspeed", "ep_overlap", "DeepSpeed's configuration", "expert", DEEPSPEED),
             ("nanotron", "ep_overlap", "nanotron", "expert", f"{NANOTRON}/config"),
         )
+    ),
+    Refusal(
+        "deepspeed",
+        "tp_overlap",
+        ON,
+        {},
+        "of tensor-parallel communication DeepSpeed overlaps the all-reduce of gradients alone"
+        " (tensor_parallel.tp_overlap_comm), which is not predicted",
+        "DeepSpeed 0.19.8, deepspeed/module_inject/layers.py, AsyncColumnParallel",
     ),
     *(
         Refusal(
@@ -210,6 +262,30 @@ REFUSALS: Final = (
             ("huggingface", "transformers' Trainer", "transformers 5.23, transformers/training_args.py"),
             ("jax", "MaxText", "MaxText 0.2.2, src/maxtext/configs/types.py"),
         )
+    ),
+    *(
+        Refusal(
+            framework, "optimizer_kind", frozenset(lacking), {}, f"{owner} has {having}", source, software
+        )
+        for framework, owner, lacking, having, source, software in LACKING_OPTIMIZERS
+    ),
+    Refusal(
+        "megatron",
+        "optimizer_kind",
+        frozenset({"lion"}),
+        {},
+        "Megatron-Core has Lion since 0.17",
+        "Megatron-Core 0.17.1, megatron/training/arguments.py, --optimizer",
+        until="0.16",
+    ),
+    Refusal(
+        "torchtitan",
+        "optimizer_kind",
+        frozenset({"muon"}),
+        {},
+        "torchtitan has Muon since 0.3",
+        "torchtitan 0.2.2, torchtitan/components/optimizer.py, build_optimizers",
+        until="0.2",
     ),
     Refusal(
         "torchtitan",
@@ -295,7 +371,7 @@ def find_refusals(framework: str, choices: Mapping[str, Any], release: str = "")
     )
 
 
-def drop_refused(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+def drop_refused(framework: str, choices: Mapping[str, Any], release: str = "") -> dict[str, Any]:
     """Return the choices without what a framework refuses; arguments as for `find_refusals`.
 
     Examples
@@ -304,6 +380,6 @@ def drop_refused(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
     'attention'
     """
     result = dict(choices)
-    for refusal in find_refusals(framework, choices):
+    for refusal in find_refusals(framework, choices, release):
         result[refusal.choice] = refusal.drop_refused_part(result[refusal.choice])
     return result

@@ -259,54 +259,24 @@ class Census:
         """Return the least memory of all layouts with each value of a figure [byte]."""
         most: dict[float, float] = {}
         values: list[Floats] = []
-        rooms = [self._room_of_degrees(index) for index in range(len(self.fittings))]
-        for room_of_degrees, batch in zip(rooms, self._batches, strict=True):
-            space = self._outlines[batch.shape].space
-            ladder = np.searchsorted(space.degree, np.arange(len(room_of_degrees)))
-            values.append(np.broadcast_to(figure(space), np.shape(space.degree))[ladder])
+        for fitting in self.fittings:
+            space = fitting.outline.space
+            first = np.searchsorted(space.degree, np.arange(len(space.fills.count)))
+            values.append(np.broadcast_to(figure(space), np.shape(space.degree))[first])
+            room_of_degrees = np.maximum.reduceat(fitting.room, first)
             for value, room in zip(values[-1].tolist(), room_of_degrees.tolist(), strict=True):
                 most[value] = max(room, most.get(value, room))
         least = dict.fromkeys(sorted(most), np.inf)
         for index, (fitting, of_degree) in enumerate(zip(self.fittings, values, strict=True)):
-            largest = np.array([most[value] for value in of_degree.tolist()])
-            degrees = np.flatnonzero(rooms[index] >= largest - self.rounding)
-            if len(degrees):
-                ladders = np.flatnonzero(np.isin(fitting.outline.space.degree, degrees))
+            most_of_degree = np.array([most[value] for value in of_degree.tolist()])
+            degree = fitting.outline.space.degree
+            ladders = np.flatnonzero(fitting.bounds.most >= most_of_degree[degree] - self.rounding)
+            if len(ladders):
                 layouts, memory = self._exact(self._batches[index], fitting.outline.rows_of(ladders))
                 value_of = np.broadcast_to(figure(layouts), np.shape(memory))
-                for value in np.unique(of_degree[degrees]).tolist():
+                for value in np.unique(of_degree[degree[ladders]]).tolist():
                     least[value] = min(least[value], float(memory[value_of == value].min()))
         return least
-
-    def _room_of_degrees(self, index: int) -> Floats:
-        """Return the memory that the leanest layout of each row of degrees of a batch leaves [byte]."""
-        space = self.fittings[index].outline.space
-        degrees = np.arange(len(space.fills.count))
-        return np.maximum.reduceat(self._rooms[index], np.searchsorted(space.degree, degrees))
-
-    @cached_property
-    def _rooms(self) -> list[Floats]:
-        """Memory that the leanest layout of each ladder leaves to what is allocated, of each batch [byte].
-
-        It has the smallest micro-batch, but in rare ladders: where a larger one may need less, every row is
-        looked at.
-        """
-        rooms = [fitting.room for fitting in self.fittings]
-        rows = dict[int, Ints]()
-        for index, fitting in enumerate(self.fittings):
-            ladders = np.flatnonzero(fitting.bounds.most > fitting.room + self.rounding)
-            if len(ladders):
-                rows[index] = fitting.outline.rows_of(ladders)
-        for index, memory in self._memory_of_rows(rows).items():
-            ladder, _ = self.fittings[index].outline.ladders(rows[index])
-            rooms[index] = np.array(rooms[index])
-            room = (self.capacity - memory) / (1 + self._assumed.memory.allocator_share)
-            np.maximum.at(rooms[index], ladder, room)
-        return rooms
-
-    def leanest_of_ladders(self, index: int) -> Floats:
-        """Return the memory of the leanest layout of each ladder of a batch, up to rounding [byte]."""
-        return self.capacity - (1 + self._assumed.memory.allocator_share) * self._rooms[index]
 
     def room_bounds(self, indices: Sequence[int]) -> RoomBounds:
         """Return what the layouts of each ladder leave, of the leanest of batches whose ladders are equal."""
@@ -318,18 +288,11 @@ class Census:
 
     def leaner(self, rows: Mapping[int, Ints], most: Mapping[int, Floats]) -> dict[int, Ints]:
         """Return the rows of batches' outlines of which some layout needs at most so much memory [byte]."""
-        memory = self._memory_of_rows(rows)
-        return {index: mine[memory[index] <= most[index]] for index, mine in rows.items()}
-
-    def _memory_of_rows(self, rows: Mapping[int, Ints]) -> dict[int, Floats]:
-        """Return the memory of the leanest layout of each of some rows of batches' outlines [byte]."""
-        if not rows:
-            return {}
         spaces = tuple(
             of_batch(self.fittings[index].outline.layouts(mine), self._batches[index])
             for index, mine in rows.items()
         )
-        found = dict[int, Floats]()
+        lean = dict[int, Ints]()
         memory_of_spaces = layouts_memory(spaces, self._assumed, keep=False)
         for (index, mine), memory in zip(rows.items(), memory_of_spaces, strict=True):
             outline = self.fittings[index].outline
@@ -337,12 +300,22 @@ class Census:
                 ladder, _ = outline.ladders(mine)
                 number = outline.replicas.count[outline.replicas.kind[ladder]]
                 memory = np.minimum.reduceat(memory, np.cumsum(number) - number)
-            found[index] = memory
-        return found
+            lean[index] = mine[memory <= most[index]]
+        return lean
 
     def least_memory_of(self, index: int) -> float:
-        """Return the least memory of a batch, up to rounding; infinite where it has no layouts [byte]."""
-        return float(self.leanest_of_ladders(index).min(initial=np.inf))
+        """Return the least memory of a batch, up to rounding; infinite where it has no layouts [byte].
+
+        Its layout has the smallest micro-batch of a ladder, but in rare ladders.
+        """
+        fitting = self.fittings[index]
+        room = fitting.room.max(initial=-np.inf)
+        least = float(self.least_memory_with(room) + self.rounding)
+        ladders = np.flatnonzero(fitting.bounds.most > room + self.rounding)
+        if len(ladders):
+            _, memory = self._exact(self._batches[index], fitting.outline.rows_of(ladders))
+            least = min(least, float(memory.min()))
+        return least
 
     def nearest(self, index: int) -> Rungs:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""

@@ -33,6 +33,7 @@ from traincast.core.errors import InputError, MissingExtra, TraincastError
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
 from traincast.model.model import Model
+from traincast.planner.question import Question
 from traincast.planner.study.results import (
     FORMATS,
     Results,
@@ -287,18 +288,8 @@ def study(
     >>> results.frame.select("system", "gpus", "tp", "step_seconds").rows()[0]
     ('h200-nvs4', 1024, 4, 74.91406374092023)
     """
-    definition = define(
-        models=models,
-        systems=systems,
-        gpus=gpus,
-        strategies=strategies,
-        gbs=gbs,
-        assumptions=assumptions,
-        top=top,
-        vary=vary,
-        framework=framework,
-    )
-    return run(definition, executor, workers)
+    question = Question(gpus=gpus, strategy=strategies, assumptions=assumptions, top=top, framework=framework)
+    return run(define(models, systems, question, batches=gbs, vary=vary), executor, workers)
 
 
 def run_to(

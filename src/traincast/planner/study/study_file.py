@@ -18,6 +18,7 @@ from traincast.core.errors import InputError, raise_problems
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse, parse_count
 from traincast.model.model import Model
+from traincast.planner.question import Question
 from traincast.planner.study.sweep import Study, as_list, define
 
 MAX_SWEEP_VALUES: Final = 1_000_000  # values of one field
@@ -69,15 +70,19 @@ def load_study(path: str | Path) -> Study:
     try:
         seen = (file.images, file.image_size, file.frozen_tower)
         training = read_training(file.train, file.lengths, *seen, files=False)
-        study = define(
-            models=[_apply_training(name, training) for name in file.models],
-            systems=file.systems,
+        models = [_apply_training(name, training) for name in file.models]
+        question = Question(
             gpus=_whole(axis_values("gpus", file.gpus, problems)),
             framework=file.framework,
-            strategies=file.strategies if "strategies" in document else None,
-            gbs=None if batches is None else _whole(batches),
+            strategy=file.strategies if "strategies" in document else None,
             assumptions=file.assumptions,
             top=file.top,
+        )
+        study = define(
+            models,
+            file.systems,
+            question,
+            batches=None if batches is None else _whole(batches),
             vary=[_axis(number, axis, problems) for number, axis in enumerate(as_list(file.vary))],
             name=file.name or Path(path).stem,
         )

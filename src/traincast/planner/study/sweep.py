@@ -27,6 +27,7 @@ from traincast.core.system import CAPACITY, System, changes_accelerator
 from traincast.core.units import to_si
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.question import Question
 from traincast.planner.search_arguments import (
     check_machine,
     check_ranking,
@@ -69,7 +70,10 @@ class Study:
     def space(self, model: Model, system: System) -> Framework:
         """Return what is searched for a model on a system."""
         locks = self.locks if self.framework else {}  # else each machine keeps the framework usual on it
-        return choose_framework(model, system, self.strategies, self.framework, locks)
+        question = Question(
+            model=model, system=system, strategy=self.strategies, framework=self.framework, locks=locks
+        )
+        return choose_framework(question)
 
     @cached_property
     def has_choices(self) -> bool:
@@ -295,28 +299,47 @@ def with_fields(model: Model, fields: Mapping[str, float]) -> Model:
 
 
 def define(
-    *,
     models: Sequence[Model | str],
     systems: Sequence[System | str],
-    gpus: Sequence[int],
-    strategies: Sequence[str] | None = None,
-    gbs: int | Sequence[int] | None = None,
-    assumptions: str | Assumptions | None = None,
-    top: int = 1,
+    question: Question,
+    *,
+    batches: int | Sequence[int] | None = None,
     vary: Sequence[Mapping[str, Sequence[float | str]]] = (),
-    framework: str | None = None,
     name: str = "study",
 ) -> Study:
-    """Return a study from names or objects, checked: `InputError` has every mistake."""
+    """Return a study from names or objects, checked: `InputError` has every mistake.
+
+    Parameters
+    ----------
+    models, systems : sequence
+        Models and systems, or their names.
+    question : Question
+        What is asked at every point: its numbers of GPUs, strategies, framework, assumptions and number of
+        plans. The fastest of each strategy is found; a study has no locks, facts or thresholds.
+    batches : int or sequence of int, optional
+        Global batches [sequences]; the model's own if left out.
+    vary : sequence of mapping
+        Axes, as of `Study`, also with text that has a unit.
+    name : str
+        Name of the study.
+
+    Raises
+    ------
+    InputError
+        With all that is wrong.
+    """
     errors = ErrorCollector("search")
     loaded = [model for item in as_list(models) if (model := errors.catch(as_model, item)) is not None]
     machines = [system for item in as_list(systems) if (system := errors.catch(as_system, item)) is not None]
-    sizes = errors.catch(check_sizes, gpus)
-    names = errors.catch(check_strategies, strategies)
-    errors.catch(check_ranking, top)
+    sizes = errors.catch(check_sizes, question.gpus)
+    names = errors.catch(check_strategies, question.strategy)
+    errors.catch(check_ranking, question.top)
     cases = list(product(loaded, machines))
-    spaces = [errors.catch(choose_framework, *case, names, framework) for case in cases]
-    batches = [errors.catch(check_gbs, batch, model) for model, batch in product(loaded, as_list(gbs))]
+    spaces = [
+        errors.catch(choose_framework, replace(question, model=model, system=system, strategy=names))
+        for model, system in cases
+    ]
+    checked = [errors.catch(check_gbs, batch, model) for model, batch in product(loaded, as_list(batches))]
     axes = errors.catch(_read_axes, vary, machines)
     given = [model.name for model in loaded] + [system.name for system in machines]
     errors.catch(_check_names, as_list(models), as_list(systems), given)
@@ -329,17 +352,22 @@ def define(
             systems=tuple(machines),
             gpus=tuple(sorted(set(errors.require(sizes)))),
             strategies=searched[0].strategies if alike else names,
-            batches=tuple(dict.fromkeys(batch for batch in batches if batch is not None)),
-            assumptions=_shared_assumptions(assumptions, zip(cases, searched, strict=True)),
-            top=top,
+            batches=tuple(dict.fromkeys(batch for batch in checked if batch is not None)),
+            assumptions=_shared_assumptions(question.assumptions, zip(cases, searched, strict=True)),
+            top=question.top,
             vary=errors.require(axes),
-            framework=searched[0].label if alike else framework,
+            framework=searched[0].label if alike else _label(question.framework),
         )
         _check_size(study)
         study.chunks()  # which makes every model and machine
     except InputError as error:
         raise InputError(name, error.problems if error.subject == "search" else [str(error)]) from None
     return study
+
+
+def _label(framework: str | Framework | None) -> str | None:
+    """Return the name of a framework."""
+    return framework.label if isinstance(framework, Framework) else framework
 
 
 def _check_size(study: Study) -> None:

@@ -1,9 +1,10 @@
 """Command `compare`: alternatives side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.ui import outputs, text
@@ -29,6 +30,7 @@ from traincast.ui.cli.output import print_json, progress
 
 if TYPE_CHECKING:
     from traincast.planner.compare import Comparison
+    from traincast.planner.question import Question
 
 _MODELS = "Models, one or several with commas; or two answers of plan or estimate --json."
 _SYSTEMS = "Systems of the catalogue, or files, with commas."
@@ -70,6 +72,8 @@ def compare(
 
     Example: traincast compare llama-3-70b --system dgx-h100,mi300x-node --gpus 64
     """
+    from traincast.planner.question import Question
+
     errors = ErrorCollector("compare")
     if saved := _saved_files(model, system, gpus, framework, assumptions, plan):
         from traincast.planner.compare import compare_saved
@@ -79,66 +83,46 @@ def compare(
     sizes = errors.catch(_sizes, gpus)
     systems = [] if system is None else split_names(system)
     errors.add(["--system: is missing; one or several with commas"] if system is None else [])
-    show_comparison(
-        search_combinations(
-            errors,
-            options,
-            [name for word in model for name in split_names(word)],
-            systems,
-            sizes or [],
-            [None] if framework is None else split_names(framework),
-            [None] if assumptions is None else split_names(assumptions),
-            plan or [],
-            locked_values(locks),
-            strategy=strategy,
-            fit_probability=errors.catch(share_typed, fit_probability),
-            within=errors.catch(share_typed, within),
-        ).ordered(sort),
-        json,
+    typed = TypedNames(
+        models=[name for word in model for name in split_names(word)],
+        systems=systems,
+        gpus=sizes or [],
+        frameworks=[None] if framework is None else [*split_names(framework)],
+        assumptions=[None] if assumptions is None else [*split_names(assumptions)],
+        plans=plan or [],
     )
+    shared = Question(
+        locks=locked_values(locks),
+        strategy=strategy,
+        fit_probability=errors.catch(share_typed, fit_probability),
+        within=errors.catch(share_typed, within),
+    )
+    show_comparison(search_combinations(errors, options, typed, shared).ordered(sort), json)
 
 
-class Alternatives(NamedTuple):
-    """Names of models, systems and frameworks whose combinations are compared."""
+@dataclass(frozen=True, kw_only=True)
+class TypedNames:
+    """What the command line names of each kind; every combination is an alternative."""
 
-    models: list[str]
-    systems: list[str]
-    frameworks: list[str | None]
+    models: Sequence[str]
+    systems: Sequence[str]
+    gpus: Sequence[int] = ()
+    frameworks: Sequence[str | None] = (None,)
+    assumptions: Sequence[str | None] = (None,)
+    plans: Sequence[str] = ()
 
 
-def alternatives(model: str, system: str, framework: str | None) -> Alternatives | None:
-    """Return the names that a question for one plan has, with commas; None where each is one."""
+def several_names(model: str, system: str, framework: str | None) -> TypedNames | None:
+    """Return the models, systems and frameworks that are named with commas; None where each is one."""
     words = [word for word in (model, system, framework) if word is not None]
     if not any("," in word for word in words):
         return None
-    found = Alternatives(
-        split_names(model), split_names(system), [None] if framework is None else [*split_names(framework)]
+    found = TypedNames(
+        models=split_names(model),
+        systems=split_names(system),
+        frameworks=[None] if framework is None else [*split_names(framework)],
     )
     return found if max(len(found.models), len(found.systems), len(found.frameworks)) > 1 else None
-
-
-def compare_plans(
-    several: Alternatives,
-    gpus: int,
-    options: RunOptions,
-    assumptions: str | None,
-    locks: dict[str, Any],
-    not_there: Mapping[str, bool],
-    json: bool,
-    *,
-    strategy: str | None,
-    **shares: str | None,
-) -> None:
-    """Answer `plan` for several models, systems or frameworks; `not_there`: which options are given to it."""
-    errors = ErrorCollector("plan")
-    one = "of one model on one system; compare takes several"
-    errors.add([f"{name}: {one}" for name, is_given in not_there.items() if is_given])
-    search: dict[str, Any] = {name: errors.catch(share_typed, word) for name, word in shares.items()}
-    search["strategy"] = strategy
-    found = search_combinations(
-        errors, options, *several[:2], [gpus], several.frameworks, [assumptions], [], locks, **search
-    )
-    show_comparison(found, json)
 
 
 def split_names(text: str) -> list[str]:
@@ -185,26 +169,23 @@ def _saved_files(models: Sequence[str], *others: Any) -> list[Path]:
 
 
 def search_combinations(
-    errors: ErrorCollector,
-    options: RunOptions,
-    models: Sequence[str],
-    systems: Sequence[str],
-    sizes: Sequence[int],
-    frameworks: Sequence[str | None],
-    stacks: Sequence[str | None],
-    plans: Sequence[str],
-    locks: dict[str, Any],
-    **search: Any,
+    errors: ErrorCollector, options: RunOptions, typed: TypedNames, shared: "Question"
 ) -> "Comparison":
     """Search every combination, and return the comparison; errors are collected in `errors`."""
-    from traincast.planner.compare import Run, compare_requests, parse_plan, requests_of
+    from traincast.planner.compare import Alternatives, compare_alternatives, parse_plan
 
-    given = [errors.catch(parse_plan, plan) or {} for plan in plans] or [{}]
-    spaces = [None if name is None else errors.catch(framework_typed, name) for name in frameworks]
-    runs = [Run(*options.read_run(errors, name, of)) for name, of in product(models, systems)]
-    requests = requests_of(errors, runs, sizes, spaces, stacks, given, locks, **search)
+    given = [errors.catch(parse_plan, plan) or {} for plan in typed.plans] or [{}]
+    spaces = [None if name is None else errors.catch(framework_typed, name) for name in typed.frameworks]
+    questions = []
+    for name, of in product(typed.models, typed.systems):
+        model, system, gbs = options.read_run(errors, name, of)
+        questions.append(replace(shared, model=model, system=system, gbs=gbs))
+    alternatives = Alternatives(
+        questions=questions, gpus=typed.gpus, frameworks=spaces, assumptions=typed.assumptions, plans=given
+    )
+    requests = alternatives.requests(errors)
     with progress("compare") as report_progress:
-        return compare_requests(requests, report_progress, **options.metrics_arguments())
+        return compare_alternatives(requests, report_progress, **options.metrics_arguments())
 
 
 def show_comparison(compared: "Comparison", json: bool) -> None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from traincast.model.blocks import Routing
     from traincast.model.model import Model
     from traincast.planner.frameworks.spaces import Framework
+    from traincast.planner.question import Question
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
     from traincast.ui.text.plans import Usual
@@ -328,6 +329,7 @@ class PlanQuestion:
         from traincast.core.plan import Plan
         from traincast.model.adapters import names_fine_tuning
         from traincast.planner.frameworks.spaces import FRAMEWORKS
+        from traincast.planner.question import Question
         from traincast.step.arguments import check_assumptions, check_size
         from traincast.step.estimate import estimate, usual_assumptions
 
@@ -367,8 +369,9 @@ class PlanQuestion:
             errors.catch(check_experts, facts, model_read.experts is not None)
         unsaid = unstated_software(stack) if space is None else releases(stack)
         assumed = errors.catch(check_assumptions, self.assumptions, stack, unsaid, facts)
-        if named is not None and model_read is not None and machine is not None:
-            errors.catch(_require_run, named, model_read, machine, plan, locks, gbs, assumed)
+        if named is not None:
+            question = Question(model=model_read, system=machine, gbs=gbs, framework=named.label, locks=locks)
+            errors.catch(_require_run, named, question, assumed, plan)
         if plan is not None:
             errors.catch(check_size, machine, plan.gpus)
         require = errors.require
@@ -396,23 +399,24 @@ def share_typed(word: str | None, name: str = "share") -> float | None:
 
 
 def _require_run(
-    framework: "Framework",
-    model: "Model",
-    system: "System",
-    plan: "Plan | None",
-    locks: Mapping[str, Any],
-    gbs: int | None,
-    assumed: "Assumptions | None",
+    framework: "Framework", question: "Question", assumed: "Assumptions | None", plan: "Plan | None"
 ) -> None:
-    """Raise an `InputError` with all that a framework does not run of the knobs given, and of the plan."""
+    """Raise an `InputError` with all that a framework does not run of the knobs given, and of the plan.
+
+    Of the question its model, system, batch and locks count; what could not be read is not checked.
+    """
     from traincast.planner.search_arguments import choose_framework
 
+    model = question.model
+    system = question.system
+    if model is None or system is None:
+        return
     errors = ErrorCollector("estimate")
-    runs = errors.catch(choose_framework, model, system, None, framework.label, locks)
+    runs = errors.catch(choose_framework, question)
     if runs is not None and assumed is not None:
-        errors.catch(runs.batches, model, locks, assumed, len(system.tiers))
-    if not errors.errors and plan is not None and gbs is not None:
-        errors.add(framework.broken(model, plan, gbs))
+        errors.catch(runs.batches, model, question.locks or {}, assumed, len(system.tiers))
+    if not errors.errors and plan is not None and question.gbs is not None:
+        errors.add(framework.broken(model, plan, question.gbs))
     errors.raise_any()
 
 

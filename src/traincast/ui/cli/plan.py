@@ -18,7 +18,7 @@ from traincast.ui.cli.app import (
     question_option,
     search_option,
 )
-from traincast.ui.cli.compare import alternatives, compare_plans
+from traincast.ui.cli.compare import search_combinations, several_names, show_comparison
 from traincast.ui.cli.completion import (
     names_of_formats,
     names_of_frameworks,
@@ -115,10 +115,11 @@ def plan(
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
+    from traincast.planner.question import Question
     from traincast.planner.search import search_request
     from traincast.planner.space.search_space import report_progress_to
 
-    if several := alternatives(model, system, framework):
+    if several := several_names(model, system, framework):
         not_there = {
             "--objective": objective != "time",
             "--top": top != MAX_PLANS_TRIED,
@@ -129,30 +130,28 @@ def plan(
             "--html": html is not None,
             "--force": force,
         }
-        compare_plans(
-            several,
-            gpus,
-            options,
-            assumptions,
-            locked_values(locks),
-            not_there,
-            json,
+        errors = ErrorCollector("plan")
+        one = "of one model on one system; compare takes several"
+        errors.add([f"{name}: {one}" for name, is_given in not_there.items() if is_given])
+        shared = Question(
             strategy=strategy,
-            fit_probability=fit_probability,
-            within=within,
+            locks=locked_values(locks),
+            fit_probability=errors.catch(share_typed, fit_probability),
+            within=errors.catch(share_typed, within),
         )
+        typed = replace(several, gpus=[gpus], assumptions=[assumptions])
+        show_comparison(search_combinations(errors, options, typed, shared), json)
         return
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
     if framework is not None and (named := ErrorCollector("").catch(framework_typed, framework)):
         framework = named.label
     model_read, machine, gbs = options.read_run(errors, model, system)
-    request = search_request(
-        errors,
-        model_read,
-        machine,
-        (gpus,),
-        gbs,
+    question = Question(
+        model=model_read,
+        system=machine,
+        gpus=(gpus,),
+        gbs=gbs,
         assumptions=assumptions,
         strategy=strategy,
         framework=framework,
@@ -164,12 +163,12 @@ def plan(
         within=errors.catch(share_typed, within),
         given=given,
     )
-    question = errors.require(request)
-    rounder = _rounder(gpus) if objective == "time" and not (question.locks or json or html) else []
+    request = errors.require(search_request(errors, question))
+    rounder = _rounder(gpus) if objective == "time" and not (request.locks or json or html) else []
     with progress("search") as report_progress:
         begin = time.perf_counter()
         # to enumerate, count and bound is about half of the work
-        (result,) = question.answer(lambda done, total, n: report_progress(done, 2 * total, n))
+        (result,) = request.answer(lambda done, total, n: report_progress(done, 2 * total, n))
         with report_progress_to(lambda share: report_progress(1 + share, 2)):
             best = result.recommended
             elapsed = time.perf_counter() - begin
@@ -177,7 +176,7 @@ def plan(
             explanation = result.explain()
             _ = result.lock_price, result.recommendation and result.recommendation.reason
             # apart: searches of several sizes at once evaluate every layout
-            at_fewer = [replace(question, gpus=(size,)).answer()[0].recommended for size in rounder]
+            at_fewer = [replace(request, gpus=(size,)).answer()[0].recommended for size in rounder]
             if json or html is not None:
                 result.find_lists()
             _ = explanation.lines() if why or json or html is not None or best is None else None
@@ -194,21 +193,17 @@ def plan(
                 found[1] for found in at_fewer if found and found[1].step_seconds < best[1].step_seconds
             ]
             asked = list(dict.fromkeys([*options.asked_metrics(), *(["cost"] if cost else [])]))
-            shown = text.plans.search(
+            answer = text.plans.search(
                 result,
-                explanation,
                 elapsed,
                 measures,
                 usual,
-                asked=asked,
-                each=all_,
-                why=why,
-                rejected=rejected,
+                text.plans.Shown(each=all_, why=why, rejected=rejected, metrics=asked),
+                price=options.gpu_hour_price(result.system),
                 faster=faster,
                 command=command_with,
-                price=options.gpu_hour_price(result.system),
             )
-            text.tables.show(shown)
+            text.tables.show(answer)
         if rejected:
             text.tables.show(text.plans.show_rejected(result))
         print_files(html)
@@ -334,7 +329,7 @@ _SEARCH_GPUS = "GPUs to search the best plan for; without it the knobs give the 
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
 _LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catalogue, or a file."
 _LAUNCH_BATCH = "Global batch [sequences], where the file does not say."
-_LAUNCH_FORMAT = "Format of the file, instead of detecting it from its content."
+_LAUNCH_FORMAT = "Format of the file, else detected; or a release that it is held to (megatron@0.17)."
 _LAUNCH_SET = "Values of variables that a script takes from outside: TP=8 PP=2; positional ones by number."
 _LAUNCH_RECIPE = "The run that is meant, where the file describes several: its name, or a part of it."
 _LAUNCH_VOCABULARY = "Size of the vocabulary [tokens], where the file does not say."
@@ -444,6 +439,7 @@ def _best(
     from traincast.launch.check import expressible_space
     from traincast.launch.settings.canonical import device
     from traincast.launch.settings.format import require_expressible
+    from traincast.planner.question import Question
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
@@ -455,20 +451,20 @@ def _best(
         errors.catch(require_expressible, form, model_read)
         space, framework_locks = expressible_space(form, model_read, context | locked)
         space = replace(space, fixed={**of_program, **space.fixed})
-    request = search_request(
-        errors,
-        model_read,
-        machine,
-        (gpus,),
-        gbs,
+    asked = Question(
+        model=model_read,
+        system=machine,
+        gpus=(gpus,),
+        gbs=gbs,
         top=MAX_PLANS_TRIED,
         assumptions=question.assumptions,
         given=question.given,
         framework=space,
         locks=framework_locks | locked,
     )
+    request = errors.require(search_request(errors, asked))
     with progress("search") as report_progress:
-        (result,) = errors.require(request).answer(report_progress)
+        (result,) = request.answer(report_progress)
     return result
 
 

@@ -338,7 +338,7 @@ def plot(
         figure = draw_plan(file, kind)
     else:
         select = {"model": model, "system": system, "strategy": strategy, "gbs": gbs, "point": point}
-        figure = draw_study(file, kind, x, y, gpus, **select)
+        figure = draw_study(file, kind, x, y, gpus, select)
     save(figure, output)
     if json:
         print_json(outputs.reference.PlotOutput(str(output), kind))

@@ -1,9 +1,10 @@
 """Command on trials: `tune`."""
 
 import signal
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits, raise_problems, require_known
 from traincast.core.output_files import check_folder
@@ -29,6 +30,7 @@ from traincast.ui.cli.output import print_files, print_json, progress, warn, wri
 from traincast.ui.cli.quantities import parse_duration
 
 if TYPE_CHECKING:
+    from traincast.planner.question import Question
     from traincast.tuner import Runner, Trial
 
 OWN = "measure"  # launches of the training loop of `measure --step`
@@ -89,6 +91,8 @@ def tune(
 
     Example: traincast tune examples/tune/model.yaml --gpus 2 --trials 5 --system examples/measured_cpu/machine.yaml --output out/tune
     """  # noqa: E501
+    from traincast.planner.question import Question
+
     given: dict[str, Any] = {
         "MODEL": model,
         "--system": system,
@@ -128,11 +132,18 @@ def tune(
     if command is None and not manual and launched != OWN:
         command = "bash {launch}"  # that of a folder with a training program
     errors.raise_any()
-    count = {name: value for name, value in (("trials", trials), ("steps", steps)) if value is not None}
-    job = (transformer, system, gpus, gbs)
-    settings: dict[str, Any] = {"framework": framework, "assumptions": assumptions, "given": facts}
-    settings["locks"] = locked_values(locks)
-    runner = _runner(job, settings, output, launched, command, log, limits, count, force)
+    question = Question(
+        model=transformer,
+        gpus=(gpus,),
+        gbs=gbs,
+        framework=framework,
+        assumptions=assumptions,
+        given=facts,
+        locks=locked_values(locks),
+    )
+    launches = Launches(launched, command, log, steps)
+    bounds = Bounds(trials, *limits)
+    runner = _runner(question, system, output, launches, bounds, force)
     for number, outcome in filter(None, results):
         runner.tuner.tell(number, **outcome)
     try:
@@ -147,20 +158,29 @@ def tune(
         raise NothingFits("no trial has a time; the table has the result of each")
 
 
+class Launches(NamedTuple):
+    """How trials are launched."""
+
+    to: str | None  # format, `OWN` for the training loop
+    command: str | None  # shell command of a launch
+    log: str | None  # its log, else what the command prints
+    steps: int | None  # of a trial; None: as many as are usual
+
+
+class Bounds(NamedTuple):
+    """How many trials there are at most, and how long they take."""
+
+    trials: int | None  # None: as many as are usual
+    budget: float | None  # time after which no trial begins [s]
+    timeout: float | None  # time after which a trial is ended [s]
+
+
 def _runner(
-    job: tuple[Any, str, int, int | None],
-    settings: dict[str, Any],
-    folder: Path,
-    to: str | None,
-    command: str | None,
-    log: str | None,
-    limits: list[float | None],
-    count: dict[str, int],
-    force: bool,
+    question: "Question", system: str, folder: Path, launches: Launches, bounds: Bounds, force: bool
 ) -> "Runner":
     """Return the runner of a tuner that continues what is in a folder.
 
-    `job` is model, system, GPUs and global batch; `limits` are those of all trials and of one [s].
+    The question has one number of GPUs; the system is named apart, to be calibrated.
     """
     from traincast.accuracy.measure.measure import TORCH_MISSING
     from traincast.catalog.load import load_system
@@ -168,32 +188,57 @@ def _runner(
     from traincast.planner.frameworks.spaces import default_framework
     from traincast.tuner import STEPS, OwnTraining, Runner, Tuner, own_command
 
-    model, system, gpus, gbs = job
-    steps = count.pop("steps", STEPS)
-    own = to == OWN
-    more: dict[str, Any] = {"to": to, **settings}
+    model = question.model
+    (gpus,) = question.gpus
+    assert model is not None
+    command = launches.command
+    log = launches.log
+    steps = STEPS if launches.steps is None else launches.steps
+    own = launches.to == OWN
+    launcher: str | OwnTraining | None = launches.to
+    plans = None
     if own:
-        if settings["locks"] or settings["framework"]:
+        if question.locks or question.framework:
             raise InputError("tune", ["--framework and knobs: the training loop has its own plans"])
-        training = OwnTraining(model, int(gbs or 1), steps)
+        training = OwnTraining(model, int(question.gbs or 1), steps)
         if command is None:
             command = own_command(training.command)
             log = str(folder / "{trial}.csv")
             if find_spec("torch") is None:
                 raise InputError("tune", [f"the training loop {TORCH_MISSING}"])
-        more = {"to": training, "plans": training.plans(gpus)}
-        more["assumptions"] = settings["assumptions"] or "pytorch"
-    elif settings["framework"] is None:
-        more["framework"] = (
-            FORMATS[to].framework if to else default_framework(model, load_system(system)).name
+        launcher = training  # which has its own plans and software
+        plans = training.plans(gpus)
+        question = replace(
+            question, framework=None, locks=None, given=None, assumptions=question.assumptions or "pytorch"
         )
+    elif question.framework is None:
+        usual = (
+            FORMATS[launches.to].framework
+            if launches.to
+            else default_framework(model, load_system(system)).name
+        )
+        question = replace(question, framework=usual)
     if force:
         (folder / JOURNAL).unlink(missing_ok=True)
-    budget, timeout = limits
-    more |= {"steps": steps, "budget": budget, "journal": folder / JOURNAL, **count}
-    tuner = Tuner(model, system, gpus, gbs=gbs, **more)
+    most = {} if bounds.trials is None else {"trials": bounds.trials}
+    tuner = Tuner(
+        model,
+        system,
+        gpus,
+        gbs=question.gbs,
+        framework=question.framework,
+        assumptions=question.assumptions,
+        given=question.given,
+        locks=question.locks,
+        plans=plans,
+        to=launcher,
+        budget=bounds.budget,
+        steps=steps,
+        journal=folder / JOURNAL,
+        **most,
+    )
     warm_up = {"warm_up": 0} if own and command is not None else {}
-    runner = Runner(tuner, folder, command, log, steps, timeout, **warm_up)
+    runner = Runner(tuner, folder, command, log, steps, bounds.timeout, **warm_up)
     runner.check()
     if tuner.journal.torn:
         warn(f"{folder / JOURNAL}: its last line was cut off, and is left out")

@@ -18,7 +18,7 @@ from traincast.model.adapters import GROUPS, TARGETS, Adapters
 from traincast.model.model import Model
 from traincast.planner.answers.plan_sentences import label
 from traincast.planner.frameworks.spaces import FRAMEWORKS
-from traincast.planner.search_arguments import OBJECTIVES
+from traincast.planner.question import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS

@@ -8,7 +8,7 @@ import numpy as np
 from traincast.core.errors import InputError
 from traincast.planner.design.design_file import as_used
 from traincast.planner.design.designs import SIZE, Designs, fits_in
-from traincast.planner.design.machines import Family, Limits, Question, Runs, TrainingRun
+from traincast.planner.design.machines import DesignQuestion, Family, Limits, Runs, TrainingRun
 from traincast.planner.design.part_prices import load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.space.search_space import Progress
@@ -42,7 +42,7 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     }
     size = float(base.fast.size or 1)
     vary[SIZE] = tuple(size * times for times in DOMAINS if times == 1 or fits_in(outer, size * times))
-    question = Question(
+    question = DesignQuestion(
         name=f"{model.name} on {asked.gpus[0]:,} GPUs",
         workload=(TrainingRun(model, asked.gbs, tokens, 1, 1, 1, *space, asked.locks),),
         gpus=(asked.gpus[0],),

@@ -29,6 +29,7 @@ from traincast.core.system import System
 from traincast.core.units import parse_count
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import LOCKABLE
+from traincast.planner.question import Question
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import vary_system
 from traincast.step.arguments import check_gbs
@@ -250,11 +251,22 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
     errors.catch(check_given, price=state.price, restart_seconds=state.restart)
     if model is not None and tokens:
         model = replace(model, training_sequences=tokens / model.seq)
-    names = ("assumptions", "given", "strategy", "top", "framework", "locks", "objective")
-    choices = {name: getattr(state, name) for name in names}
-    question = search_request(errors, model, system, sizes or (state.gpus,), gbs, **choices)
+    question = Question(
+        model=model,
+        system=system,
+        gpus=sizes or (state.gpus,),
+        gbs=gbs,
+        assumptions=state.assumptions,
+        given=state.given,
+        strategy=state.strategy,
+        top=state.top,
+        framework=state.framework,
+        locks=state.locks,
+        objective=state.objective,
+    )
+    checked = search_request(errors, question)
     require = errors.require
-    return ExplorerCase(state, require(model), require(system), require(question))
+    return ExplorerCase(state, require(model), require(system), require(checked))
 
 
 def model_of(state: State) -> Model:

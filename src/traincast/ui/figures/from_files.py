@@ -1,6 +1,6 @@
 """Figures from files: tables of studies, and plans as `traincast plan --json` prints them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from traincast.planner.study.results import Results, read_results
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep, unique
 
+EVERY_ROW: Final[Mapping[str, str | int | None]] = {}  # of a table: no column has a selected value
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
     "pareto": pareto,
     "tornado": tornado,
@@ -40,13 +41,21 @@ def draw_plan(path: Path, kind: str) -> Figure:
     try:
         model = load_model(document["model"], seq=document.get("seq"))
         system = load_system(document["system"])
-        arguments = {name: document[name] for name in ("gpus", "objective")}
-        arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
-        arguments["locks"] = document.get("locks")
         expected = document["recommended"]
-        arguments["framework"] = document["framework"]
-        software = possible_software(document, job_of(document))
-        results = (search(model, system, **arguments, assumptions=assumed) for assumed in software)
+        results = (
+            search(
+                model,
+                system,
+                gpus=document["gpus"],
+                gbs=document["global_batch"],
+                strategy=document["strategies"],
+                locks=document.get("locks"),
+                framework=document["framework"],
+                objective=document["objective"],
+                assumptions=assumed,
+            )
+            for assumed in possible_software(document, job_of(document))
+        )
         result = next((r for r in results if r.record().to_dict()["recommended"] == expected), None)
     except InputError:
         raise
@@ -67,9 +76,9 @@ def draw_study(
     x: str | None = None,
     y: str | None = None,
     gpus: int | None = None,
-    **select: str | int | None,
+    select: Mapping[str, str | int | None] = EVERY_ROW,
 ) -> Figure:
-    """Draw the table of a study, of the rows with the selected values (``model``, ``system``, …).
+    """Draw the table of a study, of the rows with the selected values (of ``model``, ``system``, …).
 
     The table may be a file of results of the reference code of arXiv 2410.00273, or a folder of them.
 

@@ -17,6 +17,7 @@ from traincast.catalog.software_stacks import resolve, with_fitted_values
 from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.core.plan import Plan
 from traincast.planner.paper_results import PUBLISHED
+from traincast.planner.question import Question
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import Axis, Study, define
 
@@ -50,19 +51,19 @@ def paper_studies() -> dict[str, Study]:
         "capacity-bandwidth": ({HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}),
         "flops-capacity": (between_generations(HBM, 4), between_generations(RATES, 8)),
     }
-    one_system: dict[str, Any] = {"models": [GPT], "systems": [SYSTEM], "strategies": ["1d"]}
-    name = "strong-scaling"
-    job: dict[str, Any] = {"gpus": PUBLISHED.gpus, "gbs": PUBLISHED.global_batch}
-    studies = {name: define(models=list(PUBLISHED.models.values()), systems=systems, **job, name=name)}
-    published: dict[str, Any] = {
-        "models": [GPT, VIT],
-        "systems": [SYSTEM],
-        "assumptions": PUBLISHED.assumptions,
-    }
-    studies["optima-published"] = define(**published, **job, name="optima-published")
-    for name, vary in sweeps.items():
-        studies[name] = define(**one_system, **job, vary=vary, name=name)
-    return studies
+    question = Question(gpus=PUBLISHED.gpus, top=1)
+    published = replace(question, assumptions=PUBLISHED.assumptions)
+    of_1d = replace(question, strategy=["1d"])
+    batch = PUBLISHED.global_batch
+    models = list(PUBLISHED.models.values())
+    found = [
+        define(models, systems, question, batches=batch, name="strong-scaling"),
+        define([GPT, VIT], [SYSTEM], published, batches=batch, name="optima-published"),
+    ]
+    found += [
+        define([GPT], [SYSTEM], of_1d, batches=batch, vary=vary, name=name) for name, vary in sweeps.items()
+    ]
+    return {study.name: study for study in found}
 
 
 def between_generations(paths: tuple[str, ...], points: int) -> Axis:

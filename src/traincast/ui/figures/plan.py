@@ -278,8 +278,8 @@ def pareto(result: Found) -> Figure:
         ax.set_yticks([])
     else:
         front = [
-            (float(style.in_unit("memory_bytes", est.memory_bytes)), est.step_seconds)
-            for _, est in result.pareto()
+            (float(style.in_unit("memory_bytes", point.memory_bytes)), point.step_seconds)
+            for point in result.pareto_points
         ]
         front_label = f"Pareto front, {len(front)} plans"
         ax.plot(*zip(*front, strict=True), "o-", color=style.BLUE, drawstyle="steps-pre", label=front_label)

@@ -117,11 +117,11 @@ def _pareto_table(result: Found) -> Table:
     """Return plans of the Pareto front, each considerably leaner than the one before."""
     listed: list[tuple[str, str, str]] = []
     limit = float("inf")
-    for plan, est in result.pareto():
-        memory = est.memory_bytes
+    for point in result.pareto_points:
+        memory = float(point.memory_bytes)
         if memory < limit:
             limit = PARETO_MEMORY_STEP * memory
-            listed.append((str(plan), seconds(est.step_seconds), gib(memory)))
+            listed.append((str(point.plan), seconds(float(point.step_seconds)), gib(memory)))
     saving = f"{1 - PARETO_MEMORY_STEP:.0%}"
     caption = f"Plans that no other beats in both; each needs at least {saving} less memory than the last"
     return Table(caption, ("plan", "step", "memory"), listed)

@@ -46,7 +46,6 @@ from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, ti
 
 if TYPE_CHECKING:
     from traincast.analysis import Anatomy
-    from traincast.planner.answers.explain import Explanation
     from traincast.planner.search_result import Found
 
 Command: TypeAlias = Callable[[str], list[str]]  # option → words of a command line with it
@@ -109,54 +108,61 @@ class Usual(NamedTuple):
 NOTHING_USUAL: Final = Usual()
 
 
+class Shown(NamedTuple):
+    """What of an answer is shown, besides what always is."""
+
+    each: bool = False  # plans alike one by one, in place of the best of each family
+    # plan in words, all causes of the width of its interval, parts of time and memory, and why others lose
+    why: bool = False
+    rejected: bool = False  # how many candidates break each rule
+    metrics: Sequence[str] = ()  # of the whole run, as in `whole_run`
+
+
+NOTHING_MORE: Final = Shown()
+
+
 def search(
     result: "Found",
-    explanation: "Explanation",
     elapsed: float,
     measures: Metrics,
     usual: Usual = NOTHING_USUAL,
+    shown: Shown = NOTHING_MORE,
     *,
     price: float | None = None,
-    each: bool = False,
-    why: bool = False,
-    rejected: bool = False,
-    asked: Sequence[str] = (),
     faster: Sequence[Estimate] = (),
     command: Command | None = None,
 ) -> Parts:
     """Show the recommended plan in four lines, what it is of, all plans by time, and why it is recommended.
 
-    With `each`, plans alike are listed one by one; with `why`, the plan in words, all causes of the width of
-    its interval, the parts of time and memory, and why all alternatives lose. `price` is that of a GPU hour
-    [$]; `asked` is as in `whole_run`, `faster` are plans of fewer GPUs that take less time, and `command` as
-    in `certainty`. The last line names `--why` and `--rejected` where they are not given.
+    `price` is that of a GPU hour [$], `faster` are plans of fewer GPUs that take less time, and `command` is
+    as in `certainty`. The last line names `--why` and `--rejected` where they are not given.
     """
     if result.recommended is not None:
         yield from headline(_kind(result), result.recommended[1], measures, price)
         yield from locks(result)
         for est in faster:
             yield f"{est.plan.gpus:,} GPUs would be faster: {seconds(est.step_seconds)} a step"
-        if asked and not why:  # else it stands beside the utilisation
-            yield from paragraphs(*whole_run(measures, result.recommended[1], asked, said=True))
+        if shown.metrics and not shown.why:  # else it stands beside the utilisation
+            yield from paragraphs(*whole_run(measures, result.recommended[1], shown.metrics, said=True))
         yield ""
     yield from _question(result, elapsed, usual)
     yield ""
     if result.recommended is not None:
-        listed = Ranking(result, each)
-        if not each and (equal := listed.equal()):
+        listed = Ranking(result, shown.each)
+        if not shown.each and (equal := listed.equal()):
             yield from paragraphs(equal)
-        yield from ranking_table(listed, _gpu_hour_price(result, measures), in_full=why)
+        yield from ranking_table(listed, _gpu_hour_price(result, measures), in_full=shown.why)
         reason = "" if result.recommendation is None else result.recommendation.deciding
-        if reason and not why:
+        if reason and not shown.why:
             yield ""
             yield from paragraphs(reason)
-        if why:
-            yield from _why(result, explanation, measures, asked, command)
+        if shown.why:
+            yield from _why(result, measures, shown.metrics, command)
     more = {
-        "--why: all causes, parts, what is held, alternatives": why,
-        "--rejected: rules broken": rejected,
+        "--why: all causes, parts, what is held, alternatives": shown.why,
+        "--rejected: rules broken": shown.rejected,
     }
-    yield from more_options(option for option, shown in more.items() if not shown)
+    yield from more_options(option for option, is_shown in more.items() if not is_shown)
 
 
 def more_options(options: Iterable[str]) -> Parts:
@@ -183,7 +189,6 @@ def _question(result: "Found", elapsed: float, usual: Usual) -> Parts:
 
 def _why(
     result: "Found",
-    explanation: "Explanation",
     measures: Metrics,
     asked: Sequence[str],
     command: Command | None,
@@ -202,6 +207,7 @@ def _why(
     yield ""
     yield from breakdowns(est, command)
     yield from utilisation(measures, est, asked)
+    explanation = result.explain()
     yield heading("What binds it, and the alternatives")
     yield from paragraphs(*explanation.chosen_accuracy(), *explanation.lines())
 
