@@ -12,8 +12,8 @@ from traincast.accuracy.logs import (
     named_times,
     nccl_tests,
     settings,
-    step_times,
     tables,
+    timing_exports,
     torchtitan,
 )
 from traincast.accuracy.logs.rows import TRAINING, CollectiveRows, GemmRows, TrainingRows, check_columns
@@ -64,19 +64,19 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     given = {name: value for name, value in given.items() if value is not None}
     if profiles.is_profile(path):
         check_columns(given)
-        return step_times.read_profile(path, given)
+        return timing_exports.read_profile(path, given)
     text = content(path)
     kind, reader = _kind(path, text)
     if kind == "runs":
         check_columns(given)
-        given = step_times.stated_run(path, text) | given
+        given = timing_exports.stated_run(path, text) | given
     elif wrong := not_used(given, (kind,)):
         raise InputError("what is given", wrong)
     if isinstance(reader, LogFormat):
         loaded = settings.config_file(config) if config else {}
         return read_log(reader, path.name, text, loaded, given, warm_up)
-    if reader is step_times.read_step_times:
-        return step_times.read_step_times(path.name, text, given, warm_up)
+    if reader is timing_exports.read_step_times:
+        return timing_exports.read_step_times(path.name, text, given, warm_up)
     if reader:
         return reader(path.name, text, given)
     table = tables.parse(text)
@@ -106,8 +106,8 @@ def read_times(path: str | Path, given: Mapping[str, Any], warm_up: int = WARM_U
     kind, reader = _kind(path, text)
     if isinstance(reader, LogFormat):
         run, rate = last_run(reader, text)
-    elif reader is step_times.read_step_times:
-        run = step_times.series(path.name, text, given)[0]
+    elif reader is timing_exports.read_step_times:
+        run = timing_exports.series(path.name, text, given)[0]
         rate = None
     elif kind == "runs":
         row, *others = measurements.rows(path)
@@ -214,8 +214,8 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
         return "collectives", nccl_tests.read_json
     if log_format := _log_format(text):
         return "runs", log_format
-    if step_times.holds(text, names):
-        return "runs", step_times.read_step_times
+    if timing_exports.holds(text, names):
+        return "runs", timing_exports.read_step_times
     if re.search(nccl_tests.SIGNS, text):
         return "collectives", nccl_tests.read_nccl_tests
     if re.search(all_reduce_bench.SIGNS, text):

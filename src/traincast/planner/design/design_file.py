@@ -18,7 +18,7 @@ from traincast.core.units import parse, parse_count
 from traincast.model.model import Model
 from traincast.planner.design.designs import Designs
 from traincast.planner.design.machines import FIGURES, DesignQuestion, Family, Limits, Runs, TrainingRun
-from traincast.planner.design.prices import MEMORIES, Price, check_source, load_prices
+from traincast.planner.design.part_prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.frameworks.spaces import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
