@@ -120,8 +120,8 @@ def scalar_rate() -> float:
 
 def forget() -> None:
     """Clear the caches that searches share."""
-    from traincast.planner.space.evaluation import completed_spaces
     from traincast.planner.space.enumeration import _enumerate, _placed_degrees, enumerate_space
+    from traincast.planner.space.evaluation import completed_spaces
     from traincast.step.pipeline_stages import distinct_devices
 
     for cached in (_enumerate, _placed_degrees, enumerate_space, completed_spaces, distinct_devices):
