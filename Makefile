@@ -7,6 +7,8 @@ PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
 # one more than the two cores of continuous integration: tests that wait for a browser or an engine leave one idle
 WORKERS  ?= 3
 DRAWS    ?= 10
+SEED     ?= 46
+TRAINCAST_FUZZ ?= 10000
 FRAMEWORKS ?= .venv/frameworks
 ORACLES    := torch==2.13.0 transformers==5.23.0
 READINGS   ?= .cache/readings
@@ -20,12 +22,14 @@ HOURS      := 7200# seconds that a test may take which is known to take long
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN     := .venv/bin
-INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
+# In the versions that the tests of this commit ran with; `make update` renews them.
+INSTALL := $(BIN)/python -m pip install $(PIPFLAGS) --constraint constraints.txt
+BACKEND := hatchling editables# build the package, as pyproject.toml says
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo quick test nightly coverage lint bench answers scoreboard refit kernels oracle frameworks release lowest sbom docs clean distclean
+.PHONY: help demo quick test nightly engines trials random coverage lint bench answers scoreboard refit kernels oracle frameworks mutants release lowest pythons update sbom docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,17 +50,19 @@ quick: .venv/.dev  ## Test the formulas and the public names, in a minute, after
 test: .venv/.dev  ## Run the tests; with CI=strict one that is skipped for want of something fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(NO_FRAMEWORKS)
 
-nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all commands of the docs, engines that are killed
+nightly: .venv/.dev  ## Run what takes long (engines, lowest, pythons, trials, frameworks, random) and write nightly.json
+	$(BIN)/python tools/nightly.py
+
+engines: .venv/.dev  ## Install what studies run on and what is compared with: MPI, Slurm, torch, transformers
 	bash .ci/engines
 	$(INSTALL) $(ORACLES) || echo 'torch or transformers: not installed, tests are skipped' >&2
-	make lowest
-	@echo 'Trials are timed first, while nothing else runs.'
+
+trials: .venv/.dev  ## Tune this computer, which must be idle: trials are timed
 	$(BIN)/python -m pytest -m nightly --timeout $(HOURS) tests/tuner/test_live.py
-	@echo 'Beside the tests the frameworks are installed and launched; what they print follows at the end.'
-	@make frameworks >.venv/frameworks.log 2>&1 & frameworks=$$!; trap 'kill $$frameworks; exit 130' INT TERM; \
-	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'nightly or random' \
-	  --timeout $(HOURS) --ignore tests/tuner/test_live.py $(NO_FRAMEWORKS); tests=$$?; \
-	wait $$frameworks; launches=$$?; cat .venv/frameworks.log; exit $$((tests | launches))
+
+random: .venv/.dev  ## Ask ten thousand random questions (TRAINCAST_FUZZ), run the slow commands of the docs, kill engines
+	TRAINCAST_FUZZ=$(TRAINCAST_FUZZ) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'nightly or random' \
+	  --timeout $(HOURS) --ignore tests/tuner/test_live.py $(NO_FRAMEWORKS)
 
 coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes half as long again
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(NO_FRAMEWORKS) --cov
@@ -115,12 +121,22 @@ frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read wha
 	fi
 	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest --timeout $(HOURS) $(LAUNCHED)
 
+mutants: DRAWS := 200
+mutants: .venv/.dev  ## Change the formulas in DRAWS places, one at a time, and see whether a test fails (hours; resumable)
+	$(BIN)/python tools/mutants.py --draws $(DRAWS) --seed $(SEED)
+
 release: .venv/.dev  ## Build wheel and source distribution into dist/, and run each in an environment of its own
 	$(INSTALL) build==1.3.0
 	$(BIN)/python tools/release.py
 
 lowest: .venv/.dev  ## Install the lowest declared version of every dependency in .venv/lowest, and run tests there
 	$(BIN)/python tools/lowest.py
+
+pythons: .venv/.python  ## Install the package on Python 3.12 to 3.14, where they are at hand, and run the tests of `make quick`
+	$(BIN)/python tools/pythons.py $(QUICK)
+
+update: .venv/.python  ## Renew constraints.txt, the versions that all others install: the newest that pyproject.toml allows
+	$(BIN)/python tools/constraints.py
 
 sbom: .venv/.python  ## List every installed dependency with version and licence in dist/sbom.json (CycloneDX)
 	@mkdir -p dist
@@ -143,7 +159,8 @@ clean:  ## Remove what the targets built, but not .venv
 distclean: clean  ## Remove .venv as well
 	rm -rf .venv
 
-# The stamps: an environment, what a user installs, what a developer adds. The last two are redone when pyproject.toml changes.
+# The stamps: an environment, what a user installs, what a developer adds. The last two are redone when pyproject.toml
+# or constraints.txt changes.
 
 .venv/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -153,12 +170,14 @@ distclean: clean  ## Remove .venv as well
 	  echo 'Could not make .venv with $(PYTHON); some systems package the venv module apart (python3-venv).' >&2; exit 1; }
 	@touch $@
 
-.venv/.demo: .venv/.python pyproject.toml
+.venv/.demo: .venv/.python pyproject.toml constraints.txt
 	@echo 'Installing traincast into .venv (once, about a minute) ...'
-	@$(INSTALL) --editable '.[all]'
+	@$(INSTALL) $(BACKEND)
+	@$(INSTALL) --no-build-isolation --editable '.[all]'
 	@touch $@
 
-.venv/.dev: .venv/.python pyproject.toml
+.venv/.dev: .venv/.python pyproject.toml constraints.txt
 	@echo 'Installing traincast and its development tools into .venv (once, about a minute) ...'
-	@$(INSTALL) --editable '.[all,dev]'
+	@$(INSTALL) $(BACKEND)
+	@$(INSTALL) --no-build-isolation --editable '.[all,dev]'
 	@touch .venv/.demo $@

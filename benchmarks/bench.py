@@ -103,7 +103,7 @@ def scalar_rate() -> float:
 
     import traincast as tc
     from traincast.planner.frameworks.spaces import CandidateBatch
-    from traincast.planner.space.search_space import enumerate_space
+    from traincast.planner.space.enumeration import enumerate_space
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
     space = enumerate_space(model, (2048,), 8, 4096, CandidateBatch("summa"))
@@ -120,8 +120,8 @@ def scalar_rate() -> float:
 
 def forget() -> None:
     """Clear the caches that searches share."""
+    from traincast.planner.space.enumeration import _enumerate, _placed_degrees, enumerate_space
     from traincast.planner.space.evaluation import completed_spaces
-    from traincast.planner.space.search_space import _enumerate, _placed_degrees, enumerate_space
     from traincast.step.pipeline_stages import distinct_devices
 
     for cached in (_enumerate, _placed_degrees, enumerate_space, completed_spaces, distinct_devices):

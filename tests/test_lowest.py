@@ -1,22 +1,15 @@
 """The floors of pyproject.toml, as tools/lowest.py reads them; `make lowest` installs them."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+import lowest
+
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def lowest():
-    spec = importlib.util.spec_from_file_location("lowest", ROOT / "tools" / "lowest.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_lowest_versions_are_those_that_work(lowest):
+def test_lowest_versions_are_those_that_work():
     """Reports need np.unique of numpy 2.1, tables the metadata that polars 1.30 writes."""
     floors = lowest.floors((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert tuple(map(int, floors["numpy"].split("."))) >= (2, 1)
@@ -32,10 +25,10 @@ def test_lowest_versions_are_those_that_work(lowest):
         ('["numpy>=2.1", "numpy>=2.0"]', "numpy>=2.1 is declared elsewhere"),
     ],
 )
-def test_lowest_refuses_what_has_no_floor(declared, said, lowest):
+def test_lowest_refuses_what_has_no_floor(declared, said):
     with pytest.raises(ValueError, match=said):
         lowest.floors(f"[project]\ndependencies = {declared}\n[project.optional-dependencies]\n")
 
 
-def test_lowest_runs_tests_that_are_there(lowest):
+def test_lowest_runs_tests_that_are_there():
     assert all((ROOT / test).exists() for test in lowest.TESTS)

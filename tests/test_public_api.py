@@ -1,11 +1,13 @@
 """Arguments of the Python API: names resolve, and invalid ones are refused with the allowed ones."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import traincast as tc
+from traincast.planner.question import Question
 
 PLAN = tc.Plan(tp=8)
 MODEL, SYSTEM = "llama-3-8b", "dgx-h100"
@@ -22,6 +24,16 @@ def test_models_and_systems_are_given_by_name_file_or_object(model):
         tc.search(model, SYSTEM, gpus=8, gbs=8, top=1).best
         == tc.search(tc.load_model(MODEL), tc.load_system(SYSTEM), gpus=8, gbs=8, top=1).best
     )
+
+
+@pytest.mark.parametrize("function", [tc.search, tc.search_each, tc.compare])
+def test_every_part_of_a_question_can_be_asked(function):
+    """Names and defaults are those of `Question`; a comparison has several plans and a price besides."""
+    named = signature(function).parameters
+    usual = {field.name: field.default for field in fields(Question)}
+    assert set(named) - {"progress", "plans", "price"} == set(usual)
+    for name in set(usual) - {"model", "system", "gpus"}:
+        assert named[name].default == usual[name], name
 
 
 SEARCHES = {

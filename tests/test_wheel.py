@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,24 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from environments import OWN, interpreter
+
 ROOT = Path(__file__).parents[1]
-OWN = "{}.{}".format(*sys.version_info)
 VERSIONS = [
     pytest.param(version, marks=[] if version == OWN else pytest.mark.nightly)
     for version in ("3.11", "3.12", "3.13", "3.14")
 ]
-
-
-def interpreter(version):
-    """The interpreter of a version: this one, one on the path, or one of pyenv's; None without any."""
-    if version == OWN:
-        return sys.executable
-    installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    for candidate in filter(None, (shutil.which(f"python{version}"), *map(str, installed))):
-        asked = subprocess.run([candidate, "-c", "import ensurepip"], capture_output=True)
-        if not asked.returncode:  # a shim without its version fails here
-            return candidate
-    return None
 
 
 def run(*command, cwd, status=0):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+
 from layer_kernels import Kernels
 
 COUNTS: Final = Path(__file__).parents[1] / "tests" / "data" / "framework_kernels.json"

@@ -9,16 +9,14 @@ import re
 import subprocess
 import sys
 import tomllib
-import venv
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from environments import ROOT, TEST_TOOLS, make_environment, pip
+
 ENVIRONMENT: Final = ROOT / ".venv" / "lowest"
 REQUIREMENT: Final = re.compile(r"([\w.-]+)>=([\w.]+)")
 APART: Final = {"mpi", "dev", "all"}  # needs a library that pip does not bring; the tools; all others
-# Of the newest versions: they run the tests, and are no dependency.
-TOOLS: Final = ("pytest", "pytest-timeout", "hypothesis", "httpx", "jsonschema", "pint", "sympy")
 # What reads and writes through the dependencies: tables, pages, fits, documents, the command line.
 TESTS: Final = (
     "tests/core",
@@ -53,13 +51,11 @@ def floors(pyproject: str) -> dict[str, str]:
 
 def install(lowest: dict[str, str]) -> Path:
     """Return the interpreter of an environment with these versions and the tools."""
-    venv.create(ENVIRONMENT, with_pip=True, clear=True)
-    python = ENVIRONMENT / "bin" / "python"
+    python = make_environment(ENVIRONMENT)
     pinned = [f"{name}=={version}" for name, version in lowest.items()]
-    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", *pinned, *TOOLS], check=True)
-    subprocess.run([*pip, "install", "--no-deps", "--editable", ROOT], check=True)
-    subprocess.run([*pip, "check"], check=True)
+    pip(python, "install", *pinned, *TEST_TOOLS)  # the tools are the newest
+    pip(python, "install", "--no-deps", "--editable", ROOT)
+    pip(python, "check")
     return python
 
 

@@ -10,7 +10,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = "<!-- Written by tools/docs/generate.py"
 MOST = 50_000  # words by hand, of all pages together; lower it when pages get shorter
 MOST_OF_A_PAGE = 4_000
-PRINTED = re.compile(r"```text\n.*?```", re.DOTALL)  # what commands and examples print
+# What an example of Python prints, and a command behind a comment that says so.
+PRINTED = re.compile(r"((?<=```\n\n)|(?<=-->\n))```text\n.*?```", re.DOTALL)
 FENCE = re.compile(r"```.*?```", re.DOTALL)
 
 
@@ -33,8 +34,10 @@ def anchors(text):
 
 
 def test_words_are_counted_without_what_is_printed_and_bars():
-    text = "Two words\n\n| a | b |\n| --- | ---: |\n\n```text\nprinted here\n```\n\n```python\nx = 1\n```\n"
+    text = "Two words\n\n| a | b |\n| --- | ---: |\n\n```python\nx = 1\n```\n\n```text\nprinted here\n```\n"
     assert words(text) == len(["Two", "words", "a", "b", "```python", "x", "1"])
+    assert words("<!-- capture: plan -->\n```text\nprinted here\n```\n") == len(["capture:", "plan"])
+    assert words("Run\n\n```text\ntraincast plan\n```\n") == len(["Run", "```text", "traincast", "plan"])
 
 
 def test_documentation_is_short():

@@ -46,7 +46,7 @@ def test_a_release_refuses_what_its_checks_refuse(lines, release, refuses):
         if "recomputation of experts" in line
     ]
     assert bool(said) is refuses
-    assert all(line.startswith(f"Megatron-Core {release[:4]} refuses") for line in said)
+    assert all(line.startswith(f"Megatron-Core {release[:4]}") for line in said)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,9 @@ def test_plans_that_are_searched_are_those_of_the_release(tmp_path):
 
 def test_files_of_torchtitan_are_of_some_releases(lines):
     """config/manager.py reads TOML in torchtitan 0.2.2; that of 0.3.0 takes --module and --config."""
-    line = "torchtitan 0.3 refuses this launch; the answer is as if it ran: files of this kind are of release"
+    line = (
+        "torchtitan 0.3.0 refuses this launch; the answer is as if it ran: files of this kind are of release"
+    )
     assert f"{line} 0.2" in lines(TOML, "torchtitan@0.3", "run.toml", gpus=16)
     assert not any("refuses" in each for each in lines(TOML, "torchtitan@0.2", "run.toml", gpus=16))
 

@@ -263,8 +263,22 @@ def test_what_else_trl_trains_by_is_named(launch, name, word, kind):
             checked(launch(text, file), model="llama-3-8b", seq=1024)
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("use_kernels=True", r"use_kernels: not read \(kernels that fuse the loss"),
+        ("num_hidden_layers=4", r"num_hidden_layers = 4: not read \(other sizes of the model"),
+        ("tp_size=2", r"tp_size = 2: not read \(tensor parallelism of transformers"),
+    ],
+)
+def test_what_a_program_loads_otherwise_is_named(launch, given, named):
+    """transformers 5.23, modeling_utils.py, from_pretrained, which gives the rest to the configuration."""
+    with pytest.raises(tc.InputError, match=named):
+        checked(launch(sft(model=f", {given}")))
+
+
 def test_kernels_of_experts_that_a_program_loads_are_named(launch):
-    """transformers 5.23, modeling_utils.py: `experts_implementation` of from_pretrained, grouped_mm by default."""
+    """transformers 5.23, modeling_utils.py: grouped_mm where from_pretrained is given none."""
     assert checked(launch(sft(model=', experts_implementation="grouped_mm"'))).est.plan.dp == 8
     with pytest.raises(
         tc.InputError, match=r"experts_implementation = eager: not read \(kernels of experts\)"

@@ -13,7 +13,7 @@ import traincast as tc
 from traincast.planner.answers.explain import sensitivity
 from traincast.planner.answers.plan_sentences import compare, label
 from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.space.search_space import enumerate_space
+from traincast.planner.space.enumeration import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24

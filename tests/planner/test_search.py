@@ -14,8 +14,9 @@ from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.planner import search_result
 from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
+from traincast.planner.space.enumeration import _enumerate, enumerate_space
 from traincast.planner.space.evaluation import OUT_OF_MEMORY
-from traincast.planner.space.search_space import _enumerate, enumerate_space, report_progress_to
+from traincast.planner.space.search_space import report_progress_to
 from traincast.step.pipeline_stages import distinct_devices
 from traincast.step.validity import reasons
 

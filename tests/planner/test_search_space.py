@@ -20,7 +20,8 @@ from traincast.core.plan import Plan, Plans
 from traincast.model.model import Model
 from traincast.operations.transformer import parts
 from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.space.search_space import NO_PLACEMENT, Shards, enumerate_space, experts_apart, panels
+from traincast.planner.space.enumeration import NO_PLACEMENT, enumerate_space, panels
+from traincast.planner.space.search_space import Shards, experts_apart
 from traincast.step.placement import divisors, factorizations, placements
 from traincast.step.validity import RULES, reasons
 from traincast.times.pipeline.schedules import SCHEDULES

@@ -13,11 +13,12 @@ from traincast.model.blocks import Experts
 from traincast.planner import search_result
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space import evaluation, layouts, least_times
+from traincast.planner.space.enumeration import enumerate_outlines, enumerate_space
 from traincast.planner.space.evaluation import evaluate
 from traincast.planner.space.evaluation import least_times as times_of
 from traincast.planner.space.fits_in_memory import Census, Searched
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import Rungs, enumerate_outlines, enumerate_space
+from traincast.planner.space.search_space import Rungs
 from traincast.planner.space.shortlist import TimeBounds
 from traincast.step.arguments import check_assumptions
 from traincast.step.estimate import SharedLayers, estimate_placed

@@ -14,8 +14,8 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
 from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.space.enumeration import enumerate_space
 from traincast.planner.space.evaluation import evaluate, rank
-from traincast.planner.space.search_space import enumerate_space
 from traincast.step.memory import Footprint
 from traincast.times.collectives import collective
 from traincast.times.operation_time import time_part

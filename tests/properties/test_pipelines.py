@@ -67,6 +67,45 @@ def test_equal_stages_take_what_the_closed_form_says(name, data):
         assert seconds == pytest.approx(closed(name, *numbers, times, barrier), **EXACT)
 
 
+@pytest.mark.parametrize("barrier", [False, True])
+@pytest.mark.parametrize("weight", [0.0, 0.1, 1 / 3])
+@pytest.mark.parametrize(("name", "v"), [("zb-h1", 1), ("zb-v", 2), ("dualpipe", 1), ("dualpipe-v", 2)])
+def test_the_least_bubble_of_a_share_of_w_is_that_of_equal_f_and_b(name, v, weight, barrier):
+    """And for other divisions of the rest it is no larger than theirs."""
+    schedule = SCHEDULES[name]
+    least = schedule.least_bubble_share(weight, 4, v, barrier=barrier)
+    shares = [
+        schedule.bubble_share(
+            MicrobatchTimes(f * (1 - weight), (1 - f) * (1 - weight), weight), 4, v, barrier=barrier
+        )
+        for f in (0.5, 0.2, 0.4, 0.6, 0.8)
+    ]
+    assert least == pytest.approx(shares[0])
+    assert all(share >= least - 1e-12 for share in shares)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_each_chunk_is_on_the_device_that_runs_it(name):
+    """Of DualPipe the first half of the micro-batches does, and the other half on the mirror image."""
+    schedule = SCHEDULES[name]
+    pp, nm, v = 4, 16, schedule.virtual_stages or 3
+    for device in range(pp):
+        for chunk in schedule.chunks_of(device, pp, v):
+            devices = {schedule.device_of(chunk, microbatch, pp, nm) for microbatch in range(nm)}
+            assert devices == ({device, pp - 1 - device} if schedule.directions == 2 else {device})
+    assert {chunk for device in range(pp) for chunk in schedule.chunks_of(device, pp, v)} == set(
+        range(pp * v)
+    )
+
+
+def test_round_trips_by_hand():
+    """Of 9 micro-batches on 4 stages, 9 - 1 - 2 make one; none in interleaved 1F1B or another schedule."""
+    assert SCHEDULES["1f1b"].round_trips(4, 9, 1) == 6
+    assert SCHEDULES["1f1b"].round_trips(4, 12, 2) == 0
+    others = (schedule for name, schedule in SCHEDULES.items() if name != "1f1b")
+    assert all(schedule.round_trips(4, 16, schedule.virtual_stages) == 0 for schedule in others)
+
+
 @pytest.mark.parametrize("name", ["zb-v", "dualpipe", "dualpipe-v"])
 @settings(max_examples=60)
 @given(st.data())

@@ -14,11 +14,14 @@ from traincast.launch.frameworks import torchtitan
 from traincast.launch.settings.settings import Settings
 from traincast.model.documents import Documents
 from traincast.operations.transformer import layer
+from traincast.step.layer_cost import PartCosts
+from traincast.step.step_time import device_time
 from traincast.step.uncertainty import ISSUE_DEVIATION, LENGTH_DEVIATION, deviation, errors
 
 EAGER = "torchtitan-eager"
 ROTATING = "torchtitan-2024+compiled=false+kernels=unfused-rotation"  # the same release, by its facts
 QWEN = load_model("qwen3-8b")
+DGX = tc.load_system("dgx-h100")
 
 
 def test_separate_projections_add_the_gradients_of_their_input():
@@ -121,3 +124,85 @@ def test_assumed_lengths_are_documents_like_others():
     documents = Documents(((200, 1.0),), assumed=True)
     assert documents.mean(2048) == 200
     assert documents.title(2048) == Documents(((200, 1.0),)).title(2048)
+
+
+def test_a_schedule_that_puts_off_gradients_waits_in_each_of_three_passes():
+    """Forward, gradients of inputs and those of weights: 3, 4 and 5 s of the host beside 4, 3 and 2 s.
+
+    Each takes about the longer, a norm of order 4; in one backward pass 9 s of the host stand beside 5.
+    """
+    assumed = load_stack("megatron-core-2025").with_values({"host.microbatch_seconds": 0.0})
+    part = PartCosts(
+        forward=4.0,
+        backward=5.0,
+        weight=2.0,
+        weights=0.0,
+        expert_weights=0.0,
+        message=0.0,
+        saved=0.0,
+        dispatch=12.0,
+        dispatch_forward=3.0,
+        dispatch_weight=5.0,
+    )
+    together, apart = (
+        device_time({"layer": part}, {"layer": 1.0}, Plans(schedule=schedule), DGX, assumed)
+        for schedule in ("1f1b", "zb-h1")
+    )
+    assert together.busy + together.host_wait == pytest.approx((12**4 + 9**4) ** (1 / 4))
+    assert apart.busy + apart.host_wait == pytest.approx(
+        (3**4 + 4**4) ** (1 / 4) + (4**4 + 3**4) ** (1 / 4) + (5**4 + 2**4) ** (1 / 4)
+    )
+
+
+def with_rates(system, factor, *rates):
+    """Return the machine with some rates of its accelerator so many times as high."""
+    gpu = system.accelerator
+    return replace(system, accelerator=replace(gpu, **{rate: factor * getattr(gpu, rate) for rate in rates}))
+
+
+def test_faster_memory_does_not_lengthen_the_bubble_where_the_host_sets_the_pace():
+    """Gradients of weights that the host issues one by one are no shorter with a faster device."""
+    plan = tc.Plan(
+        tp=8,
+        pp=8,
+        dp=2,
+        ep=8,
+        vp=2,
+        fast_tp=4,
+        schedule="zb-v",
+        zero=0,
+        precision="fp16",
+        offload="optimizer+activations",
+        offload_every=2,
+        order="tp-cp-pp-dp",
+    )
+    model = replace(load_model("qwen3-30b-a3b"), seq=4096)
+    system = tc.load_system("h200-nvl-node")
+    seconds = [
+        tc.estimate(
+            model, with_rates(system, factor, "hbm_bandwidth"), plan, gbs=32, assumptions="calibrated"
+        ).step_seconds
+        for factor in (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+    ]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_transfers_between_stages_hide_behind_copies_to_the_host():
+    """Weights that come from the host set the pace, and arrive whether or not activations do.
+
+    With products four times as fast the last stage, which has the head, is not slower than the other.
+    """
+    plan = tc.Plan(tp=4, pp=2, dp=4, mbs=4, fast_tp=4, offload="weights", precision="fp8-block", sp=False)
+    system = tc.load_system("tpu-v7x-pod")
+    usual, faster = (
+        tc.estimate(
+            "llama-2-70b",
+            with_rates(system, factor, "matrix_flops"),
+            plan,
+            gbs=1024,
+            assumptions="calibrated",
+        )
+        for factor in (1.0, 4.0)
+    )
+    assert usual.breakdown["offload_comm"] > 0.3 * usual.step_seconds
+    assert faster.breakdown["pp_comm"] == usual.breakdown["pp_comm"]

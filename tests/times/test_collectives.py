@@ -25,7 +25,7 @@ from traincast.core.plan import Plan
 from traincast.core.system import Tier
 from traincast.step.estimate import estimate
 from traincast.times.collectives import AlphaBeta, collective, collective_curve
-from traincast.times.nccl import message, protocols, torus_axes
+from traincast.times.nccl import distinct, message, protocols, rail_climb_share, torus_axes
 from traincast.times.overlap import layer_by_layer
 from traincast.times.process_groups import Group
 
@@ -322,6 +322,37 @@ def test_a_message_takes_the_faster_protocol():
     assert message(0.0, tier, False, BENCHMARK.collectives) == pytest.approx(18.4e-6 + 5.6e-6, rel=1e-12)
     long = 18.4e-6 + 29.7e-6 + 1e9 / wide
     assert message(1e9, tier, False, BENCHMARK.collectives) == pytest.approx(long, rel=1e-12)
+
+
+def test_a_message_inside_a_domain_by_hand():
+    """Small ones have half of the bandwidth (flags are the rest) and the lower latency, large ones all of it.
+
+    Ports are of no account there.
+    """
+    tier = replace(FAST, simple_latency=30e-6, ports=4.0)
+    small = 10e-6 + 1e-6 + 1e5 / 100e9
+    assert message(1e5, tier, True, BENCHMARK.collectives) == pytest.approx(small, rel=1e-12)
+    large = 10e-6 + 30e-6 + 1e9 / 200e9
+    assert message(1e9, tier, True, BENCHMARK.collectives) == pytest.approx(large, rel=1e-12)
+
+
+def test_without_rails_or_a_tier_above_them_nothing_climbs():
+    fitted = BENCHMARK.with_values({"collectives.rail_forwarding": 0.25}).collectives
+    rails = replace(SLOW, rails=8.0)
+    assert rail_climb_share((FAST, rails, SLOW), 1, fitted) == 0.75
+    assert rail_climb_share((FAST, SLOW, SLOW), 1, fitted) == 0
+    assert rail_climb_share((FAST, rails), 1, fitted) == 0
+
+
+def test_copies_that_go_to_some_groups_reach_the_domains_that_hold_them():
+    """2 of 8 groups, two in each of 4 domains: 4 (1 - 6/8 · 5/7) = 13/7 domains hold one of them.
+
+    Four copies that are equally likely in each go to 13/7 (1 - (6/13)^4) of them; 2 of 8 groups that have a
+    domain each are two domains.
+    """
+    held = 13 / 7
+    assert distinct(4.0, 4.0, (8, 2)) == pytest.approx(held * (1 - (1 - 1 / held) ** 4))
+    assert distinct(1e6, 8.0, (8, 2)) == pytest.approx(2)
 
 
 @st.composite

@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import sympy as sp
 
+from traincast.catalog.facts import FACTS
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
 from traincast.core.assumptions import ERRATA, PAPER
@@ -407,6 +408,7 @@ def nomenclature() -> str:
         + "".join(part for kind, title in titles.items() for part in section(kind, title))
         + recipes()
         + declared_figures(Accelerator, "Figures of an accelerator")
+        + declared_figures(Tier, "Figures of a tier")
         + declared_figures(System, "Figures of a cluster")
         + rest
     )
@@ -421,7 +423,14 @@ def declared_figures(part: type, title: str) -> str:
             (found for found in getattr(hint, "__metadata__", ()) if isinstance(found, FigureSpec)), None
         )
         if spec:
-            rows += f"| `{name}` | {spec.unit} | {spec.meaning} | {'' if name in optional else 'yes'} |\n"
+            meaning = spec.meaning.format(
+                inside="of a tier", tier="a tier", domain="a domain of the tier", port="of one port (NIC), "
+            )
+            where = "; innermost tier only" * bool(spec.inner_only) + "; outer tiers only" * bool(
+                spec.outer_only
+            )
+            needed = "" if name in optional else "yes"
+            rows += f"| `{name}` | {spec.unit} | {meaning}{where} | {needed} |\n"
     return rows + "\n"
 
 
@@ -518,7 +527,51 @@ def catalogue() -> str:
         "figure with its source and basis. Rates are dense peaks; bandwidths are of one direction.\n\n## "
         "Accelerators\n\n"
     )
-    return f"{intro}{_accelerators()}\n## Systems\n\n{_systems()}\n## Software stacks\n\n{_stacks()}"
+    parts = {
+        "Systems": _systems(),
+        "Frameworks": _frameworks(),
+        "Facts of software": _facts(),
+        "Software stacks": _stacks(),
+    }
+    tables = "".join(f"\n## {title}\n\n{table}" for title, table in parts.items())
+    return f"{intro}{_accelerators()}{tables}"
+
+
+def _frameworks() -> str:
+    """Return the table of frameworks: what is searched of each, and what is held constant unless locked."""
+    text = (
+        "What `--framework` searches, besides degrees, micro-batch and placement, and what it holds constant but "
+        "runs where it is locked ([what frameworks can run](training.md#what-frameworks-can-run)).\n\n"
+        "| name | software | searched | held constant |\n| --- | --- | --- | --- |\n"
+    )
+    for framework in FRAMEWORKS.values():
+        searched = [_values("strategy", framework.strategies)]
+        searched += [_values(name, values) for name, values in framework.choices.items()]
+        searched += ["`vp`"] * framework.interleaved + ["`ep`"] * framework.experts
+        if framework.hybrid:
+            searched.append("`replicas`" if framework.hybrid_experts else "`replicas` of dense models")
+        held = [_values(name, values) for name, values in framework.held.items()]
+        text += (
+            f"| `{framework.name}` | {framework.version}: {framework.about.partition(': ')[2] or framework.about} "
+            f"| {'; '.join(searched)} | {'; '.join(held)} |\n"
+        )
+    return text
+
+
+def _facts() -> str:
+    """Return the table of facts of software: what a table of runs and `--given` can state."""
+    rows = "".join(f"| `{name}` | {fact.values} | {fact.meaning} |\n" for name, fact in FACTS.items())
+    return f"| name | values | meaning |\n| --- | --- | --- |\n{rows}"
+
+
+def _values(name: str, values: Iterable[Any]) -> str:
+    """Return a choice with its values; of a switch that can be on and off the name alone."""
+    given = [*values]
+    if {True, False} <= {value for value in given if isinstance(value, bool)}:
+        return f"`{name}`"
+    words = {True: "on", False: "off"}
+    listed = ", ".join(words[value] if isinstance(value, bool) else str(value) for value in given)
+    return f"`{name}` {listed}".strip()
 
 
 def _stacks() -> str:

@@ -24,6 +24,7 @@ versions may add keys.
 | 1 | the answer is no: nothing fits, or published figures are not met | the command's object, else [`error`](#error) |
 | 2 | the input cannot be used, or the output not be written | [`error`](#error): every mistake at once |
 | 130 | interrupted | [`error`](#error) |
+| 141 | the reader of a pipe went away, as `head` does: the signal SIGPIPE, as a shell says it | part of an object |
 
 """
 

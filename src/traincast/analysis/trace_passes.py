@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plan, Plans
 from traincast.step.data_parallel import data_parallel
 from traincast.step.estimate import Estimate, with_defaults
-from traincast.step.layer_cost import Costs, cost_part, sum_of
+from traincast.step.layer_cost import cost_part, sum_of
 from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
-from traincast.step.step_time import links, paced_by_host
-from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed, paced_by
+from traincast.step.step_time import device_time, links
+from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {  # field of PassSeconds → component
@@ -62,15 +61,21 @@ def passes(est: Estimate, plan: Plan) -> ChunkPasses:
     placement = Placement(columns, est.system.tiers)
     link = links(costs, placement, est.system, assumed)
     pipeline_devices = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
-    host_waits = [_host_wait(costs, device, assumed) for device in pipeline_devices]
+    times = [
+        device_time(costs, device.executed_parts, columns, est.system, assumed) for device in pipeline_devices
+    ]
     parts = contents(model, plan.pp, plan.vp, plan.layout)
     spent: dict[Kind, list[Shares]] = {}
     for chunk, counts in enumerate(parts):
-        host_wait, busy = host_waits[SCHEDULES[plan.schedule].device_of(chunk, 0, plan.pp, 2)]
+        of_device = times[SCHEDULES[plan.schedule].device_of(chunk, 0, plan.pp, 2)]
+        busy = float(of_device.busy)
         by_kind = _seconds_by_kind(est.timed, counts, columns)
         for kind, shares in by_kind.items():
             share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(by_kind))
-            waits = {"host": host_wait * share, "pp_comm": 0.0 if kind == "W" else float(link.blocking)}
+            waits = {
+                "host": float(of_device.host_wait) * share,
+                "pp_comm": 0.0 if kind == "W" else float(link.blocking),
+            }
             total = {component: seconds for component, seconds in (shares | waits).items() if seconds > 0}
             spent.setdefault(kind, []).append(total)
     if "W" in spent:
@@ -78,7 +83,6 @@ def passes(est: Estimate, plan: Plan) -> ChunkPasses:
     exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
     nm = columns.microbatches(est.gbs)
     stages = every_device(pipeline_devices)
-    stretch = [1 + wait / busy if busy else 1.0 for wait, busy in host_waits]
     traffic = data_parallel(costs, stages, placement, nm, est.system, assumed)
     return ChunkPasses(
         devices=pipeline_devices,
@@ -89,18 +93,11 @@ def passes(est: Estimate, plan: Plan) -> ChunkPasses:
         exchange={
             kind: tuple(_hidden_exchange(est.timed, counts, kind) for counts in parts) for kind in spent
         },
-        traffic=tuple((float(gather), float(reduce)) for gather, reduce in traffic.hidden_in_step(stretch)),
+        traffic=tuple(
+            (float(gather), float(reduce))
+            for gather, reduce in traffic.hidden_in_step([time.stretch for time in times])
+        ),
     )
-
-
-def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
-    """Return the wait of a micro-batch for the host of a device, and its time there without it [s]."""
-    parts = device.executed_parts
-    busy = float(sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward"))
-    if not paced_by_host(assumed):
-        return 0.0, busy
-    issued = float(sum_of(costs, parts, "dispatch")) + assumed.host.microbatch_seconds
-    return float(paced_by(issued, busy) + sum_of(costs, parts, "idle")) - busy, busy
 
 
 def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) -> dict[Kind, dict[str, float]]:

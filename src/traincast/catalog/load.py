@@ -390,7 +390,8 @@ def _as_field(item: object) -> Any:
         return item.value
     if isinstance(item, ModelPart):
         values = {key: _as_field(value) for key, value in item}
-        return item.becomes(**{key: value for key, value in values.items() if value is not None})
+        given = {key: value for key, value in values.items() if value is not None}
+        return type(item).becomes(**given)  # of the class: since Python 3.14 partial() binds as methods do
     return tuple(map(_as_field, item)) if isinstance(item, tuple) else item
 
 

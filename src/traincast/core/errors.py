@@ -112,7 +112,6 @@ EXTRA_OF: Final = {  # module -> the extra of traincast that brings it
     "dask": "dask",
     "distributed": "dask",
     "mpi4py": "mpi",
-    "huggingface_hub": "hub",
 }
 
 

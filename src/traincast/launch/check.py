@@ -30,8 +30,6 @@ from traincast.launch.settings.suggestions import (
 from traincast.model.documents import parse_lengths
 from traincast.model.model import Model
 from traincast.planner.answers.knob_changes import single_changes
-from traincast.planner.frameworks.history import short_release, version_of
-from traincast.planner.frameworks.refusals import drop_refused
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import Question
@@ -234,7 +232,7 @@ def check(
         formats = errors.catch(formats_at_release, asked) or READERS
         framework = None  # the name is that of the framework, some of whose formats the file may have
     reading = errors.catch(read, path, formats, framework, beside, outside, accept_unread)
-    if reading is not None and formats is not READERS and not reading.form.release:
+    if reading is not None and formats is not READERS and reading.form.asked is None:
         problem = f"framework = {asked}: this is a launch of {reading.form.title}"
         errors.add([problem], reading.path)
     if reading is not None and machine is not None and machine.is_cpu:
@@ -279,8 +277,8 @@ def check(
     )
     program = form.title
     held: tuple[str, ...] = ()
-    if form.release:
-        program = version_of(form.framework, form.release)
+    if form.asked is not None:
+        program = form.asked.version
         held = (f"rules and arguments are those of {program}, as asked",)
     against = (
         f"{program} refuses this launch; the answer is as if it ran: {why}"
@@ -325,9 +323,8 @@ def formats_at_release(asked: str) -> Mapping[str, Format]:
         If there is no such framework, or nothing is known of the release.
     """
     space = framework_named(asked)
-    release = short_release(asked.partition("@")[2])
     return {
-        name: replace(form, release=release) if form.framework == space.name else form
+        name: replace(form, asked=space) if form.framework == space.name else form
         for name, form in READERS.items()
     }
 
@@ -357,7 +354,7 @@ def expressible_space(
         return expresses(name, **degrees, **{name: value}) and not form.find_refusals({**locked, name: value})
 
     def without_refused(name: str, values: tuple[object, ...]) -> tuple[Any, ...]:
-        left = (drop_refused(form.framework, {**locked, name: value}, form.release)[name] for value in values)
+        left = (form.drop_refused({**locked, name: value})[name] for value in values)
         return tuple(dict.fromkeys(left))
 
     def has_strategy(name: str) -> bool:

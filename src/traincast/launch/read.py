@@ -47,6 +47,8 @@ from traincast.model.model import Model
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
+NAME_OF_NO_RUN: Final = "\0"  # no name has this character
+NO_RUNS: Final = "chooses between runs that differ, and this file describes no two; leave it out"
 ASKS_FOR_CPU: Final = ("use_cpu", "no_cuda")  # settings
 DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number of data-parallel replicas
 # Settings that spread tokens evenly over experts, of Megatron-Core and torchtitan.
@@ -240,6 +242,8 @@ def read(
         settings = detected.read(text, given)
     except InputError as error:
         raise InputError(str(path), [*error.problems, *_template(text)]) from None
+    if given.recipe is not None and not _chooses_runs(detected, text, given):
+        raise InputError(str(path), [f"recipe = {given.recipe!r}: {NO_RUNS}"])
     if detected.takes_files:
         other = None if beside is None else Path(beside)
         settings = errors.catch(with_files_beside, settings, Path(path), other) or settings
@@ -295,6 +299,15 @@ def read(
         return reading
     note = f"{arguments.title} has no {', '.join(lacking)}: of another version or a fork, or a mistake"
     return replace(reading, assumed=(*reading.assumed, note))
+
+
+def _chooses_runs(form: Format, text: str, given: Given) -> bool:
+    """Return whether reading a text looks at the run that is meant: it then refuses a name that none has."""
+    try:
+        form.read(text, replace(given, recipe=NAME_OF_NO_RUN))
+    except InputError as error:
+        return error.subject == RECIPE
+    return False
 
 
 def _template(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from traincast.core.errors import InputError
 from traincast.model.adapters import DEFAULT, GROUPS, JOINED, MLP, ROUTING, TARGETS, Adapters
 from traincast.model.blocks import Kind
 from traincast.model.figures import ModelFigures
-from traincast.model.peft import (
+from traincast.model.peft_targets import (
     DEFAULT_TARGETS,
     JOINED_EXPERTS,
     JOINED_LAYERS,

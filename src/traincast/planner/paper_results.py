@@ -18,7 +18,7 @@ from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result, describe_key
 from traincast.model.model import Model
 from traincast.planner.search import search_each
-from traincast.step.estimate import estimate
+from traincast.step.estimate import Estimates, estimate
 
 COMPONENTS: Final = {  # published column → component of the step time
     "published_compute_s": "compute",
@@ -89,7 +89,10 @@ class Configurations(Result):
     strategy: Annotated[str, Doc("name of the strategy")]
     configurations: Annotated[int, Doc("number of configurations")]
     worst_difference: Annotated[
-        float, Doc("largest relative difference to a published figure of time or memory, components included")
+        float,
+        Doc(
+            "largest relative difference to a published figure of time, memory or FLOPs, components included"
+        ),
     ]
     errata_seconds: Annotated[dict[str, float], _errata("step time")]
     errata_memory: Annotated[dict[str, float], _errata("memory")]
@@ -175,13 +178,16 @@ def _optima(model: Model, strategy: str) -> dict[Key, dict[str, Optimum]]:
     for domain, gpu in product(PUBLISHED.domains, PUBLISHED.accelerators):
         system = load_system(f"{gpu}-nvs{domain}")
         for variant, assumed in (("published", PUBLISHED.assumptions), ("corrected", PAPER)):
-            request: dict[str, Any] = {
-                "gpus": PUBLISHED.gpus,
-                "gbs": PUBLISHED.global_batch,
-                "assumptions": assumed,
-                "top": 1,
-            }
-            for found in search_each(model, system, strategy=strategy, **request):
+            searched = search_each(
+                model,
+                system,
+                gpus=PUBLISHED.gpus,
+                gbs=PUBLISHED.global_batch,
+                assumptions=assumed,
+                strategy=strategy,
+                top=1,
+            )
+            for found in searched:
                 key = model.name, strategy, gpu, domain, found.gpus
                 optimum = Optimum(found.candidates, found.feasible, found.least_seconds)
                 optima.setdefault(key, {})[variant] = optimum
@@ -259,6 +265,7 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
             "corrected_step_time_s": corrected.step_seconds,
             "corrected_memory_bytes": corrected.memory_bytes,
             **{column: published.breakdown[component] for column, component in COMPONENTS.items()},
+            "published_flops_per_gpu": _flops_per_gpu(published),
         }
         for column, component in MEMORY.items():
             recomputed[f"published_{column}"] = published.memory[component]
@@ -270,6 +277,23 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
             seconds[name] = max(seconds[name], _largest(other.step_seconds / step))
             memory[name] = max(memory[name], _largest(other.memory_bytes / published.memory_bytes))
     return Configurations(PUBLISHED.models[model], STRATEGY[strategy], len(rows), worst, seconds, memory)
+
+
+def _flops_per_gpu(est: Estimates) -> Any:
+    """Return the FLOPs of a GPU in a step, as the published code counts them: without recomputation.
+
+    It counts the vector work of fused attention as matrix FLOPs that take as long.
+    """
+    accelerator = est.system.accelerator
+    ratio = accelerator.matrix_flops / accelerator.vector_flops
+    flops: Any = 0.0
+    for part, count in est.stages.model_parts.items():
+        for timed in est.timed[part]:
+            weight = ratio if timed.operation.name == "attention.flash" else 1.0
+            for work in (timed.operation.forward, timed.operation.whole_backward):
+                flops = flops + count * (work.flops("matrix") + weight * work.flops("vector"))
+    plans = est.plan
+    return flops / plans.pp * est.gbs / (plans.dp * plans.mbs)
 
 
 def _difference(computed: Any, published: Floats, step: Any) -> float:

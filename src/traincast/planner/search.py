@@ -132,7 +132,7 @@ def search(
         recommended; 0.02 if left out. Where errors are not known it is the fastest, if left out.
     given : mapping of str to str, optional
         Facts of the software, such as ``{"dispatcher": "deepep"}``: names and values as in the table of facts
-        of docs/validation.md. They change the software, and leave less of it open. A framework among them
+        of docs/catalogue.md. They change the software, and leave less of it open. A framework among them
         decides what is searched where `framework` is left out.
     progress : callable, optional
         Called as steps are done (to enumerate, to count what fits, to bound or to time what does) with the

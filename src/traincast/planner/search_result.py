@@ -31,6 +31,7 @@ from traincast.planner.answers.recommend import (
 )
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
 from traincast.planner.question import Objective
+from traincast.planner.space.enumeration import NO_PLACEMENT, enumerate_outlines
 from traincast.planner.space.evaluation import (
     OUT_OF_MEMORY,
     Evaluation,
@@ -42,15 +43,7 @@ from traincast.planner.space.evaluation import (
 from traincast.planner.space.fits_in_memory import Searched
 from traincast.planner.space.layouts import AllLayouts, FewLayouts, Layouts
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import (
-    NO_PLACEMENT,
-    Outline,
-    Progress,
-    by_domain,
-    enumerate_outlines,
-    progress_after,
-    report_round,
-)
+from traincast.planner.space.search_space import Outline, Progress, by_domain, progress_after, report_round
 from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
 from traincast.step.fit_probability import memory_that_fits
 from traincast.step.metrics import Metrics, metrics

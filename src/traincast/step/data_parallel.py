@@ -1,6 +1,6 @@
 """Data-parallel traffic, exposed and hidden: weights gathered and gradients reduced."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs, PartCosts, sum_of
-from traincast.step.offload import free_of_copies
+from traincast.step.offload import copies_in_passes, copy_time
 from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times import (
     AnyPlacement,
@@ -41,6 +41,13 @@ class Traffic(NamedTuple):
 
 
 Exchanges = dict[str, Traffic]
+
+
+class Passes(NamedTuple):
+    """Passes of micro-batches, one after the other, that traffic may overlap."""
+
+    number: Column
+    stretch: Column  # how much longer waits for the host make each of them
 
 
 class LeastTraffic(NamedTuple):
@@ -91,11 +98,14 @@ class DataParallelTraffic:
     forward and once for backward (arXiv 1910.02054, section 7). Software that adds up whole gradients reduces
     them once in a step (`memory.accumulates_whole`). With replicas (HSDP) each rank's shard is
     all-reduced over them, once in a step. All of it hides behind what copies to and from the host leave of
-    the passes, which are longer by the factor `stretch` of each device where it waits for the host.
+    the passes, which are longer by the factor `stretch` of each device where it waits for the host. Where the
+    accelerator's PCIe link leads to its host and to its NIC, copies and traffic take turns; where they have
+    links of their own, this is an upper bound.
     """
 
     stages: Stages
     costs: Costs
+    copied: Mapping[str, Column]  # copies of a pass to or from the host [s]
     gather: Exchanges
     scatter: Exchanges
     between: Exchanges  # all-reduces over replicas, where they are not part of `scatter` or left out
@@ -114,19 +124,19 @@ class DataParallelTraffic:
         """Return the hidden gathers of weights and reductions of gradients of every device [s]."""
         return self._in_step(self._hidden, stretch)
 
-    def _hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column) -> Column:
+    def _hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Passes) -> Column:
         """Return the hidden time of these exchanges [s]."""
         seconds = total(n * exchanges[part].seconds for part, n in device.items())
         return seconds - replace(self, contention=0.0)._exposed(exchanges, direction, device, passes)
 
-    def _exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column) -> Column:
+    def _exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Passes) -> Column:
         """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
         window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
         waits = self._waits(device, direction)
-        busy = [
-            window * passes * share * getattr(self.costs[part], direction)
-            for part, share in zip(device, waits, strict=True)
-        ]
+        busy = []
+        for part, share in zip(device, waits, strict=True):
+            seconds = passes.stretch * share * getattr(self.costs[part], direction)
+            busy.append(window * passes.number * exposed_time(seconds - self.copied[part]))
         seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
         together = [self.buckets[part] for part in device]
         return layer_by_layer(seconds, busy, list(device.values()), self.contention, streams, together)
@@ -165,20 +175,21 @@ class DataParallelTraffic:
         plan = self.plan
         nm = self.nm
         reductions = _reductions(nm, self.assumed)
+        one = Passes(1.0, stretch)
         replicated: Column = (
-            time_of(self.between, "backward", stored, stretch)
+            time_of(self.between, "backward", stored, one)
             if self.between and plan.zero >= 2 and nonzero(plan.replicas != 1)
             else 0.0
         )
         if plan.zero == 3:
             both = {part: self.gather[part].add_after(self.scatter[part]) for part in self.costs}
-            gathered = nm * time_of(self.gather, "forward", executed, stretch)
-            reduced = reductions * time_of(both, "backward", executed, stretch)
+            gathered = nm * time_of(self.gather, "forward", executed, one)
+            reduced = reductions * time_of(both, "backward", executed, one)
             if self.assumed.memory.accumulates_whole:
-                reduced = reduced + (nm - reductions) * time_of(self.gather, "backward", executed, stretch)
+                reduced = reduced + (nm - reductions) * time_of(self.gather, "backward", executed, one)
             return gathered, reduced + replicated
         others = _others_of_chunk(plan, nm)
-        passes = stretch * (1 + self.assumed.overlap.interleaved_window * others)
+        passes = Passes(1 + self.assumed.overlap.interleaved_window * others, stretch)
         if plan.zero == 2:
             scattered = reductions / (1 + others) * time_of(self.scatter, "backward", executed, passes)
         else:
@@ -202,7 +213,11 @@ def data_parallel(
     """Return the data-parallel traffic of every part that some device stores."""
     plan = placement.plan
     stored = dict.fromkeys(part for device in stages.stored_parts for part in device)
-    used = free_of_copies({part: costs[part] for part in stored}, plan, system, assumed)
+    used = {part: costs[part] for part in stored}
+    copied: dict[str, Column] = dict.fromkeys(used, 0.0)
+    if copies_in_passes(plan):
+        copied = {part: copy_time(cost, plan, system, assumed) for part, cost in used.items()}
+        used = {part: _at_least(cost, copied[part]) for part, cost in used.items()}
     if plan.ep_overlap:
         used = {part: _free_of_exchanges(cost) for part, cost in used.items()}
     buckets = _buckets(used, stages, placement, assumed)
@@ -212,7 +227,7 @@ def data_parallel(
     contention = assumed.overlap.dp_contention
     serial = _broadcasts(placement, assumed)
     return DataParallelTraffic(
-        stages, used, gather, scatter, between, buckets, plan, nm, assumed, contention, serial
+        stages, used, copied, gather, scatter, between, buckets, plan, nm, assumed, contention, serial
     )
 
 
@@ -234,6 +249,11 @@ def _buckets(used: Costs, stages: Stages, placement: Placement, assumed: Assumpt
         part: minimum(maximum(least / maximum(cost.weights, 1), 1), layers[part])
         for part, cost in used.items()
     }
+
+
+def _at_least(cost: PartCosts, copied: Column) -> PartCosts:
+    """Return the costs with passes at least as long as their copies to or from the host."""
+    return replace(cost, forward=maximum(cost.forward, copied), backward=maximum(cost.backward, copied))
 
 
 def _free_of_exchanges(cost: PartCosts) -> PartCosts:

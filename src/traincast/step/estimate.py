@@ -946,7 +946,7 @@ def estimate(
         ``"maxtext-2025"`` on TPUs, ``"huggingface-eager"`` for fine-tuning, and ``"calibrated"`` for others.
     given : mapping of str to str, optional
         Facts of the software, such as ``{"dispatcher": "deepep"}``: names and values as in the table of facts
-        of docs/validation.md. They change the software, and leave less of it open.
+        of docs/catalogue.md. They change the software, and leave less of it open.
 
     Returns
     -------

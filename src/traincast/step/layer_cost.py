@@ -40,6 +40,7 @@ class PartCosts(TakesRows):
     # pass [s]
     hidden: Column = 0.0
     idle: Column = 0.0  # time in which the accelerator waits until the host has issued more [s]
+    dispatch_weight: Column = 0.0  # the part of `dispatch` that issues the gradients of weights [s]
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """Return all columns in one `shape`, without a copy; zeros stay plain numbers."""
@@ -78,6 +79,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         hidden=total(t.forward.hidden + t.backward.hidden for t in timed) if plan.ep_overlap else 0.0,
         idle=total(t.forward.idle for t in timed)
         + total(t.recompute.idle for t in timed if t.recompute is not None) / plan.recompute_every,
+        dispatch_weight=total(t.weight_dispatch for t in timed),
     )
 
 

@@ -1,9 +1,8 @@
 """Copies of activations and weights to and from the host's memory."""
 
-from dataclasses import replace
+from typing import NamedTuple
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import minimum
 from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
@@ -13,38 +12,40 @@ from traincast.step.pipeline_stages import Counts
 from traincast.times import exposed_time
 
 
-def offload_seconds(
+class ExposedCopies(NamedTuple):
+    """Copies to and from the host that the passes of a micro-batch do not hide."""
+
+    forward: Column  # [s]
+    backward: Column  # [s]
+
+    @property
+    def total(self) -> Column:
+        """Those of both passes [s]."""
+        return self.forward + self.backward
+
+
+def copies_in_passes(plan: Plans) -> bool:
+    """Return whether passes copy anything to or from the host."""
+    return "weights" in words(plan.offload) or bool(offloaded_activations(plan.offload))
+
+
+def exposed_copies(
     costs: Costs, device: Counts, plan: Plans, system: System, assumed: Assumptions
-) -> Column:
-    """Return the time of copies to and from the host that the passes of a micro-batch do not hide [s]."""
-    seconds: Column = 0.0
+) -> ExposedCopies:
+    """Return the copies that the passes of a micro-batch through the parts of a device do not hide."""
+    forward: Column = 0.0
+    backward: Column = 0.0
+    if not copies_in_passes(plan):
+        return ExposedCopies(forward, backward)
     for part, n in device.items():
         cost = costs[part]
-        copied = _copy_time(cost, plan, system, assumed)
-        seconds = seconds + n * (exposed_time(copied - cost.forward) + exposed_time(copied - cost.backward))
-    return seconds
+        copied = copy_time(cost, plan, system, assumed)
+        forward = forward + n * exposed_time(copied - cost.forward)
+        backward = backward + n * exposed_time(copied - cost.backward)
+    return ExposedCopies(forward, backward)
 
 
-def free_of_copies(costs: Costs, plan: Plans, system: System, assumed: Assumptions) -> Costs:
-    """Return the costs with passes shortened by the copies that they hide; the rest hides other traffic.
-
-    Where the accelerator's PCIe link leads to its host and to its NIC, copies and traffic take turns. Where
-    they have links of their own, this is an upper bound.
-    """
-    if "weights" not in words(plan.offload) and not offloaded_activations(plan.offload):
-        return costs
-    free = {}
-    for part, cost in costs.items():
-        copied = _copy_time(cost, plan, system, assumed)
-        free[part] = replace(
-            cost,
-            forward=cost.forward - minimum(copied, cost.forward),
-            backward=cost.backward - minimum(copied, cost.backward),
-        )
-    return free
-
-
-def _copy_time(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+def copy_time(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Return the time of the copies of one pass of one micro-batch through a part, one direction [s].
 
     Where only every n-th layer is offloaded, a copy has n layers to hide behind (Transformer Engine 2.9,

@@ -149,10 +149,17 @@ def devices(
     return tuple(result)
 
 
+def layers_of_chunks(model: Model, number: int, layout: str = "") -> tuple[int, ...]:
+    """Return the layers of every chunk, first to last: those of a layout, else split evenly over `number`."""
+    if layout:
+        return chunks(layout)
+    return split(model.layers, number, end_layers(model), begin_layers(model))
+
+
 def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") -> list[Counter[str]]:
     """Return the parts in every chunk of the model, first to last; arguments and errors as for `devices`."""
     number = pp * chunks_per_device
-    cut = chunks(layout) if layout else split(model.layers, number, end_layers(model), begin_layers(model))
+    cut = layers_of_chunks(model, number, layout)
     if len(cut) != number or sum(cut) != model.layers:
         wanted = f"must be {count_of(number, 'number')} of layers that add up to {model.layers}"
         each = f"(pp = {pp}, {count_of(chunks_per_device, 'chunk')} each)"

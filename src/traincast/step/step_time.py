@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import log2, maximum
+from traincast.core.columns import log2, maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations import total
 from traincast.step.data_parallel import TINY, LeastTraffic, data_parallel
 from traincast.step.layer_cost import Costs, sum_of
-from traincast.step.offload import offload_seconds
+from traincast.step.offload import copies_in_passes, exposed_copies
 from traincast.step.optimizer import optimizer_seconds
-from traincast.step.pipeline_stages import Stages
+from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times import (
     SCHEDULES,
     AnyPlacement,
@@ -63,8 +63,9 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     """
     schedule = SCHEDULES[plan.schedule]
     nm = plan.microbatches(gbs)
-    pace = _slowest_device(costs, stages, plan.pp, assumed)
-    lost = _bubble_share(costs, stages, plan, assumed)
+    pace = _slowest_device(costs, stages, plan, assumed)
+    copying = _with_copies(costs, stages, plan, system, assumed, pace)
+    lost = _bubble_share(costs, stages, plan, system, assumed, copying.added)
     placement = Placement(plan, system.tiers)
     link = links(costs, placement, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
@@ -74,20 +75,17 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         exchange, _ = largest([sum_of(costs, device, "hidden") for device in stages.executed_parts])
     pp_comm = nm * per_microbatch
     if nonzero(assumed.overlap.pp_exposed < 1):
-        pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
+        # a transfer hides behind copies as well, which do not depend on what it brings
+        spare = copying.slowest - pace.others / maximum(plan.pp - 1, 1)
+        pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, spare)
     traffic = data_parallel(costs, stages, placement, nm, system, assumed)
-    dp_comm = traffic.exposed_in_step(pace.stretch)
+    dp_comm = traffic.exposed_in_step(copying.stretch)
     optimizer, _ = largest(
         [optimizer_seconds(costs, device, plan, system, assumed) for device in stages.stored_parts]
     )
     offload: Column = 0.0
-    if plan.offload != "none":  # copies may make another device the slowest
-        devices = zip(stages.executed_parts, pace.passes, pace.work, strict=True)
-        copying = [
-            maximum(passes, work + offload_seconds(costs, device, plan, system, assumed))
-            for device, passes, work in devices
-        ]
-        offload = nm * (largest(copying)[0] - largest(pace.passes)[0])
+    if plan.offload != "none":
+        offload = nm * copying.added
     host = nm * pace.host_wait + assumed.host.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, exchange, host)
     if nonzero(assumed.host.straggling):
@@ -118,9 +116,11 @@ def step_seconds_bound(
     (that of `near_members`) also what traffic of ZeRO-2 and 3 costs at least. What it leaves out takes no
     negative time: transfers between stages, other data parallelism, optimizer, offload and data.
     """
-    pace = _slowest_device(costs, stages, plan.pp, assumed)
+    pace = _slowest_device(costs, stages, plan, assumed)
     nm = plan.microbatches(gbs)
-    work = nm * (pace.busy + pace.host_wait) + _bubble_share(costs, stages, plan, assumed) * pace.others
+    copying = _with_copies(costs, stages, plan, system, assumed, pace)
+    lost = _bubble_share(costs, stages, plan, system, assumed, copying.added)
+    work = nm * (pace.busy + pace.host_wait) + lost * pace.others
     if near and plan.zero >= 2:  # that of ZeRO-1, once in a step, excludes less than it takes to bound
         traffic = LeastTraffic.for_devices(costs, stages, AnyPlacement(plan, near), system, assumed)
         work = work + traffic.contention_time(plan, nm, assumed)
@@ -134,14 +134,19 @@ def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assu
     schedule loses a fixed share of the passes (up to one micro-batch), so that a longer slowest stage costs
     more than shorter others gain.
     """
-    pace = _slowest_device(costs, stages, plan.pp, assumed)
+    together = replace(plan, schedule="1f1b")  # at most what passes take that the host paces one by one
+    pace = _slowest_device(costs, stages, together, assumed)
     nm = plan.microbatches(gbs)
     schedule = SCHEDULES[plan.schedule]
     share: Column = 1.0
-    if schedule.splits_backward and not assumed.kernels.joint_backward and plan.tp_kind != "summa":
-        # no communication makes the gradients of weights longer
+    # neither communication nor copies make the gradients of weights longer
+    is_known = not (assumed.kernels.joint_backward or plan.tp_kind == "summa" or copies_in_passes(plan))
+    if schedule.splits_backward and is_known:
         both, weight = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "weight"))
-        share = weight / both
+        if _paced_by_host(assumed):
+            issued = sum_of(costs, stages.model_parts, "dispatch_weight")
+            weight = paced_by(issued, weight)
+        share = minimum(weight / both, 1.0)
     lost = schedule.least_bubble_share(share, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
     return _at_least(nm * (pace.busy + pace.host_wait) + lost * pace.others, plan, assumed)
 
@@ -152,12 +157,26 @@ def _at_least(passes: Column, plan: Plans, assumed: Assumptions) -> Column:
     return (1 - ROUNDING) * longer * (passes + assumed.host.step_seconds)
 
 
-def _bubble_share(costs: Costs, stages: Stages, plan: Plans, assumed: Assumptions) -> Column:
-    """Return the bubble as a share of the time of a micro-batch on the stages that are not the slowest."""
+def _bubble_share(
+    costs: Costs, stages: Stages, plan: Plans, system: System, assumed: Assumptions, added: Column
+) -> Column:
+    """Return the bubble as a share of the time of a micro-batch on the stages that are not the slowest.
+
+    Passes of a schedule that puts off gradients of weights count with their waits; of those for copies so
+    much on each device as is `added` on the slowest, which the others wait for in any case.
+    """
     schedule = SCHEDULES[plan.schedule]
-    forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
-    weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
-    passes = MicrobatchTimes(forward, backward - weight, weight)
+    passes = _passes(costs, stages.model_parts, plan)
+    if schedule.splits_backward:
+        paced = _paced_passes(costs, stages.model_parts, plan, plan.pp, assumed)
+        passes = paced
+        if copies_in_passes(plan):
+            copying = _copying_passes(costs, stages.model_parts, plan, plan.pp, system, assumed)
+            waits = exposed_time(copying.total - paced.total) + TINY * paced.total
+            share = minimum(plan.pp * added / waits, 1.0)
+            passes = MicrobatchTimes(
+                paced.F + share * (copying.F - paced.F), paced.B, paced.W + share * (copying.W - paced.W)
+            )
     return schedule.bubble_share(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
 
 
@@ -196,7 +215,7 @@ class _Pace(NamedTuple):
         return [passes / maximum(work, TINY) for passes, work in pairs]
 
 
-def paced_by_host(assumed: Assumptions) -> bool:
+def _paced_by_host(assumed: Assumptions) -> bool:
     """Return whether a device may wait for the host to issue its passes."""
     host = assumed.host
     seconds = (
@@ -208,30 +227,143 @@ def paced_by_host(assumed: Assumptions) -> bool:
     return any(map(nonzero, seconds))
 
 
-def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pace:
+def _passes(costs: Costs, counts: Counts, plan: Plans) -> MicrobatchTimes:
+    """Return the passes of a micro-batch through the parts of a device, waits apart [s]."""
+    forward, backward = (sum_of(costs, counts, name) for name in ("forward", "backward"))
+    weight = sum_of(costs, counts, "weight") if SCHEDULES[plan.schedule].splits_backward else 0.0
+    return MicrobatchTimes(forward, backward - weight, weight)
+
+
+def _paced_passes(
+    costs: Costs, counts: Counts, plan: Plans, devices: Column, assumed: Assumptions
+) -> MicrobatchTimes:
+    """Return the passes of a micro-batch, each as long as the host and so many devices make it [s].
+
+    The host's work for each micro-batch is divided between F and B; the accelerator is idle in F.
+    """
+    passes = _passes(costs, counts, plan)
+    if not _paced_by_host(assumed):
+        return passes
+    dispatch, forward, weight, idle = (
+        sum_of(costs, counts, name) for name in ("dispatch", "dispatch_forward", "dispatch_weight", "idle")
+    )
+    each = devices * assumed.host.microbatch_seconds / 2
+    return MicrobatchTimes(
+        paced_by(forward + each, passes.F) + idle,
+        paced_by(dispatch - forward - weight + each, passes.B),
+        paced_by(weight, passes.W),
+    )
+
+
+def _copying_passes(
+    costs: Costs, counts: Counts, plan: Plans, devices: Column, system: System, assumed: Assumptions
+) -> MicrobatchTimes:
+    """Return the passes of a schedule that puts off gradients of weights, with all waits [s].
+
+    A device works on these gradients while copies for the next backward passes come from the host.
+    """
+    passes = _passes(costs, counts, plan)
+    paced = _paced_passes(costs, counts, plan, devices, assumed)
+    copies = exposed_copies(costs, counts, plan, system, assumed)
+    backward = passes.B + passes.W + copies.backward
+    return MicrobatchTimes(
+        maximum(paced.F, passes.F + copies.forward), paced.B, maximum(paced.W, backward - paced.B)
+    )
+
+
+def _microbatch_seconds(
+    costs: Costs, counts: Counts, plan: Plans, devices: Column, assumed: Assumptions
+) -> Column:
+    """Return the time of a micro-batch on so many devices that have these parts, with waits to be issued [s].
+
+    The host issues forward and backward ahead of the device, which waits where it is the faster over both.
+    A schedule that puts off the gradients of weights has three passes for them, each of which waits.
+    """
+    if SCHEDULES[plan.schedule].splits_backward:
+        return _paced_passes(costs, counts, plan, devices, assumed).total
+    busy = sum_of(costs, counts, "forward") + sum_of(costs, counts, "backward")
+    if not _paced_by_host(assumed):
+        return busy
+    issued = sum_of(costs, counts, "dispatch") + devices * assumed.host.microbatch_seconds
+    return paced_by(issued, busy) + sum_of(costs, counts, "idle")
+
+
+def _copying_seconds(
+    costs: Costs, counts: Counts, plan: Plans, devices: Column, system: System, assumed: Assumptions
+) -> Column:
+    """Return the time of a micro-batch on so many devices, with waits for copies to and from the host [s]."""
+    if SCHEDULES[plan.schedule].splits_backward:
+        return _copying_passes(costs, counts, plan, devices, system, assumed).total
+    busy = sum_of(costs, counts, "forward") + sum_of(costs, counts, "backward")
+    copies = exposed_copies(costs, counts, plan, system, assumed)
+    return maximum(_microbatch_seconds(costs, counts, plan, devices, assumed), busy + copies.total)
+
+
+class DeviceTime(NamedTuple):
+    """Time of one micro-batch on a device."""
+
+    busy: Column  # forward and backward [s]
+    host_wait: Column  # [s]
+    stretch: Column  # how much longer waits for the host make its passes and the copies that these wait for
+
+
+def device_time(
+    costs: Costs, counts: Counts, plan: Plans, system: System, assumed: Assumptions
+) -> DeviceTime:
+    """Return the time of one micro-batch on a device with these parts."""
+    busy = sum_of(costs, counts, "forward") + sum_of(costs, counts, "backward")
+    if not _paced_by_host(assumed):
+        return DeviceTime(busy, 0.0, 1.0)
+    wait = _microbatch_seconds(costs, counts, plan, 1.0, assumed) - busy
+    copies = exposed_copies(costs, counts, plan, system, assumed).total
+    seconds = _copying_seconds(costs, counts, plan, 1.0, system, assumed)
+    return DeviceTime(busy, wait, seconds / maximum(busy + copies, TINY))
+
+
+class _Copying(NamedTuple):
+    """Time of one micro-batch with copies to and from the host, which may make another device the slowest."""
+
+    slowest: Column  # on the slowest device [s]
+    added: Column  # part of that which copies add to the slowest device without them [s]
+    stretch: list[Column]  # how much longer waits for the host make the passes of each device
+
+
+def _with_copies(
+    costs: Costs, stages: Stages, plan: Plans, system: System, assumed: Assumptions, pace: _Pace
+) -> _Copying:
+    """Return the time of one micro-batch with copies to and from the host."""
+    if not copies_in_passes(plan):
+        return _Copying(pace.busy + pace.host_wait, 0.0, pace.stretch)
+    devices = stages.executed_parts
+    copying = [_copying_seconds(costs, parts, plan, 1.0, system, assumed) for parts in devices]
+    stretch = [device_time(costs, parts, plan, system, assumed).stretch for parts in devices]
+    slowest, _ = largest(copying)
+    return _Copying(slowest, slowest - largest(pace.passes)[0], stretch)
+
+
+def _slowest_device(costs: Costs, stages: Stages, plan: Plans, assumed: Assumptions) -> _Pace:
     """Return which device is the slowest, and the time of a micro-batch on it and elsewhere."""
     counts = (*stages.executed_parts, stages.model_parts)
     *busy, busy_model = (
         sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts
     )
-    if not paced_by_host(assumed):
+    if not _paced_by_host(assumed):
         longest, slowest = largest(busy)
         others = exposed_time(busy_model - longest)
         return _Pace(slowest, longest, 0.0, others, busy, busy)
-    *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)
-    launch = [seconds + assumed.host.microbatch_seconds for seconds in launch]
-    launch_model = launch_model + pp * assumed.host.microbatch_seconds
-    *idle, idle_model = (sum_of(costs, parts, "idle") for parts in counts)
-    paced = [paced_by(*both) + wait for *both, wait in zip(launch, busy, idle, strict=True)]
+    paced = [_microbatch_seconds(costs, parts, plan, 1.0, assumed) for parts in stages.executed_parts]
     longest, slowest = largest(paced)
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
-    others = exposed_time(paced_by(launch_model, busy_model) + idle_model - longest)
+    paced_model = _microbatch_seconds(costs, stages.model_parts, plan, plan.pp, assumed)
+    others = exposed_time(paced_model - longest)
     return _Pace(slowest, busy_slowest, longest - busy_slowest, others, paced, busy)
 
 
-def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
-    """Return the exposed time of overlapped transfers; the slack of faster stages hides round trips [s]."""
-    spare = pace.busy + pace.host_wait - pace.others / maximum(plan.pp - 1, 1)
+def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, spare: Column) -> Column:
+    """Return the exposed time of overlapped transfers [s].
+
+    Faster stages wait for the slowest, `spare` in a micro-batch, which hides round trips.
+    """
     trips = schedule.round_trips(plan.pp, nm, plan.vp)
     single = schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips
     return hop * single + trips * exposed_time(2 * hop - spare)

@@ -86,6 +86,7 @@ class OperationPasses(NamedTuple):
     forward: PassSeconds
     backward: PassSeconds  # with the gradient of the weights
     weight: Column  # the part of backward that computes the gradient of the weights [s]
+    weight_dispatch: Column = 0.0  # the part of the host's time for backward that issues it [s]
 
 
 @dataclass(slots=True)
@@ -97,6 +98,7 @@ class TimedOperation:
     backward: PassSeconds
     weight: Column  # the part of backward that computes the gradient of the weights [s]
     recompute: PassSeconds | None  # recomputation of the forward pass before backward, if any
+    weight_dispatch: Column = 0.0  # the part of the host's time for backward that issues `weight` [s]
 
 
 Timed = tuple[TimedOperation, ...]
@@ -130,7 +132,7 @@ class OperationTimer:
         `passes` are those of the same operations with any recomputation, if they were timed before.
         """
         passes = self.time_passes(part) if passes is None else passes
-        timed = tuple(self._with_recomputation(op, *of_op) for op, of_op in zip(part, passes, strict=True))
+        timed = tuple(self._with_recomputation(op, of_op) for op, of_op in zip(part, passes, strict=True))
         is_overlapped = self.plan.ep_overlap and any(
             call.over in EXPERT_AXES for op in part for call in op.forward.collectives
         )
@@ -156,10 +158,11 @@ class OperationTimer:
             return self._add_host_time(passes) if op.synchronises else passes
         if assumed.kernels.joint_backward:
             backward = self.time_pass(op.whole_backward)
-            weight_seconds = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
-            return OperationPasses(forward, backward, weight_seconds)
+            share = _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
+            return OperationPasses(forward, backward, share * backward.total, share * backward.dispatch)
         weight = self.time_pass(op.weight)
-        return OperationPasses(forward, self.time_pass(op.backward) + weight, weight.total)
+        backward = self.time_pass(op.backward) + weight
+        return OperationPasses(forward, backward, weight.total, weight.dispatch)
 
     def _add_host_time(self, passes: OperationPasses) -> OperationPasses:
         """Return the passes of a layer's dispatch of tokens with what the host does for all of the layer.
@@ -168,7 +171,8 @@ class OperationTimer:
         third of them forward, while the accelerator works.
         """
         host = self.assumed.host
-        (forward, backward, weight) = passes
+        forward = passes.forward
+        backward = passes.backward
         sync: Column = host.sync_seconds
         if nonzero(host.local_sync_seconds):
             sync = where(self.plan.ep * self.plan.etp == 1, host.local_sync_seconds, sync)
@@ -178,7 +182,7 @@ class OperationTimer:
             third = host.expert_dispatch_seconds / 3
             forward = replace(forward, dispatch=forward.dispatch + third)
             backward = replace(backward, dispatch=backward.dispatch + 2 * third)
-        return OperationPasses(forward, backward, weight)
+        return passes._replace(forward=forward, backward=backward)
 
     def _issued_in_pieces(self, passes: OperationPasses, op: Operation) -> OperationPasses:
         """Return the passes of a rotation that the host issues piece by piece, most of the time forward.
@@ -188,20 +192,18 @@ class OperationTimer:
         """
         seconds = self.assumed.host.rotation_seconds * op.pieces
         ahead = ROTATION_FORWARD * seconds
-        forward, backward, weight = passes
-        backward = replace(backward, dispatch=backward.dispatch + (seconds - ahead))
+        forward = passes.forward
+        later = replace(passes.backward, dispatch=passes.backward.dispatch + (seconds - ahead))
         if op.waits_for_lengths:
-            return OperationPasses(replace(forward, idle=ahead), backward, weight)
-        return OperationPasses(replace(forward, dispatch=forward.dispatch + ahead), backward, weight)
+            return passes._replace(forward=replace(forward, idle=ahead), backward=later)
+        issued = replace(forward, dispatch=forward.dispatch + ahead)
+        return passes._replace(forward=issued, backward=later)
 
-    def _with_recomputation(
-        self, op: Operation, forward: PassSeconds, backward: PassSeconds, weight: Column
-    ) -> TimedOperation:
+    def _with_recomputation(self, op: Operation, passes: OperationPasses) -> TimedOperation:
         """Return the time of an operation from that of its passes."""
-        recomputed = self._recompute_time(op, forward)
-        if op.is_reference:
-            forward = forward.times(2)
-        return TimedOperation(op, forward, backward, weight, recomputed)
+        recomputed = self._recompute_time(op, passes.forward)
+        forward = passes.forward.times(2) if op.is_reference else passes.forward
+        return TimedOperation(op, forward, passes.backward, passes.weight, recomputed, passes.weight_dispatch)
 
     def _recompute_time(self, op: Operation, forward: PassSeconds) -> PassSeconds | None:
         """Return the time to recompute an operation before backward, if it is."""

@@ -416,6 +416,32 @@ def test_a_table_names_models_of_the_catalogue_and_the_command_the_system(tmp_pa
     assert "(did you mean llama-3-8b?)" in read_measured("dgx-h100", runs=[own], given=given).left_out[0]
 
 
+def test_a_given_value_that_a_table_states_otherwise_is_refused(tmp_path, capsys):
+    """Given values fill empty cells: one that fills none, and is not what the rows say, was ignored."""
+    out = tmp_path / "fitted.yaml"
+    runs = ["calibrate", "--system", "dgx-h100", "--runs", str(MINE / "runs.csv"), "--output", str(out)]
+    for pair in ("gpus=abc", "gpus=8", "model=gpt3-1t", "recompute=full"):
+        with pytest.raises(SystemExit, match="2"):
+            main([*runs, "--given", pair])
+        name, value = pair.split("=")
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"{name} = '{value}': stands in every row of" in said
+        assert not out.exists()
+    gemm = ["--gemm", str(MINE / "gemm.csv"), "--given", "dtype=fp16", "--output", str(out)]
+    with pytest.raises(SystemExit, match="2"):
+        main(["calibrate", "--system", "dgx-h100", *gemm])
+    assert "dtype = 'fp16': stands in every row of" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_given_value_fills_empty_cells(tmp_path):
+    """One row states its precision, the other has it from what is given."""
+    header, first, second, *_ = (MINE / "runs.csv").read_text().splitlines()
+    own = tmp_path / "own.csv"
+    own.write_text("\n".join((header, first, second.replace(",bf16,", ",,"))) + "\n")
+    measured = read_measured("dgx-h100", runs=[own], given={"precision": "fp8"})
+    assert [run.plan.precision for run in measured.runs] == ["bf16", "fp8"]
+
+
 def test_all_problems_of_given_values_are_reported_at_once(tmp_path, capsys):
     files = {
         "empty.csv": "",
@@ -493,7 +519,7 @@ def unsaid(tmp_path):
 
 
 def test_given_values_reach_collectives_and_products(tmp_path, capsys, unsaid):
-    given = ["--given", "op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "recompute=full"]
+    given = ["--given", "op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "precision=bf16"]
     files = [*unsaid, "--runs", str(MINE / "runs.csv")]
     main(
         ["calibrate", "--system", "dgx-h100", *files, *given, "--output", str(tmp_path / "my.yaml"), "--json"]

@@ -88,7 +88,7 @@ def test_facts_are_few_and_have_meanings():
 
 
 def test_the_page_has_the_table_of_facts():
-    page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "catalogue.md").read_text(encoding="utf-8")
     for name, fact in FACTS.items():
         assert f"| `{name}` | {fact.values} | {fact.meaning} |" in page
 

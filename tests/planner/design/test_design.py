@@ -14,7 +14,7 @@ from traincast.core.errors import InputError, NothingFits
 from traincast.planner.design.design_file import load_question
 from traincast.planner.design.designs import Designs, front_of
 from traincast.planner.design.machines import Runs, search_machines
-from traincast.planner.design.prices import PARTS, load_prices, read_per
+from traincast.planner.design.part_prices import PARTS, load_prices, read_per
 from traincast.planner.design.refinement import find
 from traincast.planner.study.executors import Parts
 

@@ -36,6 +36,8 @@ def test_the_slowest_link_is_between_nodes():
     stages = Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1])
     assert transfer(MESSAGE, stages, DGX, PLAIN) == pytest.approx((14 * near + far) / 15)
     assert slowest_stage_link(MESSAGE, stages, DGX, PLAIN) == pytest.approx((near + far) / 2)
+    half = PLAIN.with_values({"collectives.slow_pipeline_links": 0.5})
+    assert transfer(MESSAGE, stages, DGX, half) == pytest.approx((14 * near + far / 2) / 15)
     alone = Group(2.0, (1.0, 2.0)[: len(DGX.tiers) - 1])  # one stage in a node
     assert slowest_stage_link(MESSAGE, alone, DGX, PLAIN) == pytest.approx(far)
     assert slowest_stage_link(MESSAGE, Group(1.0, (1.0, 1.0)[: len(DGX.tiers) - 1]), DGX, PLAIN) == 0

@@ -1,10 +1,11 @@
 """Random command lines and files: an answer or a clear message, never a traceback, and never endless work.
 
-Each case is a command line that works, changed: options added, dropped or given odd values, files with odd
-numbers, lost lines or bytes that are no text. TRAINCAST_FUZZ=10000 tries more. Work is counted in calls of
-Python functions, not timed; memory is limited.
+Each case is a command line that works, changed: options added, dropped or given odd, extreme or infinite
+values, files with such numbers, lost lines, bytes that are no text, or content that is made to hurt.
+TRAINCAST_FUZZ=10000 tries more. Work is counted in calls of Python functions, not timed; memory is limited.
 """
 
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from cProfile import Profile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,6 +33,7 @@ CASES = int(os.environ.get("TRAINCAST_FUZZ", "40"))
 PARTS = 14  # of the seeds, for workers to share
 MAX_CALLS = 40_000_000  # the largest search of the catalogue's models on 4,096 GPUs makes a third
 MAX_BYTES = 6 << 30  # of memory, above what this process has
+PICKLED = "exec_1d_gpt3_1T_A100-NVS4.npy"  # the name that the reference code of arXiv 2410.00273 gives
 FILES = {
     "model.yaml": "name: small\nlayers: 12\nhidden: 768\nheads: 12\nffn: 3072\nseq: 1024\nvocab: 50257\n"
     "causal: true\nlocal: {window: 128, global_every: 4}\n",
@@ -81,6 +84,10 @@ SEEDS = [
     "schema plan",
     "completion bash",
     "reproduce 2410.00274",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --global-batch 64 --tokens 15T --price 2.8 --json",
+    f"study {PICKLED} --output table.csv",
+    f"plot {PICKLED} --kind scaling --output figure.svg",
+    "compare model.yaml --system dgx-h100 --gpus 8",
 ]
 ALWAYS = {"tune": ["--manual"], "validate": ["--runs", "runs.csv"]}  # else it launches, or takes seconds
 # start processes, draw or replay for seconds
@@ -100,19 +107,86 @@ OPTIONS = {
     ]
     for name in {seed.split()[0] for seed in SEEDS}
 }
-odd = st.one_of(st.sampled_from(ODD), st.integers(-2, 5000).map(str), st.text(max_size=6))
-IN_FILES = [*ODD, "-5", "1e-300", "null", "!!python/object:os.system", "&a [*a]", "{x: 1}", "'"]
+# Numbers at the ends of what floats and integers hold, and such as only some readers take for numbers
+EXTREME = [
+    *("1e308", "-1e308", "1.8e308", "1e300", "1e-300", "5e-324", "-inf", "Infinity", "-nan", "9" * 400),
+    *(str(2**31), str(2**53 + 1), str(2**63), str(-(2**63)), "0x10", "1_000", "007", "٨", "+8", "8.", "1e3"),
+    *("1e308 GB/s", "1e308%", "1e300h", "1e-300 GiB", "inf GB/s", "nan%", "1e308T", "1/0", "0/1", "1e308/1"),
+]
+UNITS = ["", "%", "h", "s", "T", " GB/s", " GiB", " PFLOP/s", "/2", ":0.5", "=1"]
+extreme = st.one_of(
+    st.sampled_from(EXTREME),
+    st.builds("{!r}{}".format, st.floats(), st.sampled_from(UNITS)),
+    st.integers().map(str),
+)
+odd = st.one_of(st.sampled_from(ODD), st.integers(-2, 5000).map(str), st.text(max_size=6), extreme)
+IN_FILES = [
+    *ODD,
+    *EXTREME,
+    ".inf",
+    "-.inf",
+    ".nan",
+    "null",
+    "!!python/object:os.system",
+    "&a [*a]",
+    "{x: 1}",
+    "'",
+]
+DEEP = 5_000  # brackets, more than the interpreter's stack takes
+HOSTILE = {  # content that is made to hurt whoever reads it
+    "brackets": b"[" * DEEP + b"]" * DEEP,
+    "mappings": b'{"a":' * DEEP + b"1" + b"}" * DEEP,
+    "blocks": b"".join(b" " * i + b"a:\n" for i in range(400)),
+    "keys": b"{" + b",".join(b'"k%d": 1' % i for i in range(5_000)) + b"}",
+    "columns": b",".join(b"c%d" % i for i in range(5_000)) + b"\n" + b"1," * 5_000,
+    "laughs": b"a: &a [x,x,x,x,x,x,x,x]\n"
+    + b"".join(b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 8)) for c in b"bcdefghi"),
+    "digits": b"layers: " + b"9" * 10_000,
+    "line": b"x" * 100_000,
+    "nothing": b"",
+    "zeros": b"\x00" * 1_000,
+    "utf-16": "layers: 2".encode("utf-16"),
+}
+cells = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["dp", "tp", "t", "t_comp"]), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def pickled(draw):
+    """A pickled array as the reference code writes, with some of its cells, or other bytes, replaced."""
+    plan = [6.7, 73.4, {"dp": 1, "tp": 16, "pp": 32, "mbs": 1}, {"t": 614.2, "t_comp": 412.1, "nv_tp": 4}]
+    row = [4, [6.7], [6.7], draw(st.sampled_from([[512], np.array([512]), np.array([np.inf])])), [[plan]]]
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.sampled_from([row, plan]))
+        place[draw(st.integers(0, len(place) - 1))] = draw(cells)
+    array = np.empty((1, len(row)), dtype=object)
+    array[0] = row
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    content = bytearray(file.getvalue())
+    for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
+        content[draw(st.integers(0, len(content) - 1))] = draw(st.integers(0, 255))
+    return bytes(content[: draw(st.sampled_from([None, None, None, 40, 140]))])
 
 
 @st.composite
 def changed(draw, text):
-    """A text with some words replaced, lines lost or doubled, or bytes that are no text."""
+    """A text with some words replaced, lines lost or doubled, bytes that are no text, or hostile content."""
+    if not draw(st.integers(0, 9)):
+        return draw(st.sampled_from(sorted(HOSTILE.values())))
     for change in draw(st.lists(st.sampled_from(["word", "word", "lost", "doubled", "cut"]), max_size=3)):
         if change == "word":
             words = list(re.finditer(r"[\w.+-]+", text))
             word = draw(st.sampled_from(words)) if words else None
             if word:
-                text = text[: word.start()] + draw(st.sampled_from(IN_FILES)) + text[word.end() :]
+                new = draw(st.one_of(st.sampled_from(IN_FILES), st.floats().map(repr)))
+                text = text[: word.start()] + new + text[word.end() :]
         elif change == "cut":
             text = text[: draw(st.integers(0, len(text)))]
         else:
@@ -127,7 +201,8 @@ def changed(draw, text):
 def cases(draw, part):
     """Words of a command line, and the files that it finds; of the seeds of a part."""
     name, *words = draw(st.sampled_from(SEEDS[part::PARTS])).split()
-    for change in draw(st.lists(st.sampled_from(["value", "option", "lost", "word"]), max_size=3)):
+    changes = ["value", "extreme", "option", "lost", "word"]
+    for change in draw(st.lists(st.sampled_from(changes), max_size=3)):
         at = draw(st.integers(0, max(len(words) - 1, 0)))
         if change == "option" and OPTIONS[name]:
             words += [draw(st.sampled_from(OPTIONS[name])), *draw(st.lists(odd, max_size=1))]
@@ -135,12 +210,19 @@ def cases(draw, part):
             del words[at : at + 1]
         elif change == "word":
             words.insert(at, draw(odd))
+        elif change == "extreme":  # in place of a number
+            numbers = [i for i, word in enumerate(words) if re.fullmatch(r"[\d.,]+\w?", word)]
+            if numbers:
+                words[draw(st.sampled_from(numbers))] = draw(extreme)
         elif words:
             words[at] = draw(odd)
     if name in ALWAYS and ALWAYS[name][0] not in words:
         words += ALWAYS[name]
     used = [file for file in FILES if file in words]
-    return [name, *words], {file: draw(changed(FILES[file])) for file in used}
+    files = {file: draw(changed(FILES[file])) for file in used}
+    if PICKLED in words:
+        files[PICKLED] = draw(pickled())
+    return [name, *words], files
 
 
 class TooMuchWork(BaseException):

@@ -96,6 +96,45 @@ def test_a_closed_pipe_ends_the_program_quietly(command):
         assert process.wait() in {0, -signal.SIGPIPE}
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="needs pipes that break")
+def test_head_ends_a_long_answer_by_the_signal_of_pipes():
+    """A pipe holds 64 KiB: the rest of the catalogue meets a reader that went away; docs/json.md says 141."""
+    arguments = [sys.executable, "-m", "traincast", "catalog", "--json"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.read(1) == b"{"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == -signal.SIGPIPE
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes files as POSIX systems do")
+@pytest.mark.parametrize(
+    ("words", "closed", "code", "said"),
+    [
+        ("flops llama-3-8b", ">&-", 2, "cannot write: standard output is closed"),
+        ("flops llama-3-8b --json", ">&-", 2, "cannot write: standard output is closed"),
+        ("--help", ">&-", 2, "cannot write: standard output is closed"),
+        ("flops llama-3-8b", ">&- 2>&-", 2, ""),
+        ("flops nosuch", "2>&-", 2, ""),  # what is wrong is no answer: nothing on standard output
+        ("plan gpt-125m --system dgx-h100 --gpus 8 --price x", "2>&-", 2, ""),
+        ("memory llama-3-8b --system rtx-4090 --seq 2048 >/dev/null", "2>&-", 1, ""),
+    ],
+)
+def test_closed_output_keeps_the_exit_code(words, closed, code, said):
+    command = f"{sys.executable} -m traincast {words} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
+@pytest.mark.parametrize("words", ["flops nosuch", "flops nosuch --debug", "flops llama-3-8b >/dev/full"])
+def test_messages_that_cannot_be_written_keep_the_exit_code(words):
+    command = f"{sys.executable} -m traincast {words} 2>/dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 SLOW = """
 import sys
 import time

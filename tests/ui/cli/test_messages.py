@@ -162,3 +162,21 @@ def test_errors_without_a_problem_are_not_collected():
     errors = ErrorCollector("check")
     assert errors.catch(fail) is None
     assert errors.errors == []
+
+
+@pytest.mark.parametrize(
+    ("degrees", "said"),
+    [
+        ("--pp 34", "chunks 1 and 34 of 34 without a layer, only embedding or head: pp × vp = 34 × 1 for 32"),
+        ("--pp 33", "chunk 33 of 33 without a layer, only embedding or head: pp × vp = 33 × 1 for 32"),
+        ("--pp 17 --vp 2", "chunks 1 and 34 of 34 without a layer, only embedding or head: pp × vp = 17 × 2"),
+        ("--pp 16", ""),
+        ("--pp 1 --tp 8", ""),
+    ],
+)
+def test_pipelines_of_more_chunks_than_layers_say_which_have_none(degrees, said, run):
+    """Embedding and head can be chunks of their own (`most_chunks`); llama-3-8b has 32 layers."""
+    code, out, _ = run(f"estimate llama-3-8b --system dgx-h100 {degrees} --gbs 68")
+    assert code == 0
+    assert said in " ".join(out.split())
+    assert ("without a layer" in out) == bool(said)

@@ -1,6 +1,7 @@
 """Nonsense is refused with its field named, and no answer is given for it."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +91,39 @@ def test_a_row_with_more_cells_than_the_header_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["validate", "--runs", str(table)])
     assert "line 2: has more cells than the header" in " ".join(capsys.readouterr().err.split())
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "my_cluster"
+LAUNCHES = {
+    "pretrain.sh": (),
+    "ds_config.json": ("--model", "llama-3-8b", "--gpus", "64"),
+}
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_recipe_is_refused_where_there_is_nothing_to_choose(name, capsys):
+    words = ["check", str(EXAMPLES / name), "--system", "dgx-h100", *LAUNCHES[name]]
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--recipe", "x"])
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "recipe = 'x': chooses between runs that differ" in " ".join(printed.err.split())
+
+
+def test_the_name_of_the_only_run_of_a_program_is_a_recipe(tmp_path, capsys):
+    program = tmp_path / "config.py"
+    program.write_text(
+        "from torchtitan.models.llama3 import model_registry\n"
+        "def llama3_8b() -> Trainer.Config:\n"
+        "    return Trainer.Config(\n"
+        "        model_spec=model_registry('8B'),\n"
+        "        training=TrainingConfig(local_batch_size=1, seq_len=8192, steps=10),\n"
+        "        parallelism=ParallelismConfig(tensor_parallel_degree=2),\n"
+        "    )\n"
+    )
+    words = ["check", str(program), "--system", "dgx-h100", "--gpus", "8", "--accept-unread"]
+    main([*words, "--recipe", "llama3_8b", "--json"])
+    assert '"tp": 2' in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--recipe", "qwen3"])
+    assert "'qwen3': not one of them; give --recipe: llama3_8b" in " ".join(capsys.readouterr().err.split())

@@ -27,6 +27,14 @@ MANUAL = "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --framework torcht
         (f"tune {TUNED} --output out --result 1", ("--result", "write 2=3.41 (seconds)")),
         (f"tune {TUNED} --output out --result 9=oom", ("trial 9: is none of the 0 so far",)),
         (f"tune {TUNED} --output out --trials 0", ("trials = 0",)),
+        (
+            f"tune {TUNED} --output out --price 2 --input-rate 1GB/s",
+            ("--price = 2.0: trials are timed as they run", "--input-rate = 1GB/s"),
+        ),
+        (
+            "tune gpt3-1t --system dgx-h100 --gpus 8 --given dispatcher=deepep --output out",
+            ("--framework, --given and knobs: the training loop has its own plans and software",),
+        ),
         (MANUAL, ("--log", "give it with --manual")),
         (f"{MANUAL} --log same.log", ("must hold {trial}",)),
         (

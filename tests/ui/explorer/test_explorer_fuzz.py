@@ -41,9 +41,11 @@ anything = st.recursive(
     max_leaves=8,
 )
 sizes = st.sampled_from([1, 2, 3, 4, 8, 12, 16, 64, 72, 100, 512])
+EXTREME = [1e308, -1e308, 1e300, 1e-300, 5e-324, float("inf"), float("nan"), 2**53 + 1, 10**400]
 numbers = st.one_of(
     st.floats(min_value=1e-12, max_value=1e18),
     st.sampled_from(["400 Gb/s", "2 us", "80 GiB", "1 PFLOP/s", "7 furlongs"]),
+    st.sampled_from([*EXTREME, "1e308 GB/s", "inf us", "1e-320 GB/s", "9" * 400]),
 )
 paths = st.sampled_from(
     [
@@ -103,9 +105,9 @@ LIKELY = {
     "assumptions": st.sampled_from(["calibrated", "paper", "paper-published", "torchtitan-2025"]),
     "locks": knobs,
     "top": st.integers(1, 50),
-    "tokens": st.sampled_from(["15T", "1", 3e12]),
-    "price": st.floats(0, 10),
-    "restart": st.integers(0, 3600),
+    "tokens": st.sampled_from(["15T", "1", 3e12, *EXTREME]),
+    "price": st.one_of(st.floats(0, 10), st.sampled_from(EXTREME)),
+    "restart": st.one_of(st.integers(0, 3600), st.sampled_from(EXTREME)),
     "plan": knobs,
     "sizes": st.lists(sizes, max_size=4),
 }

@@ -19,6 +19,7 @@ from traincast.accuracy.logs import (
     TrainingRows,
     holds,
     not_used,
+    without_effect,
 )
 from traincast.accuracy.logs import read as read_file
 from traincast.accuracy.logs.training_log import NOT_SAID
@@ -119,7 +120,7 @@ def read_measurements(
     files: dict[Kind, Files] = {"runs": (*runs, *logs), "collectives": nccl, "products": gemm}
     kinds = [kind for kind, paths in files.items() if paths]
     if kinds and not launches:
-        errors.add(not_used(given, kinds), "what is given")
+        errors.add([*not_used(given, kinds), *without_effect(given, files)], "what is given")
     extra: dict[str, object] = {"config": config}
     if machine and (name := accelerator_called(machine.accelerator.name)):
         extra["gpu"] = name

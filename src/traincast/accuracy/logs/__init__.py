@@ -18,6 +18,7 @@ from traincast.accuracy.logs.detect import (
     not_used,
     read,
     read_times,
+    without_effect,
 )
 from traincast.accuracy.logs.rows import CollectiveRow as Collective
 from traincast.accuracy.logs.rows import CollectiveRows, GemmRows, TrainingRows
@@ -36,4 +37,5 @@ __all__ = [
     "not_used",
     "read",
     "read_times",
+    "without_effect",
 ]

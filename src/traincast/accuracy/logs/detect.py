@@ -12,8 +12,8 @@ from traincast.accuracy.logs import (
     named_times,
     nccl_tests,
     settings,
-    step_times,
     tables,
+    timing_exports,
     torchtitan,
 )
 from traincast.accuracy.logs.rows import TRAINING, CollectiveRows, GemmRows, TrainingRows, check_columns
@@ -64,19 +64,19 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     given = {name: value for name, value in given.items() if value is not None}
     if profiles.is_profile(path):
         check_columns(given)
-        return step_times.read_profile(path, given)
+        return timing_exports.read_profile(path, given)
     text = content(path)
     kind, reader = _kind(path, text)
     if kind == "runs":
         check_columns(given)
-        given = step_times.stated_run(path, text) | given
+        given = timing_exports.stated_run(path, text) | given
     elif wrong := not_used(given, (kind,)):
         raise InputError("what is given", wrong)
     if isinstance(reader, LogFormat):
         loaded = settings.config_file(config) if config else {}
         return read_log(reader, path.name, text, loaded, given, warm_up)
-    if reader is step_times.read_step_times:
-        return step_times.read_step_times(path.name, text, given, warm_up)
+    if reader is timing_exports.read_step_times:
+        return timing_exports.read_step_times(path.name, text, given, warm_up)
     if reader:
         return reader(path.name, text, given)
     table = tables.parse(text)
@@ -106,8 +106,8 @@ def read_times(path: str | Path, given: Mapping[str, object], warm_up: int = WAR
     kind, reader = _kind(path, text)
     if isinstance(reader, LogFormat):
         run, rate = last_run(reader, text)
-    elif reader is step_times.read_step_times:
-        run = step_times.series(path.name, text, given)[0]
+    elif reader is timing_exports.read_step_times:
+        run = timing_exports.series(path.name, text, given)[0]
         rate = None
     elif kind == "runs":
         row, *others = measurements.rows(path)
@@ -156,6 +156,46 @@ def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:
     return [f"{name}: not used by {subject}; {close_to(name, names)}" for name in given if name not in names]
 
 
+def without_effect(given: Mapping[str, Any], files: Mapping[Kind, Sequence[str | Path]]) -> list[str]:
+    """Return a problem for each given value that is not used, since every row of a table states another.
+
+    Given values fill empty cells of tables. Logs have no cells: what is given replaces what they say.
+    """
+    if not given:  # no file need be read for it
+        return []
+    stated = {str(path): _stated(Path(path)) for paths in files.values() for path in paths}
+    problems = []
+    for name, value in given.items():
+        using = [str(path) for kind, paths in files.items() if name in GIVEN[kind] for path in paths]
+        values = [stated[path].get(name, set()) for path in using]
+        if all(values) and set().union(*values) - {str(value)}:
+            where = f"stands in every row of {', '.join(using)}"
+            problems.append(f"{name} = {str(value)!r}: {where}, where it is not always that")
+    return problems
+
+
+def _stated(path: Path) -> dict[str, set[str]]:
+    """Return the values in each column of a table that has one in every row; none of other files."""
+    if profiles.is_profile(path):
+        return {}
+    try:
+        text = content(path)
+        kind, reader = _kind(path, text)
+        if reader is not None:
+            return {}
+        if kind == "runs":
+            rows = measurements.rows(path)
+        else:
+            header, *lines = tables.parse(text)
+            names = [name.strip() for name in header]
+            rows = [dict(zip(names, line, strict=False)) for line in lines if any(line)]
+    except InputError:  # reading it says why
+        return {}
+    columns = rows[0].keys() if rows else ()
+    values = {name: [(row.get(name) or "").strip() for row in rows] for name in columns}
+    return {name: set(cells) for name, cells in values.items() if all(cells)}
+
+
 def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] | None]:
     """Return the kind of measurements in a text; of a log its format, of output of nccl-tests its reader."""
     names = tables.header(text)
@@ -174,8 +214,8 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
         return "collectives", nccl_tests.read_json
     if log_format := _log_format(text):
         return "runs", log_format
-    if step_times.holds(text, names):
-        return "runs", step_times.read_step_times
+    if timing_exports.holds(text, names):
+        return "runs", timing_exports.read_step_times
     if re.search(nccl_tests.SIGNS, text):
         return "collectives", nccl_tests.read_nccl_tests
     if re.search(all_reduce_bench.SIGNS, text):

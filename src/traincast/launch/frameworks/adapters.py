@@ -8,7 +8,7 @@ from traincast.launch.settings.settings import Settings
 from traincast.model.adapted_layers import adapter_ranks, expert_rule
 from traincast.model.adapters import DEFAULT, MODULES, Adapters, Target
 from traincast.model.model import Model
-from traincast.model.peft import VERSION
+from traincast.model.peft_targets import VERSION
 
 BRIDGE_NAMES: Final[Mapping[Target, str]] = {
     "qkv": "linear_qkv",

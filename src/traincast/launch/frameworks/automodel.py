@@ -15,7 +15,7 @@ from traincast.launch.settings.canonical import FULL_LENGTH, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed
 from traincast.launch.settings.table import Conversions, Values
-from traincast.model.adapters import ATTENTION, JOINED, MLP, Adapters
+from traincast.model.adapters import GROUPS, JOINED, Adapters
 from traincast.model.linear_attention import LINEAR
 
 MODEL: Final = "model.pretrained_model_name_or_path"
@@ -30,14 +30,15 @@ LENGTHS: Final = (
 )
 IMAGE_PIXELS: Final = "processor.max_pixels"
 USUAL_BATCH: Final = 32  # components/training/step_scheduler.py, StepSchedulerConfig
-TARGETED, EXCLUDED, ALL_LINEAR = (
-    f"peft.{name}" for name in ("target_modules", "exclude_modules", "match_all_linear")
-)
+TARGETED: Final = "peft.target_modules"
+EXCLUDED: Final = "peft.exclude_modules"
+ALL_LINEAR: Final = "peft.match_all_linear"
 USUAL_TARGETS: Final = "*_proj"  # components/_peft/module_matcher.py, ModuleMatcher
 LAYER: Final = 11  # a number of a layer, of which patterns are tried besides the first
 EXPERTS: Final = f"model.layers.{LAYER}.mlp.experts"  # stacked, which are no linear layer
 PROJECTIONS: Final = ("in_proj", "out_proj")  # of linear attention
-OF_MOST: Final = ("q", "k", "v", "proj", *MLP)
+PARTS: Final = {"attention": "self_attn", "mlp": "mlp"}  # group of layers -> where they stand in a layer
+OF_MOST: Final = ("q", "k", "v", "proj", *GROUPS["mlp"])  # what layers of most models have
 RANK: Final = 8  # components/_peft/lora.py, PeftConfig
 DTYPES: Final = {"auto": "bf16", "bfloat16": "bf16", "bf16": "bf16", "float32": "fp32", "fp32": "fp32"}
 STRATEGIES: Final = ("fsdp2", "ddp", "megatron_fsdp")
@@ -106,7 +107,7 @@ def read_training(settings: Settings) -> Facts:
     patterns = [named] if isinstance(named, str) else [str(pattern) for pattern in named]
     reaches_experts = _matches(patterns, EXPERTS)
     targets = _targets(settings, patterns)
-    if reaches_experts and not {"mlp", *MLP} & set(targets):
+    if reaches_experts and not {"mlp", *GROUPS["mlp"]} & set(targets):
         written = ", ".join(patterns)
         raise InputError("peft", [f"{TARGETED} = {written}: adapters of experts alone are not predicted"])
     base = "int8" if settings.is_on("quantization.load_in_8bit") else "16-bit"
@@ -150,9 +151,9 @@ def _all_linear(settings: Settings) -> tuple[str, ...]:
         if any(fnmatchcase(f"model.layers.{LAYER}.mixer.{name}", pattern) for name in PROJECTIONS):
             _require_no_mixers(settings, pattern)
     targets: list[str] = []
-    for group, part, members in (("attention", "self_attn", ATTENTION), ("mlp", "mlp", MLP)):
-        kept = [name for name in members if not _is_excluded(patterns, f"{part}.{LAYERS[name]}")]
-        if len(kept) == len(members):
+    for group, part in PARTS.items():
+        kept = [name for name in GROUPS[group] if not _is_excluded(patterns, f"{part}.{LAYERS[name]}")]
+        if len(kept) == len(GROUPS[group]):
             targets.append(group)
         else:
             targets += [name for name in kept if name in OF_MOST]

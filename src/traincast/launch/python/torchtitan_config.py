@@ -139,6 +139,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
         nodes = _nodes_of(name, functions)
         if model_name := _model_of(name, given):
             settings["model.name"] = model_name
+    elif runs and given.recipe is not None:
+        choose_run(runs, given.recipe)  # its name may be given although there is no other
     for node in nodes:
         match node:
             case ast.Call():

@@ -53,7 +53,7 @@ OF_MODELS: Final = {  # arguments of `from_pretrained` -> settings; others chang
     "attn_implementation": "attn_implementation",
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
-    "tp_plan": "tp_plan",
+    **{name: name for name in ("tp_plan", "tp_size", "use_kernels", "kernel_config", "num_hidden_layers")},
     "distributed_config": "distributed_config",
     "device_map": "device_map",
     "experts_implementation": "experts_implementation",

@@ -52,7 +52,7 @@ class Arguments:
         table = load_document(self.table)
         alike = dict(_arguments(table["all"]))
         beginning = f"core_v{self.release}." if self.release else ""
-        names = [name for name in table["revisions"] if name.startswith(beginning)]
+        names = [name for name in table["revisions"] if f"{name}.".startswith(beginning)]
         return {name: alike | dict(_arguments(table.get(name, {}))) for name in names}
 
     @property

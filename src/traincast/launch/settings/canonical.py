@@ -14,7 +14,7 @@ from traincast.core.knobs import chunks, words
 from traincast.core.plan import AXES, Plan
 from traincast.core.precision import OPTIMIZERS
 from traincast.core.system import System
-from traincast.model.adapted_layers import ExpertRule, expert_rule
+from traincast.model.adapted_layers import expert_rule
 from traincast.model.adapters import TARGETS, ExpertAdapters
 from traincast.model.checks import PARTS, SELECTS_LAYERS
 from traincast.model.model import Model
@@ -148,7 +148,7 @@ def model_facts(model: Model) -> Facts:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-EXPERTS_OF_RULE: Final[Mapping[ExpertRule, ExpertAdapters]] = {
+EXPERTS_OF_RULE: Final[Mapping[str, ExpertAdapters]] = {
     "each": "each",
     "joined": "peft",
     "none": "none",

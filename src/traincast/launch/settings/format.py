@@ -40,7 +40,6 @@ from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
 from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
-from traincast.planner.frameworks.history import at_release
 from traincast.planner.frameworks.refusals import Refusal, drop_refused, find_refusals
 from traincast.planner.frameworks.spaces import FRAMEWORKS, Framework
 from traincast.step.validity import Rule
@@ -125,7 +124,7 @@ class Format:
     # Command that starts a file that is written, FILE, on every machine; names in braces: `launch_command`.
     starts: str = ""
     lifted: tuple[Rule, ...] = ()  # rules of the framework that its releases with this format did not have
-    release: str = ""  # of the framework, the one asked for, such as ``0.17``; the newest known where empty
+    asked: Framework | None = None  # the framework as a release that is asked for has it
     releases: tuple[str, ...] = ()  # of the framework, those that take such files; all known where empty
 
     @property
@@ -146,9 +145,7 @@ class Format:
     @property
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
-        space = FRAMEWORKS[self.framework]
-        if self.release:
-            space = at_release(space, self.release, self.framework)
+        space = self.asked or FRAMEWORKS[self.framework]
         if self.lifted:
             space = replace(space, rules=tuple(rule for rule in space.rules if rule not in self.lifted))
         return replace(space, assumptions=self.own_stack) if self.own_stack else space
@@ -173,11 +170,16 @@ class Format:
 
     def find_refusals(self, facts: Facts) -> tuple[Refusal, ...]:
         """Return the combinations of facts that the framework's release refuses."""
-        return find_refusals(self.framework, with_effect(facts), self.release)
+        return find_refusals(self.framework, with_effect(facts), self._older)
 
     def drop_refused(self, facts: Facts) -> Facts:
         """Return facts without what the framework's release refuses."""
-        return facts | drop_refused(self.framework, with_effect(facts), self.release)
+        return facts | drop_refused(self.framework, with_effect(facts), self._older)
+
+    @property
+    def _older(self) -> str:
+        """The release that is asked for, where it is not the newest."""
+        return self.asked.release if self.asked is not None else ""
 
     def refused_by_release(self, settings: Settings) -> Iterator[str]:
         """Yield a line for each thing of a file that the release asked for does not take.
@@ -185,10 +187,13 @@ class Format:
         That is the file itself where the release takes no such files, arguments that it does not have, and
         values that they do not take.
         """
-        if self.releases and self.release and self.release not in self.releases:
+        if self.asked is None:
+            return
+        release = self.asked.version.rpartition(" ")[2]
+        if self.releases and not any(f"{release}.".startswith(f"{taking}.") for taking in self.releases):
             yield f"files of this kind are of release {', '.join(self.releases)}"
         known = self.arguments(settings)
-        against = known.refused_by(self.release, settings) if known is not None and self.release else {}
+        against = {} if known is None else known.refused_by(release, settings)
         for name, why in against.items():
             value = value_text(settings[name])
             said = f" {value}" if value != "on" else ""

@@ -18,7 +18,7 @@ from traincast.core.units import parse, parse_count
 from traincast.model.model import Model
 from traincast.planner.design.designs import Designs
 from traincast.planner.design.machines import FIGURES, DesignQuestion, Family, Limits, Runs, TrainingRun
-from traincast.planner.design.prices import MEMORIES, Price, check_source, load_prices
+from traincast.planner.design.part_prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.frameworks.spaces import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
@@ -70,8 +70,8 @@ def load_question(path: str | Path) -> DesignQuestion:
     document = read_document(Path(path))
     errors = ErrorCollector(str(path))
     problems = _unknown_keys("", document, "")
-    searched = _searched_choices(document, errors)
-    named = searched["framework"]
+    searched = _searched_plans(document, errors)
+    named = searched.framework
     framework = None if named is None else ErrorCollector("").catch(framework_named, named)
     usual = CALIBRATED if framework is None else framework.assumptions
     assumed = errors.catch(resolve, str(document.get("assumptions", usual)))
@@ -143,8 +143,8 @@ def _items(document: Mapping[str, object], key: str, problems: list[str]) -> lis
     return [item if isinstance(item, Mapping) else {} for item in items]
 
 
-def _searched_choices(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, Any]:
-    """Return framework, strategies and choices of the plans that are searched."""
+def _searched_plans(document: Mapping[str, Any], errors: ErrorCollector) -> Question:
+    """Return what is asked of the plans that are searched: framework, strategies and choices."""
     choices = document.get("choices") or {}
     framework = document.get("framework")
     strategies = errors.catch(check_strategies, document.get("strategies"))
@@ -155,7 +155,7 @@ def _searched_choices(document: Mapping[str, Any], errors: ErrorCollector) -> di
     errors.catch(check_locked_values, locks)
     question = Question(strategy=strategies, framework=framework, locks=None if errors.errors else locks)
     errors.catch(choose_framework, question)
-    return {"framework": framework, "strategies": strategies, "choices": locks}
+    return Question(strategy=strategies, framework=framework, locks=locks)
 
 
 def _number(place: str, raw: Any, problems: list[str]) -> float:
@@ -172,7 +172,7 @@ def _number(place: str, raw: Any, problems: list[str]) -> float:
 def _work(
     place: str,
     raw: Mapping[str, Any],
-    searched: Mapping[str, Any],
+    searched: Question,
     errors: ErrorCollector,
     problems: list[str],
 ) -> TrainingRun | None:
@@ -190,7 +190,17 @@ def _work(
     tokens = errors.catch(parse_count, str(raw.get("tokens", "")), f"{place}.tokens", 1000)
     if model is None or gbs is None or tokens is None:
         return None
-    return TrainingRun(model, gbs, float(tokens), runs, low, high, **searched)
+    return TrainingRun(
+        model,
+        gbs,
+        float(tokens),
+        runs,
+        low,
+        high,
+        framework=searched.framework if isinstance(searched.framework, str) else None,
+        strategies=check_strategies(searched.strategy),
+        choices=searched.locks or {},
+    )
 
 
 def _family(

@@ -27,7 +27,7 @@ from traincast.planner.design.machines import (
     search_machines,
     written,
 )
-from traincast.planner.design.prices import Price
+from traincast.planner.design.part_prices import Price
 from traincast.planner.study.sweep import is_column, vary_system
 from traincast.step.estimate import estimate
 

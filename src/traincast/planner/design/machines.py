@@ -15,7 +15,7 @@ from traincast.core.system import System
 from traincast.core.units import number_text
 from traincast.core.version import __version__
 from traincast.model.model import Model
-from traincast.planner.design.prices import MEMORIES, PARTS, Price, Prices
+from traincast.planner.design.part_prices import MEMORIES, PARTS, Price, Prices
 from traincast.planner.space.evaluation import rank
 from traincast.planner.study.executors import Parts, Progress, complete_chunks
 from traincast.planner.study.results import hash_values, plain

@@ -223,7 +223,7 @@ def at_release(space: Space, release: str, name: str) -> Space:
     if releases is None or name not in releases.names:
         named = ", ".join(f"{one} ({', '.join(each.known)})" for one, each in RELEASES.items())
         raise InputError("search", [f"{asked}: no releases of {name} are known, only of {named}"])
-    wanted = short_release(release)
+    wanted = ".".join(release.split(".")[:2])
     if wanted not in releases.known:
         known = ", ".join(releases.known)
         raise InputError("search", [f"{asked}: the known releases of {releases.owner} are {known}"])
@@ -236,17 +236,7 @@ def at_release(space: Space, release: str, name: str) -> Space:
             space = replace(space, rules=(*space.rules, *former.rules), **former.values)
     if wanted == releases.known[-1]:
         return space
-    return replace(space, version=version_of(space.name, wanted), release=wanted)
-
-
-def short_release(release: str) -> str:
-    """Return the first two numbers of a release, on which its checks depend: ``0.17`` of ``0.17.1``."""
-    return ".".join(release.strip().split(".")[:2])
-
-
-def version_of(framework: str, release: str) -> str:
-    """Return how a release of a framework of `RELEASES` is called: ``Megatron-Core 0.17``."""
-    return f"{RELEASES[framework].owner} {release}"
+    return replace(space, version=f"{releases.owner} {wanted}", release=wanted)
 
 
 def as_of(space: Space, month: Month, stack: str = "") -> Space:

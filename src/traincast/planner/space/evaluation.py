@@ -460,7 +460,9 @@ def evaluate_all(
         passed = dict.fromkeys(passed_as(timed.space.layouts) for timed in same)
         of_shards = costs_of(same[0].shards.plans, spaces[0].model, list(passed), across, assumed, keep)
         for choices, of_parts in of_shards.items():
-            whole = {part: replace(of_part, weight=0.0) for part, of_part in of_parts.items()}
+            whole = {
+                part: replace(of_part, weight=0.0, dispatch_weight=0.0) for part, of_part in of_parts.items()
+            }
             costs |= {(key, choices, True): of_parts, (key, choices, False): whole}
 
     def costs_for(timed: TimedCandidates) -> Costs:

@@ -14,23 +14,17 @@ import numpy as np
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.space.enumeration import enumerate_space
 from traincast.planner.space.evaluation import StrategyResult, evaluate_all
 from traincast.planner.space.fits_in_memory import Census, Figure, Searched
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import (
-    Progress,
-    Space,
-    by_domain,
-    enumerate_space,
-    progress_after,
-    ragged_ranges,
-)
+from traincast.planner.space.search_space import Progress, Space, by_domain, progress_after, ragged_ranges
 from traincast.planner.space.shortlist import Evaluated, Shortlist, TimeBounds
 from traincast.planner.space.wanted_lists import BestOf, Front, OnePass
 
 FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
 FASTEST_SAMPLED: Final = 100  # layouts that a sample has besides
-Question = Callable[[LeastTimes], Ints]
+LayoutQuestion = Callable[[LeastTimes], Ints]
 Answer = tuple[LeastTimes, Ints]
 
 
@@ -48,7 +42,7 @@ class Layouts(ABC):
         """Times known so far, of the layouts evaluated so far."""
 
     @abstractmethod
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: LayoutQuestion) -> Answer:
         """Return the layouts that answer a question, and the times whose rows they are."""
 
     def find_together(self, *figures: Figure, front: bool = False) -> None:  # noqa: B027
@@ -96,7 +90,7 @@ class AllLayouts(Layouts):
         """Times known so far, of the layouts evaluated so far."""
         return self._times
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: LayoutQuestion) -> Answer:
         """Return the layouts that answer a question, and the times whose rows they are."""
         return self.times, question(self.times)
 
@@ -179,7 +173,7 @@ class FewLayouts(Layouts):
         """Times known so far, of the layouts evaluated so far."""
         return self.evaluate().times
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: LayoutQuestion) -> Answer:
         """Return the layouts that answer a question, and the times whose rows they are."""
         return self._shortlist.answer(question)
 
@@ -266,7 +260,7 @@ def _best_of(times: LeastTimes, figures: Sequence[Figure]) -> list[dict[int, int
     ]
 
 
-def _questions(limit: float) -> dict[str, Question]:
+def _questions(limit: float) -> dict[str, LayoutQuestion]:
     """Return the questions about layouts that memory excludes, given the time that matters [s]."""
 
     def fastest(times: LeastTimes) -> Ints:

@@ -31,14 +31,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct, distinct_values, number_values
-from traincast.core.knobs import ALLOWED, KNOBS, STRATEGIES, chunks
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import System
@@ -46,17 +46,13 @@ from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint
-from traincast.step.pipeline_stages import most_chunks, with_load
-from traincast.step.placement import divisors, factorizations, placements_in_order
-from traincast.step.validity import Rule, rules
+from traincast.step.placement import divisors
+from traincast.step.validity import Rule
 
-NO_PLACEMENT: Final = "no placement fills the fast domains"
-CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
 _LISTENER: Final = ContextVar[Callable[[int, int], None] | None]("listener", default=None)
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
 OF_EXPERTS: Final = ("ep", "etp", "load")
-MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +168,7 @@ class Replicas:
         knobs = (degree, *(column for column in (plan.ep, plan.etp) if np.ndim(column)))
         sample, kind = distinct(knobs, len(degree))
         dp = np.asarray(plan.dp)[sample].astype(np.int64)
-        values = _divisors_of(dp)
+        values = divisors_of_values(dp)
         searched = values == dict(batch.locks).get("replicas", values)
         row, value = np.nonzero((dp[:, None] % values == 0) & searched)
         return cls(kind, sample, np.bincount(row, minlength=len(sample)), values[value].astype(float))
@@ -393,7 +389,7 @@ class Shards:
         table[any_fill] = fill  # any fill of the shard will do
         row, placement = np.nonzero(table >= 0)
         fill = table[row, placement]
-        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(_layer_axes(space.batch))}
+        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(layer_axes(space.batch))}
         table[row, placement] = np.arange(len(row))
         plans = space.layers.take(row).replace_columns(panels=fills.panels[fill], **fast)
         return cls(_overlap_tensor_parallel(plans, space.batch), table)
@@ -414,18 +410,6 @@ def _overlap_tensor_parallel(plans: Plans, batch: CandidateBatch) -> Plans:
     if not batch.overlaps_in_domain:
         return plans
     return plans.replace_columns(tp_overlap=(plans.tp > 1) & (plans.fast_tp == plans.tp))
-
-
-@lru_cache(maxsize=16)
-def enumerate_space(
-    model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch
-) -> Space:
-    """Enumerate a batch on ascending numbers of GPUs in fast domains of some size (arXiv 2410.00273).
-
-    A space has the layouts that meet every rule and can be placed, their fills, and how many candidates each
-    rule rejects.
-    """
-    return of_batch(_enumerate(model, gpus, domain, gbs, batch.shape).every_layout, batch)
 
 
 def progress_after(progress: Progress | None, before: int, total: int) -> Progress | None:
@@ -469,222 +453,6 @@ def of_batch(space: Space, batch: CandidateBatch) -> Space:
     return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 
-def enumerate_outlines(
-    model: Model,
-    gpus: tuple[int, ...],
-    domain: int,
-    gbs: int,
-    batches: tuple[CandidateBatch, ...],
-    progress: Progress | None = None,
-) -> dict[CandidateBatch, Outline]:
-    """Enumerate several batches, and return the outline of each shape."""
-    outlines = {}
-    shapes = dict.fromkeys(batch.shape for batch in batches)
-    for shape in shapes:
-        outlines[shape] = _enumerate(model, gpus, domain, gbs, shape)
-        if progress is not None:
-            progress(len(outlines), len(shapes), 0)
-    return outlines
-
-
-@lru_cache(maxsize=CACHED_SHAPES)
-def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Outline:
-    """Enumerate all batches of a shape."""
-    placing = tuple(choice for choice in batch.choices if choice[0] in ("order", "tp_overlap"))
-    placed_alike = replace(batch, choices=placing, vp=1, experts=False, hybrid=False, uneven=False, rules=())
-    degrees, job, options = _placed_degrees(model.hidden, gpus, domain, placed_alike)
-    counts, wide, places, placeable = options
-    plan, degree = _without_batches(model, batch, degrees)
-    batches = divisors(gbs)
-    dp = degrees[:, STRATEGIES[batch.strategy].axes.index("dp"), None]
-    divides = gbs % (dp * batches) == 0
-    divides[:, 0] |= ~divides.any(axis=1)  # one row stays, for the rule to reject
-    divides &= batches == dict(batch.locks).get("mbs", batches)
-    number: Ints = np.asarray(divides.sum(axis=1))[degree]  # of micro-batches of each ladder
-    fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
-    each = np.maximum(fill_count, 1)[degree]  # candidates of a layout; one without fills counts once
-    replicas = Replicas.of_shape(batch, plan, degree) if batch.hybrid else None
-    candidates = number * (each if replicas is None else each * replicas.count[replicas.kind])
-    # Not where the panels are locked to a number that a grid does not have.
-    valid: Bools = np.asarray(wide.any(axis=1))[degree] & (number > 0)
-    rejected: dict[str, Ints] = {}
-
-    def reject(reason: str, broken: Bools, counts: Ints) -> None:
-        if broken.any():
-            counted = np.bincount(job[degree[broken]], counts[broken], len(gpus)).astype(np.int64)
-            rejected[reason] = rejected.get(reason, 0) + counted
-
-    def check(rule: Rule) -> None:
-        nonlocal valid
-        holds = rule.holds(model, plan, gbs)
-        if not np.all(holds):
-            reject(rule.broken, valid & ~np.asarray(holds), candidates)
-            valid = valid & holds
-
-    every = rules(batch.uneven, batch.rules)
-    of_batches = next((i for i, rule in enumerate(every) if "mbs" in rule.about), len(every))
-    for rule in every[:of_batches]:
-        if replicas is None or "replicas" not in rule.about:
-            check(rule)
-            continue
-        left = replicas.filter_by_rule(rule, model, plan, gbs)
-        broken = (replicas.count - left.count)[replicas.kind]
-        reject(rule.broken, valid & (broken > 0), number * each * broken)
-        replicas = left
-        candidates = number * each * left.count[left.kind]
-        valid &= candidates > 0
-    kept = np.flatnonzero(valid)
-    plan = with_load(plan.take(kept), model)
-    degree = degree[kept]
-    valid = valid[kept]
-    each = candidates[kept] // number[kept]
-    candidates = candidates[kept]
-    # ladders whose micro-batches meet the same rules
-    about = {"dp", *(name for rule in every[of_batches:] if "mbs" in rule.about for name in rule.about)}
-    columns = {knob: getattr(plan, knob) for knob in KNOBS if knob in about and np.ndim(getattr(plan, knob))}
-    sample, kind = distinct(list(columns.values()), len(kept))
-    sizes = divides[degree[sample]]
-    row, choice = np.nonzero(sizes)
-    knobs: dict[str, Any] = {knob: column[sample[row]] for knob, column in columns.items()}
-    of_sizes = Plans(**knobs, mbs=batches[choice].astype(float), **batch.given)
-    for rule in every[of_batches:]:
-        if "mbs" not in rule.about:
-            check(rule)
-            continue
-        holds = rule.holds(model, of_sizes, gbs)
-        if not np.all(holds):
-            broken = sizes[row, choice] & ~holds
-            fewer = np.bincount(row[broken], minlength=len(sample))[kind]
-            reject(rule.broken, valid & (fewer > 0), each * fewer)
-            sizes[row, choice] &= holds
-            candidates = each * sizes.sum(axis=1)[kind]
-            valid &= candidates > 0
-    placed = np.any(placeable, axis=1)[degree]
-    reject(NO_PLACEMENT, valid & ~placed, candidates)
-    last = np.flatnonzero(valid & placed)
-    kind = kind[last]
-    (used, degree) = number_values(degree[last])
-    smallest = sizes.argmax(axis=1)[kind]
-    plan = plan.take(last).replace_columns(mbs=batches[smallest].astype(float))
-    layers, layer_kind, layer_at = _layers(plan, batch, batches, kind, sizes)
-    space = Space(
-        model=model,
-        gbs=gbs,
-        batch=batch,
-        gpus=gpus,
-        layouts=plan,
-        starts=np.searchsorted(job[used][degree], np.arange(len(gpus) + 1)),
-        layers=layers,
-        layer_row=layer_at[layer_kind, smallest],
-        degree=degree,
-        fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
-        rejected=rejected,
-    )
-    of_ladders = None if replicas is None else replace(replicas, kind=replicas.kind[kept[last]])
-    return Outline(space, of_ladders, batches.astype(float), kind, sizes, layer_kind, layer_at)
-
-
-# Fills: panels and placements -------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=CACHED_SHAPES)
-def _placed_degrees(
-    hidden: int, gpus: tuple[int, ...], domain: int, batch: CandidateBatch
-) -> tuple[Ints, Ints, tuple[Ints, Bools, Ints, Bools]]:
-    """Return the searched degrees, the place in `gpus` of the product of each, and their `_fill_options`.
-
-    They are cached for shapes that differ in nothing that these depend on.
-    """
-    axes = STRATEGIES[batch.strategy].axes
-    blocks = [factorizations(n, len(axes)) for n in gpus]
-    degrees = np.concatenate(blocks)
-    job = np.repeat(np.arange(len(gpus)), [len(block) for block in blocks])
-    searched = np.ones(len(degrees), bool)
-    for axis, lower in batch.above:
-        searched &= degrees[:, axes.index(axis)] > lower
-    for axis, value in batch.locks:
-        searched &= degrees[:, axes.index(axis)] == value if axis in axes else True
-    degrees = degrees[searched]
-    job = job[searched]
-    return degrees, job, _fill_options(hidden, domain, batch, degrees)
-
-
-def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
-    """Return the panel counts to try for each SUMMA grid, and which are valid: shape (rows, choices).
-
-    s = max(tp, tp2) is doubled while panels stay wide. Where e/s < 512 already, only s is tried (arXiv
-    2410.00273, search space).
-    """
-    s = np.maximum(tp, tp2)[:, None]
-    count = s << np.arange(max(1, (hidden // MIN_PANEL).bit_length()))
-    wide = (hidden % count == 0) & (hidden // count >= MIN_PANEL)
-    return count, np.where(hidden / s < MIN_PANEL, count == s, wide)
-
-
-def _fill_options(
-    hidden: int, domain: int, batch: CandidateBatch, degrees: Ints
-) -> tuple[Ints, Bools, Ints, Bools]:
-    """Return the panel counts and placements to try, and which are valid for each row of degrees.
-
-    A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a
-    domain lies in it as a whole: the last column of placements.
-    """
-    inside = degrees.prod(axis=1) <= domain
-    if batch.ordered:
-        order = batch.given.get("order", "tp-cp-dp-pp")
-        places, placeable = placements_in_order(domain, STRATEGIES[batch.strategy].axes, order, degrees)
-    else:
-        places = factorizations(domain, degrees.shape[1])
-        placeable = np.ones((len(degrees), len(places)), bool)
-        for axis, column in enumerate(degrees.T):
-            values, which = np.unique(column, return_inverse=True)
-            placeable &= (values[:, None] % places[:, axis] == 0)[which]
-        if batch.partial:
-            places, placeable = _with_partial(domain, batch, degrees, places, placeable)
-    placeable = np.column_stack((placeable & ~inside[:, None], inside))
-    if batch.given.get("tp_overlap"):  # locked: overlap needs the group inside a fast domain
-        placeable[:, :-1] &= places[None, :, 0] == degrees[:, :1]
-    if "panels" in STRATEGIES[batch.strategy].knobs:
-        counts, wide = panels(hidden, degrees[:, 0], degrees[:, 1])
-        return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
-    no_panels = np.ones((len(degrees), 1), np.int64)
-    return no_panels, no_panels > 0, places, placeable
-
-
-def _with_partial(
-    domain: int, batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools
-) -> tuple[Ints, Bools]:
-    """Add the placements in the order of ranks that use a part of every domain, in either order."""
-    gpus, job = np.unique(degrees.prod(axis=1), return_inverse=True)
-    used = np.array([max(n for n in divisors(size) if n <= domain) for size in gpus.tolist()], np.int64)[job]
-    for order in ALLOWED["order"]:
-        more, suits = placements_in_order(used, STRATEGIES[batch.strategy].axes, order, degrees)
-        placement, known = np.nonzero((more[:, None] == places).all(axis=2))
-        placeable[:, known] |= suits[:, placement]
-        new = np.setdiff1d(np.arange(len(more)), placement)
-        places = np.vstack((places, more[new]))
-        placeable = np.column_stack((placeable, suits[:, new]))
-    return places, placeable
-
-
-def _fills(
-    batch: CandidateBatch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools
-) -> Fills:
-    """List the valid panels and placements of each row of degrees."""
-    row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
-    # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
-    fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
-    layer_placement = panel
-    members = distinct_values(fast)
-    for i in range(len(_layer_axes(batch))):
-        layer_placement = layer_placement * len(members) + np.searchsorted(members, fast[i])
-    if batch.experts:
-        _, layer_placement = np.unique(layer_placement, return_inverse=True)
-    count = np.bincount(row, minlength=len(degrees))
-    panel_counts = counts[row, panel].astype(float)
-    return Fills(np.cumsum(count) - count, count, panel_counts, fast.astype(float), layer_placement)
-
-
 def ragged_ranges(first: Ints, count: Ints, rows: Ints) -> Ints:
     """Return the items of lists, one list after the other; list r has `count[r]` from `first[r]` on."""
     number = count[rows]
@@ -692,76 +460,13 @@ def ragged_ranges(first: Ints, count: Ints, rows: Ints) -> Ints:
     return np.repeat(first[rows] - (ends - number), number) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def _layer_axes(batch: CandidateBatch) -> tuple[str, ...]:
+def layer_axes(batch: CandidateBatch) -> tuple[str, ...]:
     """Return the axes whose placement a layer's time depends on: the first of the strategy's axes."""
     strategy = STRATEGIES[batch.strategy]
     return strategy.axes if batch.experts else strategy.layer_axes
 
 
-# Layouts: degrees and the knobs that subdivide them ---------------------------------------------------------
-
-
-def _without_batches(model: Model, batch: CandidateBatch, degrees: Ints) -> tuple[Plans, Ints]:
-    """Return every layout of rows of degrees but for micro-batches, valid or not, and the row of each."""
-    axes = STRATEGIES[batch.strategy].axes
-    locks = dict(batch.locks)
-    row = np.arange(len(degrees))
-    columns: dict[str, Ints] = {axis: degrees[:, i] for i, axis in enumerate(axes)}
-
-    def branch(name: str, values: Ints, suits: Bools) -> None:
-        """Replace each row by one row per value of a knob that suits it; a lock leaves one value."""
-        nonlocal row
-        which, value = np.nonzero(suits & (values == locks.get(name, values)))
-        row = row[which]
-        for other, column in columns.items():
-            columns[other] = column[which]
-        columns[name] = values[value]
-
-    _branch_inside(model, batch, columns, branch)
-    knobs: dict[str, Any] = {name: column.astype(float) for name, column in columns.items()}
-    return Plans(**knobs, **batch.given), row
-
-
-def _branch_inside(
-    model: Model, batch: CandidateBatch, columns: dict[str, Ints], branch: Callable[[str, Ints, Bools], None]
-) -> None:
-    """Add the knobs that subdivide the degrees: experts, Ulysses, virtual stages."""
-    if batch.experts and model.experts is not None:
-        ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"]
-        ep = divisors(model.experts.experts)
-        branch("ep", ep, ranks[:, None] % ep == 0)
-        ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"] // columns["ep"]
-        etp = np.union1d(1, columns["tp"])
-        branch("etp", etp, ((etp == 1) | (etp == columns["tp"][:, None])) & (ranks[:, None] % etp == 0))
-    if "ulysses" in STRATEGIES[batch.strategy].knobs:
-        values = _divisors_of(columns["cp"])
-        cp = columns["cp"][:, None]
-        hybrid = (cp % values == 0) & (values > 1) & (values < cp)
-        branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
-    if batch.vp is None:
-        layout = len(chunks(batch.given.get("layout", "")))
-        v = np.arange(1, (layout or most_chunks(model)) + 1)
-        pp = distinct_values(columns["pp"])
-        divides = pp[:, None] * v == layout if layout else _interleaves(model, pp[:, None], v)
-        tried = divides[np.searchsorted(pp, columns["pp"])]
-        branch("vp", v, tried | (v == 1) | (v == dict(batch.locks).get("vp")))
-    else:
-        columns["vp"] = np.full(len(columns["tp"]), batch.vp)
-
-
-def _interleaves(model: Model, pp: Ints, vp: Ints) -> Bools:
-    """Return whether vp chunks per device are worth trying: equal chunks where pp divides the layers.
-
-    Where it does not, the largest chunk sets the pace, so of all vp with the same largest chunk only the
-    smallest is tried.
-    """
-    layers = model.layers
-    largest = -(-layers // (pp * vp))
-    suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
-    return suits & (pp > 1) & (pp * vp <= most_chunks(model))
-
-
-def _divisors_of(column: Ints) -> Ints:
+def divisors_of_values(column: Ints) -> Ints:
     """Return the numbers that divide some value of a column, ascending."""
     if not len(column):
         return np.ones(1, np.int64)
@@ -825,30 +530,3 @@ def stack_columns(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
             pairs = zip(values, sizes, strict=True)
             columns[name] = np.concatenate([np.full(n, v) if np.ndim(v) == 0 else v for v, n in pairs])
     return replace(tables[0], **columns)
-
-
-def _layer_knobs(layouts: Plans, batch: CandidateBatch) -> list[str]:
-    """Return the knobs but for the micro-batch that a layer's memory depends on, where they are columns."""
-    # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on
-    # their degrees.
-    by_degrees = batch.experts and layouts.order != "tp-cp-dp-pp"
-    axes = _layer_axes(batch) if by_degrees else STRATEGIES[batch.strategy].layer_axes
-    return [knob for knob in (*axes, "ep", "etp", "ulysses") if np.ndim(getattr(layouts, knob))]
-
-
-def _layers(
-    layouts: Plans, batch: CandidateBatch, batches: Ints, kind: Ints, sizes: Bools
-) -> tuple[Plans, Ints, Ints]:
-    """Return the distinct layers of ladders, the kind of each ladder's, and the rows of a kind's.
-
-    `sizes` has the micro-batches, among `batches`, of each kind of ladders.
-    """
-    knobs = _layer_knobs(layouts, batch)
-    sample, layer_kind = distinct([getattr(layouts, knob) for knob in knobs], len(kind))
-    of_layer, of_ladder = np.divmod(distinct_values(layer_kind * len(sizes) + kind), max(len(sizes), 1))
-    there = np.logical_or.reduceat(sizes[of_ladder], np.searchsorted(of_layer, np.arange(len(sample))))
-    row, choice = np.nonzero(there)
-    columns = {knob: getattr(layouts, knob)[sample[row]] for knob in knobs}
-    load = layouts.load[sample[row]] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
-    layers = Plans(**columns, mbs=batches[choice].astype(float), load=load, **layouts.choices())
-    return layers, layer_kind, np.where(there, np.cumsum(there).reshape(there.shape) - 1, -1)

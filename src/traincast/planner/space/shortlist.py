@@ -170,7 +170,8 @@ class TimeBounds:
         shape = np.broadcast(layers.mbs, layers.ep, layers.etp).shape
         size = max(CANDIDATES_PER_BLOCK // math.prod(shape[:-1]), 1)
         found: dict[bool, dict[str, Floats]] = {overlaps: {} for overlaps in overlapping}
-        own: dict[str, Floats] = {}  # weights, those of experts, and the time of their gradients, by part
+        # weights, those of experts, the time of their gradients, and that of the host to issue these, by part
+        own: dict[str, Floats] = {}
         for low in range(0, shape[-1], size):
             block = ..., slice(low, low + size)
             of_block = layers.take(block).replace_columns(
@@ -185,10 +186,11 @@ class TimeBounds:
                     if part not in once:
                         passes = timer.time_passes(operations)
                         once[part] = passes, timer.both_passes(operations, passes)
-                        dense, of_experts, weight_pass = own.setdefault(part, np.zeros((3, *shape)))
+                        dense, of_experts, weight_pass, issued = own.setdefault(part, np.zeros((4, *shape)))
                         dense[block] = total(op.weights for op in operations if not op.experts)
                         of_experts[block] = total(op.weights for op in operations if op.experts)
                         weight_pass[block] = total(of.weight for of in passes)
+                        issued[block] = total(of.weight_dispatch for of in passes)
                     passes, both = once[part]
                     again = timer.recomputation(operations, passes)
                     for overlaps, of_parts in found.items():
@@ -198,10 +200,10 @@ class TimeBounds:
                         seconds[block] = self._exposed(both, again, timer.plan, overlaps)
                         dispatch[block] = both.dispatch + again.dispatch / of_block.recompute_every
         places = math.prod(shape)
-        of_layers = {part: of.reshape(3, places) for part, of in own.items()}
+        of_layers = {part: of.reshape(4, places) for part, of in own.items()}
         costs: dict[bool, Costs] = {
             overlaps: {
-                part: _both_passes(of.reshape(2, -1, places), of_layers[part][2])
+                part: _both_passes(of.reshape(2, -1, places), of_layers[part][2:])
                 for part, of in of_parts.items()
             }
             for overlaps, of_parts in found.items()
@@ -252,7 +254,8 @@ class TimeBounds:
         costs = dict[str, PartCosts]()
         for part, cost in alike.costs.items():
             both = least(cost.forward)
-            costs[part] = replace(cost, forward=both, weight=both, dispatch=least(cost.dispatch))
+            issued = least(cost.dispatch)
+            costs[part] = replace(cost, forward=both, weight=both, dispatch=issued, dispatch_weight=issued)
         devices = stages(space.model, plans)
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self._without_waits)
         return np.broadcast_to(bounds, len(ladders))
@@ -496,12 +499,15 @@ def _recompute(batch: CandidateBatch) -> str:
     return str(batch.given.get("recompute", DEFAULTS["recompute"]))
 
 
-def _both_passes(columns: Floats, weight: Floats) -> PartCosts:
+def _both_passes(columns: Floats, gradients: Floats) -> PartCosts:
     """Return the time of all passes as the first, that of the gradients of weights in it, and the host's."""
     infinite = np.full((columns.shape[1], 1), np.inf)
     seconds, dispatch = (np.hstack((column, infinite)) if column.any() else 0.0 for column in columns)
-    of_recomputes = np.broadcast_to(np.append(weight, 0.0), np.shape(seconds)) if weight.any() else 0.0
-    return PartCosts(seconds, 0.0, of_recomputes, 0.0, 0.0, 0.0, 0.0, dispatch=dispatch)
+    weight, issued = (
+        np.broadcast_to(np.append(column, 0.0), (columns.shape[1], len(column) + 1)) if column.any() else 0.0
+        for column in gradients
+    )
+    return PartCosts(seconds, 0.0, weight, 0.0, 0.0, 0.0, 0.0, dispatch=dispatch, dispatch_weight=issued)
 
 
 def _weights(columns: Floats) -> PartCosts:

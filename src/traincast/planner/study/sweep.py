@@ -35,8 +35,9 @@ from traincast.planner.search_arguments import (
     check_strategies,
     choose_framework,
 )
+from traincast.planner.space.enumeration import enumerate_space
 from traincast.planner.space.evaluation import Evaluation, RankedCandidates, evaluate_all, groups, rank
-from traincast.planner.space.search_space import by_domain, enumerate_space
+from traincast.planner.space.search_space import by_domain
 from traincast.step.arguments import check_assumptions, check_gbs
 from traincast.step.estimate import estimate
 

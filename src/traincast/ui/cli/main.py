@@ -1,9 +1,11 @@
 """The command line, `traincast COMMAND`; each command takes `--json`.
 
 Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be
-used, output that cannot be written or a mistake in traincast itself, 130 when interrupted.
+used, output that cannot be written or a mistake in traincast itself, 130 when interrupted. Where the reader
+of a pipe goes away, as `| head -1` does, the signal SIGPIPE ends the command, which a shell calls 141.
 """
 
+import errno
 import os
 import re
 import signal
@@ -21,7 +23,7 @@ from traincast.ui.cli import accuracy, analysis, compare, plan, reference, study
 from traincast.ui.cli.aliases import Spelled, spelled_out
 from traincast.ui.cli.app import app
 from traincast.ui.cli.help_pages import arrange
-from traincast.ui.cli.output import begin_reply, fail, warn
+from traincast.ui.cli.output import begin_reply, drop_messages, fail, warn
 from traincast.ui.cli.usage_errors import usage_problems
 
 __all__ = ["accuracy", "analysis", "app", "compare", "main", "plan", "reference", "study", "tune"]
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
     try:
         if is_program:
             _handle_interrupts()
+            _require_output()
         if interrupts:
             raise KeyboardInterrupt
         read = spelled_out(words)
@@ -135,8 +138,16 @@ def _end_at_once(number: int, frame: FrameType | None) -> NoReturn:
     os._exit(130)
 
 
+def _require_output() -> None:
+    """Raise an error where there is nowhere to print an answer, as after ``>&-``: none is lost in silence."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed; /dev/null takes what is not wanted")
+
+
 def _tolerate_closed_or_narrow_output() -> None:
     """Print ? for characters that cannot be encoded; end quietly when the reader closes the pipe."""
+    if sys.stderr is None:  # else messages, which are printed there, would be part of the answer
+        drop_messages()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if hasattr(signal, "SIGPIPE"):

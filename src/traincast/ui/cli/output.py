@@ -1,6 +1,7 @@
 """Output that the commands share: progress, JSON, reports, files and errors."""
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -163,7 +164,7 @@ def fail(message: str, code: int, error: BaseException | None = None) -> NoRetur
 def print_failure(message: str, code: int, error: BaseException | None = None) -> None:
     """Print an error without exiting; after `--debug`, where it was raised as well."""
     if _Reply.debug and error is not None:
-        traceback.print_exception(error)
+        _print_message("".join(traceback.format_exception(error)).rstrip("\n"))
     if _Reply.wanted and not _Reply.printed:
         subject = None
         problems = [with_options(message)]
@@ -197,7 +198,20 @@ def remark(text: str) -> None:
     """Print a line on standard error beside an answer, wrapped as wide as `message_columns`."""
     from traincast.ui.text.tables import paragraphs
 
-    print("\n".join(paragraphs(printable(text), columns=message_columns())), file=sys.stderr, flush=True)
+    _print_message("\n".join(paragraphs(printable(text), columns=message_columns())))
+
+
+def _print_message(text: str) -> None:
+    """Print on standard error, if that is possible: what cannot be written must not change the exit code."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # a full disk, for instance
+        drop_messages()
+
+
+def drop_messages() -> None:
+    """Let messages go nowhere, to the end of the process."""
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def message_columns() -> int:

@@ -116,6 +116,18 @@ def tune(
         missing.append("--manual: not with --command, which runs the launches")
     if batch < 1 or (batch > 1 and not manual):
         missing.append(f"--batch = {batch}: must be a whole number of at least 1, and goes with --manual")
+    whole_run = {
+        "--tokens": options.tokens,
+        "--price": options.price,
+        "--restart": options.restart,
+        "--input-rate": options.input_rate,
+        "--storage-bandwidth": options.storage_bandwidth,
+    }
+    missing += [
+        f"{name} = {value}: trials are timed as they run; estimate and plan take it for the plan found"
+        for name, value in whole_run.items()
+        if value is not None
+    ]
     if missing or model is None or system is None or gpus is None or output is None:
         raise InputError("tune", missing)
     errors = ErrorCollector("tune")
@@ -198,8 +210,9 @@ def _runner(
     launcher: str | OwnTraining | None = launches.to
     plans = None
     if own:
-        if question.locks or question.framework:
-            raise InputError("tune", ["--framework and knobs: the training loop has its own plans"])
+        if question.locks or question.framework or question.given:
+            own_software = "the training loop has its own plans and software"
+            raise InputError("tune", [f"--framework, --given and knobs: {own_software}"])
         training = OwnTraining(model, int(question.gbs or 1), steps)
         if command is None:
             command = own_command(training.command)
@@ -209,7 +222,7 @@ def _runner(
         launcher = training  # which has its own plans and software
         plans = training.plans(gpus)
         question = replace(
-            question, framework=None, locks=None, given=None, assumptions=question.assumptions or "pytorch"
+            question, framework=None, locks=None, assumptions=question.assumptions or "pytorch"
         )
     elif question.framework is None:
         usual = (

@@ -9,7 +9,7 @@ from traincast.core.errors import InputError
 from traincast.planner.design.design_file import as_used
 from traincast.planner.design.designs import SIZE, Designs, fits_in
 from traincast.planner.design.machines import DesignQuestion, Family, Limits, Runs, TrainingRun
-from traincast.planner.design.prices import load_prices
+from traincast.planner.design.part_prices import load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.space.search_space import Progress
 from traincast.ui.explorer.question import check_state, read_state

@@ -41,13 +41,21 @@ def draw_plan(path: Path, kind: str) -> Figure:
     try:
         model = load_model(document["model"], seq=document.get("seq"))
         system = load_system(document["system"])
-        arguments = {name: document[name] for name in ("gpus", "objective")}
-        arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
-        arguments["locks"] = document.get("locks")
         expected = document["recommended"]
-        arguments["framework"] = document["framework"]
-        software = possible_software(document, job_of(document))
-        results = (search(model, system, **arguments, assumptions=assumed) for assumed in software)
+        results = (
+            search(
+                model,
+                system,
+                gpus=document["gpus"],
+                gbs=document["global_batch"],
+                strategy=document["strategies"],
+                locks=document.get("locks"),
+                framework=document["framework"],
+                objective=document["objective"],
+                assumptions=assumed,
+            )
+            for assumed in possible_software(document, job_of(document))
+        )
         result = next((r for r in results if r.record().to_dict()["recommended"] == expected), None)
     except InputError:
         raise

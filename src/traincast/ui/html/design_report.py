@@ -14,7 +14,7 @@ from traincast.ui.text.designs import COLUMNS, cells
 
 if TYPE_CHECKING:
     from traincast.planner.design.designs import Designs
-    from traincast.planner.design.prices import Price
+    from traincast.planner.design.part_prices import Price
 
 FRONT: Final = "No other machine is as good in time, cost and energy"
 EXISTING: Final = "Systems of the catalogue at the prices of their parts, and offers"

@@ -492,7 +492,7 @@ def reproduction(result: Reproduction) -> Parts:
     speed = result.evaluated / result.seconds / 1e6
     yield f"{result.candidates:,} candidates in each of two variants enumerated, fitted and"
     yield f"timed in {seconds(result.seconds)}: {speed:.1f} M candidates/s"
-    yield heading("Published configurations: step time, memory and components")
+    yield heading("Published configurations: step time, memory, FLOPs and components")
     rows: list[tuple[str, ...]] = []
     for row in result.configurations:
         moved = (f"up to {row.errata_seconds['all']:.2%}", f"up to {row.errata_memory['all']:.2%}")

@@ -39,6 +39,7 @@ from traincast.planner.answers.recommend import VARIED, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
+from traincast.step.pipeline_stages import layers_of_chunks
 from traincast.step.rankings import WITHIN
 from traincast.step.uncertainty import NEVER
 from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
@@ -260,6 +261,8 @@ def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool =
     if model.reference:
         batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
     lines = [*est.job.taken, f"a step: {batch}; assumptions: {with_release(est.assumptions.name)}"]
+    if isinstance(est, Estimate):
+        lines += _chunks_without_layers(est)
     assumed = []
     if usual.batch and not model.is_fine_tuned:  # what that assumes is among what is taken
         assumed.append("the global batch (--global-batch)")
@@ -281,6 +284,20 @@ def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool =
     elif timed and not est.assumptions.kernels.sustained_rates:
         lines.append("times are those of an idealised machine, not calibrated to a real one")
     return lines
+
+
+def _chunks_without_layers(est: Estimate) -> list[str]:
+    """Return a sentence on pipeline chunks that have the embedding or the head alone, if there are any."""
+    plan = est.plan
+    layers = layers_of_chunks(est.model, plan.pp * plan.vp, plan.layout)
+    empty = [number for number, held in enumerate(layers, 1) if not held]
+    if not empty:
+        return []
+    word = "chunk" if len(empty) == 1 else "chunks"
+    return [
+        f"{word} {' and '.join(map(str, empty))} of {len(layers)} without a layer, only embedding or head: "
+        f"pp × vp = {plan.pp} × {plan.vp} for {est.model.layers} layers"
+    ]
 
 
 def calibration(system: System, stack: str) -> str:
