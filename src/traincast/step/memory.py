@@ -399,6 +399,11 @@ class GrowingMemory(TakesRows):
         """Whether larger micro-batches may need less, as one of fewer has given up more."""
         return nonzero(self.given_up)
 
+    @property
+    def shrinks_somewhere(self) -> bool:
+        """Whether a larger micro-batch of some plan does need less once all of the step are in flight."""
+        return self.may_shrink and nonzero(maximum(self.given_up - self.passing, 0.0))
+
 
 class PhaseLeft(NamedTuple):
     """Memory that micro-batches leave for what a device holds in one phase [byte]."""
