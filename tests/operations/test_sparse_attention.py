@@ -133,6 +133,10 @@ def test_blocks_of_keys() -> None:
     assert products(found["attention.flash"].forward) == pytest.approx(2 * 4 * met * (8 + 8))
     assert products(found["attention.index_scores"].forward) == pytest.approx(2 * 2 * 8 * SEQ * (SEQ + 1) / 2)
     assert "attention.index_loss" not in found
+    # two heads of queries and one of keys of each token are normed, 8 numbers read and written each
+    normed = found["attention.index_norm"]
+    assert normed.forward.flops("vector") == 9 * 64 * 3 * 8
+    assert normed.weights == 2 * 8
     assert sum(op.weights for op in found.values()) == model.kind_parameters(model.last_kind)
 
 
