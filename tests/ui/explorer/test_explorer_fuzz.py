@@ -197,5 +197,5 @@ def test_addresses(client, part, query):
 def test_default_state_is_answered(client, monkeypatch):
     monkeypatch.setattr(client.app.state.pool, "seconds", 600.0)  # however slow the machine is
     question = asdict(State())
-    answered(client.post("/api/search", json=question))  # it may wait for the warm-up, which is cut off earlier
+    answered(client.post("/api/search", json=question))  # perhaps that of the warm-up, which is cut off
     assert answered(client.post("/api/search", json=question)) == 200
