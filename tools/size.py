@@ -42,7 +42,8 @@ MOST_DOORS = {  # names that a package gives to others
 MOST = {
     "tuple assignments": 5.0,  # `a, b = x, y` per 1,000 statements
     "fmt: skip": 30,
-    "nested conditionals": 30,  # `a if b else c if d else e`
+    "nested conditionals": 0,  # `a if b else c if d else e`, at any depth
+    "lines with Any": 1076,  # what no type is known of
 }
 MOST_PARAMETERS = 8  # of a function outside of the command line, whose commands have one for each option
 # Functions with more: public ones, whose keyword arguments are a promise, and formulas of many quantities.
@@ -130,12 +131,11 @@ class Module:
 
     @cached_property
     def nested_conditionals(self) -> int:
-        """Conditional expressions inside of another."""
+        """Conditional expressions with another inside, at any depth."""
         return sum(
-            isinstance(inner, ast.IfExp)
+            sum(isinstance(inner, ast.IfExp) for inner in ast.walk(outer)) > 1
             for outer in ast.walk(self.tree)
             if isinstance(outer, ast.IfExp)
-            for inner in (outer.test, outer.body, outer.orelse)
         )
 
     @cached_property
@@ -152,6 +152,18 @@ class Module:
 
         note(self.tree, self.name)
         return found
+
+    @cached_property
+    def lines_with_any(self) -> int:
+        """Lines that name `Any`."""
+        named = ((node.lineno, node.id) for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        imported = (
+            (alias.lineno, alias.name)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        )
+        return len({line for line, name in (*named, *imported) if name == "Any"})
 
     @cached_property
     def skips_of_format(self) -> int:
@@ -296,6 +308,7 @@ def density(house: House) -> dict[str, float]:
         "tuple assignments": 1000 * sum(module.tuple_assignments for module in modules) / max(statements, 1),
         "fmt: skip": sum(module.skips_of_format for module in modules),
         "nested conditionals": sum(module.nested_conditionals for module in modules),
+        "lines with Any": sum(module.lines_with_any for module in modules),
     }
 
 

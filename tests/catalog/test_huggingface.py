@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bounded_memory import bounded_memory
+from traincast.catalog.huggingface import FEATURES
 from traincast.catalog.huggingface.config import model_types, tables
 from traincast.catalog.load import figures, load_model, model_names
 from traincast.core.errors import InputError
@@ -249,6 +250,10 @@ def test_an_encoder_of_t5_has_no_decoder(load: Callable[..., Model]) -> None:
     """t5-small: 35,330,816 parameters in transformers 5.23."""
     model = load(config("t5-small", architectures=["T5EncoderModel"]))
     assert (model.parameters, model.layers, model.encoder, model.causal) == (35_330_816, 6, None, False)
+
+
+def test_features_are_those_that_types_name() -> None:
+    assert {*FEATURES} == {word for family in model_types().values() for word in family["features"].split()}
 
 
 def test_every_family_has_a_configuration() -> None:

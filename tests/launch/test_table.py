@@ -1,23 +1,39 @@
 """Tables of launch formats: every key of a row is known, and every computed row has its functions."""
 
-import types
-
 import pytest
 
 from traincast.core.errors import InputError
-from traincast.launch.formats import FORMATS
-from traincast.launch.frameworks import accelerate, deepspeed, megatron, nanotron, torchtitan
+from traincast.launch.formats import READERS
+from traincast.launch.frameworks import (
+    accelerate,
+    automodel,
+    deepspeed,
+    huggingface,
+    llm_foundry,
+    maxtext,
+    megatron,
+    nanotron,
+    torchtitan,
+    torchtune,
+)
 from traincast.launch.frameworks.layer_patterns import marked_layers
+from traincast.launch.python import lightning
 from traincast.launch.settings.format import load_format
 from traincast.launch.settings.settings import evaluate_text
-from traincast.launch.settings.table import load_document
+from traincast.launch.settings.table import Conversions, load_document
 
-TABLES = {
-    "accelerate": accelerate,
-    "deepspeed": deepspeed,
-    "megatron": megatron,
-    "nanotron": nanotron,
-    "torchtitan": torchtitan,
+CONVERSIONS = {
+    "accelerate": accelerate.CONVERSIONS,
+    "automodel": automodel.CONVERSIONS,
+    "deepspeed": deepspeed.CONVERSIONS,
+    "huggingface": huggingface.PROGRAMS[0].conversions,
+    "lightning": lightning.CONVERSIONS,
+    "llm-foundry": llm_foundry.CONVERSIONS,
+    "maxtext": maxtext.CONVERSIONS,
+    "megatron": megatron.CONVERSIONS,
+    "nanotron": nanotron.CONVERSIONS,
+    "torchtitan": torchtitan.CONVERSIONS,
+    "torchtune": torchtune.CONVERSIONS,
 }
 KEYS = {
     *("only", "source", "setting", "older", "default", "always", "needs", "least"),
@@ -33,24 +49,28 @@ def specifications(document):
                 yield from rows if isinstance(rows, list) else [rows]
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", CONVERSIONS)
 def test_rows_have_no_unknown_keys(name):
     for row in specifications(load_document(name)):
         assert row.keys() <= KEYS
-        assert not row.keys() & {"only"} or row["only"] in FORMATS
+        assert not row.keys() & {"only"} or row["only"] in READERS
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", CONVERSIONS)
 def test_every_conversion_stands_in_the_table(name):
-    """A function `read_NAME` or `write_NAME` that no row names would never be called."""
-    named = {row.get("by", "") for row in specifications(load_document(name))}
-    functions = {function for function in vars(TABLES[name]) if function.startswith(("read_", "write_"))}
-    assert {function.partition("_")[2] for function in functions} == named - {""}
+    """A function under a name that no row has would never be called."""
+    rows = [*specifications(load_document(name))]
+    if name == "megatron":
+        dialects = load_document("dialects").values()
+        rows += [row for dialect in dialects for row in dialect.get("rows", {}).values()]
+    named = {row.get("by", "") for row in rows}
+    conversions = CONVERSIONS[name]
+    assert {*conversions.read, *conversions.write} == named - {""}
 
 
 def test_a_row_without_its_functions_is_refused():
-    with pytest.raises(AttributeError, match="has no read_"):
-        load_format("nanotron", "nanotron", types.ModuleType("empty"))
+    with pytest.raises(KeyError, match="which CONVERSIONS lacks"):
+        load_format("nanotron", "nanotron", Conversions())
 
 
 @pytest.mark.parametrize("text", ["[0]*1*2+[1]*4", "[0,0]+2*[1]*2", "[0]*(1+1)+[1]*4", " [0, 0, 1,1,1,1] "])

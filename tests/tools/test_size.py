@@ -11,7 +11,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "size.py"
 FILES = {
     "__init__.py": "",
     "low/__init__.py": '"""Face."""\n\nfrom traincast.low.inner import face\n',
-    "low/inner.py": "face = 1\nother = 2\nthird = 3\nleft, right = 1, 2\n",
+    "low/inner.py": "face = 1\nother: Any = 2\nthird = 3\nleft, right = 1, 2\n",
     # `face` by the face and by its module is one door; `other` is taken in a function,
     # `third` as an attribute
     "high/__init__.py": "",
@@ -21,7 +21,7 @@ FILES = {
         "from traincast.high.a import f\n"
         "from traincast.low import inner\n"
         "from traincast.low.inner import face\n\n"
-        "x = 1 if f else 2 if face else inner.third\n"
+        "x = 1 if f else (2 if face else inner.third) + 1\n"
     ),
 }
 
@@ -58,6 +58,7 @@ def test_density(size, house):
         "tuple assignments": pytest.approx(1000 / 12),
         "fmt: skip": 0,
         "nested conditionals": 1,
+        "lines with Any": 1,
     }
 
 

@@ -222,7 +222,7 @@ def _groups(table: dict[str, Any], path: Path) -> Iterable[tuple[KernelGroup | N
             yield group, "", len(rows)
 
 
-def _figures(part: dict[str, Any], *names: str) -> tuple[Floats, ...]:
+def _figures(part: dict[str, object], *names: str) -> tuple[Floats, ...]:
     return tuple(np.asarray(part[name], float) for name in (*names, "latency_ms"))
 
 
@@ -234,7 +234,9 @@ def engine(kind: str, family: str) -> Mapping[str, float]:
     return {name: float(entry["value"]) for name, entry in found.items()}
 
 
-def _products(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> KernelGroup:
+def _products(
+    part: dict[str, object], accelerator: str, generation: str, split: tuple[str, ...]
+) -> KernelGroup:
     """Return matrix products; at 8 bits and less with the cast of the activations."""
     (dtype, library), gpu = split, load_accelerator(accelerator)
     recipe = PRECISIONS[RECIPES[dtype]]
@@ -267,7 +269,7 @@ def _products(part: dict[str, Any], accelerator: str, generation: str, split: tu
 
 
 def _attention(
-    part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]
+    part: dict[str, object], accelerator: str, generation: str, split: tuple[str, ...]
 ) -> KernelGroup:
     """Return causal fused attention, forward, and the writing of keys and values to a paged cache."""
     (library, cached, windowed), gpu = split, load_accelerator(accelerator)
@@ -283,7 +285,9 @@ def _attention(
 
     def predict(rate: float, values: Mapping[str, float] | None = None) -> Floats:
         known = values or engine("attention", family)
-        changes: dict[str, Any] = {f"attention.{name}": known[name] for name in ("start", "tail", "softmax")}
+        changes: dict[str, object] = {
+            f"attention.{name}": known[name] for name in ("start", "tail", "softmax")
+        }
         changes |= {"attention.launch_seconds": known["launch"], "attention.kernel": kernel}
         seconds = pass_seconds(
             work, _scale_rate(gpu, rate), calibrated().with_values(changes), PRECISIONS["bf16"]
@@ -300,7 +304,9 @@ def _attention(
     return KernelGroup(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict, family)
 
 
-def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> KernelGroup:
+def _experts(
+    part: dict[str, object], accelerator: str, generation: str, split: tuple[str, ...]
+) -> KernelGroup:
     """Return the experts of a layer on one rank: grouped products in two, with gates, and routing.
 
     Where loads follow a power law the timed rank is the one with most tokens. Every rank of a group has all
@@ -372,7 +378,7 @@ def _hottest(loads: str, tokens: Floats, experts: Floats, ep: Floats) -> Floats:
     return share
 
 
-def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ...]) -> KernelGroup:
+def _collectives(part: dict[str, object], _: str, system: str, split: tuple[str, ...]) -> KernelGroup:
     """Return collectives inside a fast domain; the rate is that of its links."""
     op, dtype = split
     machine = load_system(system)
@@ -447,13 +453,13 @@ def _faster(system: System, rate: float) -> Any:
 
 def _replace_unchecked(record: Any, changes: dict[str, Any]) -> Any:
     """Return a record with changes that its bounds need not hold for: a rate at rest may be above 1."""
-    copy: Any = object.__new__(type(record))
+    copy: object = object.__new__(type(record))
     for name, value in {**vars(record), **changes}.items():
         object.__setattr__(copy, name, value)
     return copy
 
 
-def own_rate(group: KernelGroup, values: Any = None) -> float:
+def own_rate(group: KernelGroup, values: object = None) -> float:
     """Return the rate, relative to the catalogue's, at which the median error of a group is 0.
 
     `values`: constants of its kernels instead of the fitted ones.

@@ -200,7 +200,7 @@ def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
     yield _metadata_event("process_sort_index", device, sort_index=device)
 
 
-def _metadata_event(kind: str, device: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
+def _metadata_event(kind: str, device: int, thread: int = 1, **arguments: object) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": device + 1, "tid": thread, "args": arguments}
 
 

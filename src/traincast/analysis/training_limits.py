@@ -277,7 +277,7 @@ MOST_WIDTH: Final = 16  # bytes of the widest number that a machine computes wit
 def _problems(
     layer: Any,
     tokens: Any,
-    micro_batches: Any,
+    micro_batches: object,
     gpus: Any,
     days: float,
     growth: float,

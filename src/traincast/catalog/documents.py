@@ -120,7 +120,7 @@ def _parse(text: str, parser: Any) -> Any:
 
 
 def _refuse_unusable(
-    content: Any, place: str = "", above: tuple[int, ...] = (), seen: set[int] | None = None
+    content: object, place: str = "", above: tuple[int, ...] = (), seen: set[int] | None = None
 ) -> None:
     """Raise ValueError for control characters, which a terminal would act upon, and for YAML in itself.
 
@@ -148,7 +148,7 @@ def _json(text: str) -> Any:
     """Parse a JSON text; refuse repeated keys."""
     import json
 
-    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def mapping(pairs: list[tuple[str, object]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
             repeated = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)

@@ -11,11 +11,13 @@ def error_figures() -> dict[str, Any]:
     """Return the parts of the file, with the number of each figure in place of the figure with its source."""
     from importlib.resources import files  # slow to import, and seldom needed
 
-    figures: dict[str, Any] = _numbers(read_document(files("traincast").joinpath("catalog", "errors.yaml")))
+    figures: dict[str, object] = _numbers(
+        read_document(files("traincast").joinpath("catalog", "errors.yaml"))
+    )
     return figures
 
 
-def _numbers(item: Any) -> Any:
+def _numbers(item: object) -> Any:
     """Return a part of the file with each figure's number in place of the figure with its source."""
     if not isinstance(item, dict):
         return item

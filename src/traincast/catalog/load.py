@@ -260,7 +260,7 @@ def describe_name(name: str) -> str:
     return named.taken if named else ""
 
 
-def _is_system(document: dict[str, Any]) -> bool:
+def _is_system(document: dict[str, object]) -> bool:
     return bool(KEYS["system"] & document.keys()) or paper_files.is_system(document)
 
 
@@ -343,7 +343,7 @@ def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelKeys"
     return _checked_model(_document("model", name_or_path), Path(name_or_path), str(name_or_path), seq)
 
 
-def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelKeys":
+def _checked_model(document: dict[str, object], path: Path, subject: str, seq: int | None) -> "ModelKeys":
     """Check the content of a model file, or of a Hugging Face configuration at a path."""
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.model import ModelFile
@@ -381,7 +381,7 @@ def _model(file: "ModelKeys", subject: str) -> Model:
         raise InputError(subject, error.problems) from None
 
 
-def _as_field(item: Any) -> Any:
+def _as_field(item: object) -> Any:
     """Convert an item of a checked file to the value of a field of `Model`."""
     from traincast.catalog.schema.fields import Entry
     from traincast.catalog.schema.model import ModelPart

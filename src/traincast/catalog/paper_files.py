@@ -29,17 +29,17 @@ SIZES: Final = ("nvlink_size", "nic_factor")
 SEARCHED: Final = {"summa_nb"}  # panels, which are a knob of plans here
 
 
-def is_system(document: Mapping[str, Any]) -> bool:
+def is_system(document: Mapping[str, object]) -> bool:
     """Return whether a document is a machine of the reference code."""
     return document.keys() >= SYSTEM_KEYS
 
 
-def is_model(document: Mapping[str, Any]) -> bool:
+def is_model(document: Mapping[str, object]) -> bool:
     """Return whether a document is a model of the reference code."""
     return document.keys() >= MODEL_KEYS
 
 
-def as_system_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def as_system_file(document: Mapping[str, object], path: Path) -> dict[str, Any]:
     """Return a machine of the reference code as a system file; all mistakes at once."""
     wanted = {*FIGURES, *TIER_KEYS, *SIZES}
     problems = _problems(document, wanted, wanted | FIXED.keys() | SEARCHED)
@@ -67,7 +67,7 @@ def as_system_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {"name": name, "title": title, "source": SOURCE, "accelerator": accelerator, "network": tiers}
 
 
-def as_model_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def as_model_file(document: Mapping[str, object], path: Path) -> dict[str, Any]:
     """Return a model of the reference code as a model file: l tokens, e wide, h heads, and f = 4 e."""
     problems = _problems(document, MODEL_KEYS, MODEL_KEYS | {"f"})
     whole = {key: value for key, value in document.items() if isinstance(value, int | float)}
@@ -91,7 +91,7 @@ def as_model_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def _problems(document: Mapping[str, Any], wanted: set[str], known: set[str]) -> list[str]:
+def _problems(document: Mapping[str, object], wanted: set[str], known: set[str]) -> list[str]:
     """Return what is missing, unknown, or no number."""
     problems = [f"{key}: is missing" for key in sorted(wanted - document.keys())]
     problems += [f"{key}: unknown key" for key in sorted(document.keys() - known)]

@@ -111,7 +111,7 @@ def _values_of(facts: Mapping[str, str]) -> dict[str, Any]:
     """Return what framework, release and facts set, by path, with sources."""
     from traincast.catalog.schema.fields import Entry
 
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for entry in constants_of(facts):
         for path in entry.values.changes():
             value = getattr(entry.values, path)
@@ -494,7 +494,7 @@ def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
     Of the accelerator they are its context and workspaces; `System.software` has those that were fitted. On
     CPUs, of which no published stack is, what was fitted of a plain loop in PyTorch holds for the others.
     """
-    fitted: dict[str, Any] = {}
+    fitted: dict[str, object] = {}
     chip = system.accelerator
     memory = assumed.memory
     if chip.context_bytes is not None and memory.context_bytes:

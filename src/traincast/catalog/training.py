@@ -106,7 +106,9 @@ def read_input_rate(text: str, model: Model) -> float:
     The text is in sequences, tokens or bytes of token ids, such as ``"20 ktoken/s"`` or ``"50 MB/s"``. Raises
     `InputError` if it is none of these, or gives bytes of a model without tokens.
     """
-    id_bytes = 0 if model.vocab is None else 2 if model.vocab < SMALL_VOCABULARY else 4
+    id_bytes = 0
+    if model.vocab is not None:
+        id_bytes = 2 if model.vocab < SMALL_VOCABULARY else 4
     sizes = {"sequence/s": 1, "token/s": model.seq, "byte/s": id_bytes * model.seq}
     for unit, size in sizes.items():
         try:

@@ -11,7 +11,7 @@ from traincast.core.errors import require_known
 CALIBRATED: Final = "calibrated"  # stands for the usual software stack of the catalogue
 
 
-def _is(default: Any, meaning: str, unit: str = "", of_experts: bool = False) -> Any:
+def _is(default: object, meaning: str, unit: str = "", of_experts: bool = False) -> Any:
     """Declare an assumption: its default, its meaning, and its SI unit (none for factors and shares).
 
     `of_experts`: it is of the code of a layer of experts, which software does not share unless it says so.
@@ -530,7 +530,7 @@ class Assumptions:
 
 def from_dict(saved: Mapping[str, Any]) -> Assumptions:
     """Return assumptions saved by `dataclasses.asdict`."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, value in saved.items():
         if isinstance(value, Mapping):
             values |= {f"{name}.{figure}": number for figure, number in value.items()}
@@ -545,7 +545,7 @@ def from_dict(saved: Mapping[str, Any]) -> Assumptions:
 
 
 def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:
-    paths: dict[str, Field[Any]] = {}
+    paths: dict[str, Field[object]] = {}
     for item in fields(record):
         if is_dataclass(item.type):
             paths |= _by_path(item.type, f"{prefix}{item.name}.")  # type: ignore[arg-type]  # a class, not an instance

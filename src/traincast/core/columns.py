@@ -59,7 +59,7 @@ def sqrt(a: Column) -> Column:
 def sign(a: Column) -> Column:
     """Return -1, 0 or 1."""
     if isinstance(a, NUMBERS):
-        return 1.0 if a > 0 else -1.0 if a < 0 else 0.0
+        return float(a > 0) - float(a < 0)
     return np.sign(a)
 
 
@@ -90,7 +90,7 @@ class TakesRows:
         """Every field, in order."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
-    def take(self, rows: Any) -> Self:
+    def take(self, rows: object) -> Self:
         """Return rows of the columns, by a numpy index; numbers stay as they are."""
         return type(self)(*(take_rows(column, rows) for column in self.columns))
 
@@ -101,7 +101,7 @@ def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":
     return np.asarray(ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]])
 
 
-def number_values(column: Any) -> tuple[Floats | Ints, Ints]:
+def number_values(column: object) -> tuple[Floats | Ints, Ints]:
     """Return the distinct values of an array, ascending, and the place of each of its values among them."""
     column = np.asarray(column)
     whole = column.astype(np.int64, copy=False)
@@ -114,7 +114,7 @@ def number_values(column: Any) -> tuple[Floats | Ints, Ints]:
     return np.flatnonzero(there), (np.cumsum(there) - 1)[whole]
 
 
-def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
+def distinct(columns: Sequence[object], rows: int) -> tuple[Ints, Ints]:
     """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
     kind = np.zeros(rows, np.int64)
     kinds = 1

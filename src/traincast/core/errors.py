@@ -69,7 +69,7 @@ def _shorten(line: str) -> str:
     return f"{line[:half]} … {line[-half:]}"
 
 
-def first_problems(wrong: Collection[Any], line: Callable[[Any], str] = str) -> list[str]:
+def first_problems(wrong: Collection[object], line: Callable[[Any], str] = str) -> list[str]:
     """Return a line for each of the first mistakes, `MAX_PROBLEMS` at most; the last says how many more.
 
     Parameters
@@ -190,12 +190,12 @@ def whole_number_problems(name: str, value: Any) -> list[str]:
     )
 
 
-def type_problems(name: str, value: Any, allowed: str, *kinds: type) -> list[str]:
+def type_problems(name: str, value: object, allowed: str, *kinds: type) -> list[str]:
     """Return what is wrong with an argument if its type is not among `kinds`; else an empty list."""
     return [] if isinstance(value, kinds) else [f"{name} = {shortened(value)}: must be {allowed}"]
 
 
-def require_type(name: str, value: Any, allowed: str, *kinds: type) -> None:
+def require_type(name: str, value: object, allowed: str, *kinds: type) -> None:
     """Raise an `InputError` if the type of an argument is not among `kinds`."""
     raise_problems(name, type_problems(name, value, allowed, *kinds))
 
@@ -206,19 +206,19 @@ def require_path(name: str, value: Any) -> Path:
     return Path(value)
 
 
-def require_known(kind: str, name: Any, known: Collection[str]) -> None:
+def require_known(kind: str, name: object, known: Collection[str]) -> None:
     """Raise an `InputError` unless a name is in `known`."""
     if not isinstance(name, str) or name not in known:
         raise unknown_name_error(kind, name, known)
 
 
-def unknown_name_error(kind: str, name: Any, known: Iterable[str], hint: str = "") -> InputError:
+def unknown_name_error(kind: str, name: object, known: Iterable[str], hint: str = "") -> InputError:
     """Return an `InputError` for a name that is not in `known`, with close matches or else all names."""
     close = close_to(name, known, CATALOGUE if kind.split(",")[0] in IN_CATALOGUE else "")
     return InputError(f"unknown {kind} {name!r}", [close + (f" ({hint})" if hint else "")])
 
 
-def close_to(name: Any, known: Iterable[str], where: str = "") -> str:
+def close_to(name: object, known: Iterable[str], where: str = "") -> str:
     """Return a hint with the names of `known` that are close to a misspelt one, or else `some_of` them."""
     names = sorted(known)
     if len(str(name)) > MAX_NAME:

@@ -62,7 +62,7 @@ class Plan(Knobs[int, int | None]):
     """
 
     def __post_init__(self) -> None:
-        layout: Any = self.layout
+        layout: object = self.layout
         if isinstance(layout, tuple | list):  # one number for each chunk
             object.__setattr__(self, "layout", ",".join(map(str, layout)))
         if self.cp_kind == "ulysses":
@@ -118,12 +118,12 @@ class Plan(Knobs[int, int | None]):
         return {knob: getattr(self, knob) or 1 for knob in KNOBS} | self.choices()
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
         return {"type": "any", "ref": f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"}
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        kinds: dict[str, dict[str, Any]] = {knob: {"type": "integer"} for knob in KNOBS}
+    def __get_pydantic_json_schema__(cls, core_schema: object, handler: object) -> dict[str, Any]:
+        kinds: dict[str, dict[str, object]] = {knob: {"type": "integer"} for knob in KNOBS}
         for choice in CHOICES:
             is_text = choice in JOINED or choice not in ALLOWED
             kinds[choice] = {"type": "string"} if is_text else {"enum": list(ALLOWED[choice])}
@@ -251,13 +251,13 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
             return self
         return self._copy(grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)
 
-    def replace_columns(self, **values: Any) -> "Plans":
+    def replace_columns(self, **values: object) -> "Plans":
         """Return the plans with other values of knobs and choices: `replace`, in half the time."""
         plans = self._copy(**values)
         plans.__post_init__()
         return plans
 
-    def _copy(self, **values: Any) -> "Plans":
+    def _copy(self, **values: object) -> "Plans":
         """Return the plans with values that need no check."""
         plans = object.__new__(Plans)
         plans.__dict__.update(self.__dict__, **values)

@@ -56,7 +56,7 @@ class FigureSpec:
         """Bound that no value is below."""
         return 1.0 if self.bound in ("factor", "count") else 0.0
 
-    def problems(self, name: str, value: Any) -> list[str]:
+    def problems(self, name: str, value: object) -> list[str]:
         """Return what is wrong with a value, one line or none. Symbols and numbers with units pass."""
         if type(value) is float and self.bound in ("positive", "zero", "share") and value > 0:
             return []  # the usual case
@@ -90,7 +90,7 @@ figure_specs: Callable[[type], Mapping[str, FigureSpec]] = cache(_specs_of)
 _may_be_missing: Callable[[type], frozenset[str]] = cache(_optional_fields)
 
 
-def figure_problems(part: Any) -> list[str]:
+def figure_problems(part: object) -> list[str]:
     """Return a line for each figure of a dataclass whose value is not allowed."""
     missing = _may_be_missing(type(part))
     values = {name: (spec, getattr(part, name)) for name, spec in figure_specs(type(part)).items()}
@@ -120,7 +120,7 @@ def _compared_fields(part: Any) -> tuple[str, ...]:
 _compared: Callable[[type], tuple[str, ...]] = cache(_compared_fields)
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _equal(left: object, right: object) -> bool:
     """Return whether two numbers, columns or other values are equal."""
     if getattr(left, "shape", ()) != getattr(right, "shape", ()):
         return False

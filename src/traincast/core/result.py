@@ -53,7 +53,7 @@ def describe_key(meaning: str, unit: str = "") -> dict[str, str]:
     return {"description": meaning} | ({UNIT: unit} if unit else {})
 
 
-def closed_object(keys: Mapping[str, Any]) -> dict[str, Any]:
+def closed_object(keys: Mapping[str, object]) -> dict[str, Any]:
     """Return the JSON Schema of an object with these keys and no others."""
     return {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
 
@@ -77,8 +77,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values, in SI units; what is not known is None."""
-        values: dict[str, Any] = {}
-        kind: Any = type(self)
+        values: dict[str, object] = {}
+        kind: object = type(self)
         for name, _, doc in document_keys(kind):
             value = getattr(self, name)
             if doc.inline:
@@ -92,7 +92,7 @@ class Result:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
         """Return the result as an object with known keys and no others, for pydantic."""
         return {
             "type": "typed-dict",
@@ -102,7 +102,7 @@ class Result:
         }
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: object) -> Any:
     """Return a value as JSON: results as objects, tuples and arrays as lists, NaN as None, paths as text."""
     if value is None or isinstance(value, str | int):
         return value
@@ -120,7 +120,7 @@ def json_value(value: Any) -> Any:
 @lru_cache
 def document_keys(result: type) -> tuple[tuple[str, Any, Doc], ...]:
     """Return name, annotation and `Doc` of every key: base classes first, fields before properties."""
-    annotations: dict[str, Any] = {}
+    annotations: dict[str, object] = {}
     for part in reversed(result.__mro__):
         annotations |= get_annotations(part)
         for name, member in vars(part).items():
@@ -151,7 +151,7 @@ def _with_docstring(annotation: Any, docstring: str | None) -> Any:
 
 def _core_fields(result: type, handler: Any) -> dict[str, Any]:
     """Return the fields of a result's schema, those of inlined results among them."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for name, annotation, doc in document_keys(result):
         if doc.inline:
             inlined, *none = get_args(annotation.__origin__) or (annotation.__origin__,)

@@ -428,7 +428,7 @@ class System(ColumnsEqual):
         """Count the machines: the length of the figures that are columns, or 1."""
         return max(getattr(value, "size", 1) for value in self._figures.values())
 
-    def take(self, index: Any) -> "System":
+    def take(self, index: object) -> "System":
         """Return the system with some rows of the figures that are columns."""
         columns = self.columns()
         return self.with_figures({path: value[index] for path, value in columns.items()}) if columns else self

@@ -106,7 +106,9 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
             dimension, size = BASE[base]
             if (DECIMAL.get(prefix, 0) > 0 or prefix in BINARY) == (dimension == "s") and prefix:
                 return "", 0, 1.0  # no Ms, no mB/s
-            per_second = "/s" if per in {"s", "sec"} else "/" + per if per else ""
+            per_second = f"/{per}" if per else ""
+            if per == "sec":
+                per_second = "/s"
             return dimension + per_second, DECIMAL.get(prefix, 0), BINARY.get(prefix, 1.0) * size
     return "", 0, 1.0
 
@@ -196,7 +198,11 @@ def percent(share: float) -> str:
 
 def probability_text(share: float) -> str:
     """Format a probability as a percentage, never 0% or 100%."""
-    return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
+    if share < 0.005:
+        return "<1%"
+    if share > 0.995:
+        return ">99%"
+    return f"{float(share):.0%}"
 
 
 def format_signed(share: float) -> str:

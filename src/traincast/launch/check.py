@@ -138,7 +138,7 @@ def check(
     gbs: int | None = None,
     framework: str | None = None,
     assumptions: str | Assumptions | None = None,
-    knobs: Mapping[str, Any] | None = None,
+    knobs: Mapping[str, object] | None = None,
     progress: Progress | None = None,
     accept_unread: bool = False,
     beside: str | Path | None = None,
@@ -330,7 +330,7 @@ def formats_at_release(asked: str) -> Mapping[str, Format]:
 
 
 def expressible_space(
-    form: Format, model: Model, locked: Mapping[str, Any], own: Mapping[str, Any] | None = None
+    form: Format, model: Model, locked: Mapping[str, Any], own: Mapping[str, object] | None = None
 ) -> tuple[Framework, dict[str, Any]]:
     """Return the choices that a format can express and its framework runs, and what else is locked.
 
@@ -350,10 +350,10 @@ def expressible_space(
     locks: dict[str, Any] = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
     degrees = {"tp": 2, "pp": 2, **locks}
 
-    def runs(name: str, value: Any) -> bool:
+    def runs(name: str, value: object) -> bool:
         return expresses(name, **degrees, **{name: value}) and not form.find_refusals({**locked, name: value})
 
-    def without_refused(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def without_refused(name: str, values: tuple[object, ...]) -> tuple[Any, ...]:
         left = (form.drop_refused({**locked, name: value})[name] for value in values)
         return tuple(dict.fromkeys(left))
 

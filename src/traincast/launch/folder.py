@@ -166,7 +166,7 @@ def _environment(launch: Launch) -> dict[str, Any]:
 
 def _arguments(facts: Facts, program: TrainingScript) -> list[str]:
     """Return the arguments of a program."""
-    values: dict[str, Any] = {"seq": facts["seq"], "attention": ATTENTION[facts["attention"]]}
+    values: dict[str, object] = {"seq": facts["seq"], "attention": ATTENTION[facts["attention"]]}
     flags = []
     if "mbs" in program.takes:
         accumulation = facts["gbs"] // facts["dp"] // facts["mbs"]

@@ -92,15 +92,24 @@ def _with_deepspeed(form: Format) -> Format:
 OF_FSDP2: Final = (SHARDED_KV_HEADS, UNTIED_PIPELINE, EQUAL_SHARDS)
 # Readers of programs on the Trainer with command lines of their own.
 OWN_TEXTS: Final = {"ms-swift": ms_swift.read_trainer}
-_DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
+_DEEPSPEED: Final = load_format(
+    "deepspeed",
+    "deepspeed",
+    deepspeed.CONVERSIONS,
+    required=deepspeed.required,
+    assumptions=deepspeed.assumptions,
+    figures=deepspeed.figures,
+)
 _BRIDGE: Final = load_format(
     "megatron-bridge",
     "megatron",
-    megatron,
+    megatron.CONVERSIONS,
     read=recipes.read_launch,
     write=write_bash.bridge,
     spelled=megatron_bridge.spelled,
     assumptions=recipes.assumptions,
+    stack=megatron.stack,
+    figures=megatron.figures,
     left={},
     named_model=dialects.named_model,
 )
@@ -110,7 +119,7 @@ _SCRIPTS: Final = (
     load_format(
         name,
         "megatron",
-        megatron,
+        megatron.CONVERSIONS,
         read=megatron_script.read_settings,
         write=write,
         spelled=write_bash.flag,
@@ -124,7 +133,14 @@ _SCRIPTS: Final = (
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )
-_FSDP: Final = load_format("accelerate", "fsdp", accelerate, table="accelerate")
+_FSDP: Final = load_format(
+    "accelerate",
+    "fsdp",
+    accelerate.CONVERSIONS,
+    table="accelerate",
+    assumptions=accelerate.assumptions,
+    stack=accelerate.stack,
+)
 _ACCELERATE: Final = _with_deepspeed(replace(_FSDP, write=accelerate.writer(_FSDP.write)))
 
 
@@ -144,9 +160,13 @@ def _on_trainer(program: huggingface.TrainerProgram, own_text: huggingface.OwnTe
     form = load_format(
         program.name,
         "huggingface",
-        program,
+        program.conversions,
+        required=program.required,
         read=program.read,
         write=program.write,
+        stack=program.stack,
+        assumptions=program.assumptions,
+        figures=program.figures,
         spelled=program.spelled,
         named_model=program.named_model,
         usual_by_fact=program.usual_by_fact,
@@ -175,7 +195,11 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format(
             "torchtitan",
             "torchtitan",
-            torchtitan,
+            torchtitan.CONVERSIONS,
+            required=torchtitan.required,
+            why=torchtitan.WHY,
+            stack=torchtitan.stack,
+            figures=torchtitan.figures,
             read=torchtitan_config.read,
             write=torchtitan_config.write,
             assumptions=torchtitan.assumptions_of_program,
@@ -185,7 +209,12 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format(
             "torchtitan-toml",
             "torchtitan",
-            torchtitan,
+            torchtitan.CONVERSIONS,
+            required=torchtitan.required,
+            why=torchtitan.WHY,
+            stack=torchtitan.stack,
+            assumptions=torchtitan.assumptions,
+            figures=torchtitan.figures,
             read=alone(torchtitan.parse_toml),
             own_stack=torchtitan.OF_TOML,
             named_model=torchtitan.named_model,
@@ -193,14 +222,17 @@ FORMATS: Final[Mapping[str, Format]] = {
             releases=("0.2",),
         ),
         _DEEPSPEED,
-        load_format("nanotron", "nanotron", nanotron, read=alone(nanotron.read)),
+        load_format("nanotron", "nanotron", nanotron.CONVERSIONS, read=alone(nanotron.read)),
         _ACCELERATE,
         *map(_on_trainer, huggingface.PROGRAMS),
         load_format(
             "torchtune",
             "fsdp",
-            torchtune,
+            torchtune.CONVERSIONS,
             table="torchtune",
+            required=torchtune.required,
+            stack=torchtune.stack,
+            assumptions=torchtune.assumptions,
             named_model=torchtune.named_model,
             names_model=True,
             own_stack=torchtune.COMPILED,
@@ -209,8 +241,11 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format(
             "automodel",
             "torchtitan",
-            automodel,
+            automodel.CONVERSIONS,
             table="automodel",
+            required=automodel.required,
+            stack=automodel.stack,
+            assumptions=automodel.assumptions,
             read=alone(automodel.read),
             spelled=automodel.spelled,
             named_model=automodel.named_model,
@@ -327,14 +362,29 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     "llm-foundry": load_format(
         "llm-foundry",
         "fsdp",
-        llm_foundry,
+        llm_foundry.CONVERSIONS,
         table="llm-foundry",
         read=alone(dialects.filled_in),
         named_model=llm_foundry.named_model,
     ),
-    "lightning": load_format("lightning", "fsdp", lightning, table="lightning", read=lightning.read),
+    "lightning": load_format(
+        "lightning",
+        "fsdp",
+        lightning.CONVERSIONS,
+        table="lightning",
+        read=lightning.read,
+        stack=lightning.stack,
+        assumptions=lightning.assumptions,
+    ),
     "maxtext": load_format(
-        "maxtext", "jax", maxtext, table="maxtext", read=maxtext.read, named_model=maxtext.named_model
+        "maxtext",
+        "jax",
+        maxtext.CONVERSIONS,
+        table="maxtext",
+        read=maxtext.read,
+        assumptions=maxtext.assumptions,
+        figures=maxtext.figures,
+        named_model=maxtext.named_model,
     ),
     **{
         name: dialects.dialect(name, _MEGATRON, reader)

@@ -123,7 +123,7 @@ class Reading(Result):
             if self._figures({other: of for other, of in self.settings.items() if other != name}) != figures
         )
 
-    def _figures(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _figures(self, settings: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the figures of assumptions that settings state; none where one is refused."""
         return ErrorCollector("").catch(self.form.figures, Settings(settings)) or {}
 
@@ -194,14 +194,17 @@ class Reading(Result):
         """Return a problem for every setting that matters and is not read: its value, and why."""
         named = {self.form.spelled(name) for name in self.not_in_table.named}
         unset = self._spelled(self.defaults)
-        problems = [
-            f"{each.setting} is not set, and {each.value} by default: not read ({each.why})"
-            if each.setting in unset
-            else f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
-            + _advice("" if each.setting.endswith("source") else each.value)
-            for each in self.unread
-            if each.setting not in named
-        ]
+        problems = list[str]()
+        for each in self.unread:
+            if each.setting in named:
+                continue
+            if each.setting in unset:
+                problem = f"{each.setting} is not set, and {each.value} by default: not read ({each.why})"
+            else:
+                value = f" = {each.value}" if each.value != "on" else ""
+                advice = _advice("" if each.setting.endswith("source") else each.value)
+                problem = f"{each.setting}{value}: not read ({each.why}){advice}"
+            problems.append(problem)
         if problems:
             problems[-1] += "; --accept-unread predicts without them"
         return problems
@@ -402,7 +405,7 @@ def _undecided_problems(text: str, given: Given, form: Format, settings: Setting
     return result
 
 
-def _set_words(value: Any) -> tuple[str, ...]:
+def _set_words(value: object) -> tuple[str, ...]:
     """Return the words of a value without those of a variable that is not set."""
     return tuple(word for word in value_text(value).split() if not word.startswith("$"))
 
@@ -506,7 +509,7 @@ def _to_set(names: Sequence[str]) -> str:
     return f"give {'it' if len(names) == 1 else 'them'} with {' '.join(f'--set {name}=…' for name in names)}"
 
 
-def _advice(value: Any) -> str:
+def _advice(value: object) -> str:
     """Return what gives the variables that a value needs and the file does not set."""
     unset = _unset(value_text(value))
     return f"; not set in the file: {_to_set(unset)}" if unset else ""
@@ -517,7 +520,7 @@ def complete_launch(
     model: Model | None,
     gpus: int | None,
     gbs: int | None,
-    knobs: Mapping[str, Any],
+    knobs: Mapping[str, object],
     model_wrong: bool = False,
 ) -> tuple[Reading, Model, Plan, int]:
     """Return the reading with all assumptions, and its model, plan and global batch.

@@ -179,7 +179,9 @@ class ModelFigures:
     @property
     def projection_widths(self) -> tuple[int, int, int]:
         """Columns of the projections to queries (with their gate), keys and values, all heads together."""
-        gate = self.heads * (1 if self.gate_per_head else self.value_width) if self.attention_gate else 0
+        gate = 0
+        if self.attention_gate:
+            gate = self.heads * (1 if self.gate_per_head else self.value_width)
         queries = self.heads * self.head_width + gate
         if self.reuses_keys:
             return queries, 0, 0

@@ -306,7 +306,9 @@ class Model(ModelFigures):
     def qkv_bias_width(self) -> int:
         """Columns of the projections to queries, keys and values that have a bias."""
         q, k, v = self.projection_widths
-        return q + k + v if "qkv" in self.biases else q + v if "qv" in self.biases else 0
+        if "qkv" in self.biases:
+            return q + k + v
+        return q + v if "qv" in self.biases else 0
 
     @property
     def cross_matrices(self) -> tuple[int, int]:

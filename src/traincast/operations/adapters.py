@@ -186,7 +186,9 @@ def _outputs(op: Operation, sharding: Sharding, joined: bool) -> dict[str, Colum
         return {"qkv": n} if joined else {"q": n - 2 * kv, "k": kv, "v": kv}
     if role == "up projection":
         each = n / model.up_projections
-        return {"fc1": n} if joined else {"up": each} | ({"gate": each} if model.gated else {})
+        if joined:
+            return {"fc1": n}
+        return {"up": each, "gate": each} if model.gated else {"up": each}
     return {} if joined else {TARGETS.get(role, role): n}
 
 

@@ -473,5 +473,8 @@ class Summa(Sharding):
 
 def sharding_of(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
     """Return the sharding that plans ask for."""
-    kind = Summa if plan.tp_kind == "summa" else OneD if plan.cp_kind == "none" else Context
-    return kind(model, plan, assumptions)
+    if plan.tp_kind == "summa":
+        return Summa(model, plan, assumptions)
+    if plan.cp_kind == "none":
+        return OneD(model, plan, assumptions)
+    return Context(model, plan, assumptions)

@@ -158,8 +158,8 @@ def compare(
     gbs: int | None = None,
     framework: str | Framework | Sequence[str | Framework | None] | None = None,
     assumptions: str | Assumptions | Sequence[str | Assumptions | None] | None = None,
-    plans: Sequence[Mapping[str, Any] | str] = (),
-    locks: Mapping[str, Any] | None = None,
+    plans: Sequence[Mapping[str, object] | str] = (),
+    locks: Mapping[str, object] | None = None,
     price: float | None = None,
     progress: Progress | None = None,
     strategy: str | Sequence[str] | None = None,
@@ -283,7 +283,7 @@ class Alternatives:
         return [request for request in requests if request is not None]
 
 
-def _as_list(value: Any) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     """Return the values of an argument that takes one or several."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
@@ -296,7 +296,7 @@ def parse_plan(text: str) -> dict[str, Any]:
     InputError
         If a part is no knob with a value, nor the name of a strategy.
     """
-    knobs: dict[str, Any] = {}
+    knobs: dict[str, object] = {}
     problems = []
     for part in text.replace(",", " ").split():
         name, sign, value = part.partition("=")
@@ -319,7 +319,7 @@ def _value(name: str, text: str) -> Any:
     return int(text) if text.isdecimal() else text
 
 
-def with_locks(question: Question, locks: Mapping[str, Any]) -> Question:
+def with_locks(question: Question, locks: Mapping[str, object]) -> Question:
     """Return a question with other locks; a kind of context parallelism that is locked is its strategy."""
     kind = next(
         (s.name for s in STRATEGIES.values() if all(locks.get(name) == v for name, v in s.choices.items())),
@@ -439,7 +439,7 @@ def _follows(name: str, other: str, facts: Sequence[Mapping[str, str]]) -> bool:
     return len(pairs) == len({first for first, _ in pairs})
 
 
-def _row(letter: str, name: str, result: Found, figures: Mapping[str, Any]) -> Compared:
+def _row(letter: str, name: str, result: Found, figures: Mapping[str, object]) -> Compared:
     """Return the recommended plan of a search as an alternative, or the nearest miss."""
     answer = result.explain().miss if result.recommended is None else result.recommended
     if answer is not None:

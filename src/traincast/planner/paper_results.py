@@ -305,7 +305,7 @@ def _difference(computed: Any, published: Floats, step: Any) -> float:
     return float(np.max(np.nan_to_num(np.abs(computed - published) / scale)))
 
 
-def _largest(ratio: Any) -> float:
+def _largest(ratio: object) -> float:
     """Return the largest relative change, in either direction."""
     return float(np.max(np.abs(np.asarray(ratio) - 1)))
 

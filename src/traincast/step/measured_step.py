@@ -178,7 +178,9 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
         if seconds == 0 or (name in ("network", "slow GPU") and plan.gpus == 1):
             continue
         known = None if seconds is None else float(seconds)
-        longer = 0.0 if known is None else step_seconds if name == "input pipeline" else known + slack
-        factor = None if known is None else longer / known
+        factor = None
+        if known is not None:
+            longer = step_seconds if name == "input pipeline" else known + slack
+            factor = longer / known
         found.append(Cause(cause=name, predicted_seconds=known, factor=factor, sign=sign))
     return sorted(found, key=lambda cause: cause.factor or float("inf"))

@@ -145,7 +145,7 @@ def _fullest(candidates: Sequence[Components]) -> Components:
     return fullest
 
 
-def _choose(condition: Any, one: Components, other: Components) -> Components:
+def _choose(condition: object, one: Components, other: Components) -> Components:
     """Return the components of one where a condition holds, else of the other."""
     return {name: where(condition, one[name], other[name]) for name in one}
 
@@ -419,7 +419,7 @@ class MemoryLeft(NamedTuple):
     gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
     phases: tuple[PhaseLeft, ...]
 
-    def taken(self, taken: Taken, rows: Any) -> Column | None:
+    def taken(self, taken: Taken, rows: object) -> Column | None:
         """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
         if self.gradients is None:
             return taken.step

@@ -256,7 +256,7 @@ MOST_GIVEN: Final = {
 LEAST_GIVEN: Final = {"step_seconds": 1e-6}  # s; one kernel takes longer
 
 
-def check_given(**given: Any) -> None:
+def check_given(**given: object) -> None:
     """Refuse figures given to `metrics` that are impossible; None is not given.
 
     Raises `InputError` if one is no number above 0 (a price or restart may be 0), or beyond what is possible;
@@ -268,7 +268,7 @@ def check_given(**given: Any) -> None:
     raise_problems("metrics", problems)
 
 
-def _not_a_figure(name: str, value: Any) -> list[str]:
+def _not_a_figure(name: str, value: object) -> list[str]:
     """Return what is wrong with a figure; empty where nothing is."""
     if (
         not isinstance(value, int | float | np.number | np.ndarray)
@@ -329,7 +329,7 @@ def _figures(est: Estimate | Estimates) -> dict[str, Column]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def _recipe(est: Estimate | Estimates, kind: str, recipes: Mapping[str, Any]) -> Any:
+def _recipe(est: Estimate | Estimates, kind: str, recipes: Mapping[str, object]) -> Any:
     """Return the precision or optimizer of the plan."""
     name = getattr(est.plan, kind)
     require_known(kind, name, recipes)

@@ -67,7 +67,9 @@ class CoveredSize:
         """Return a value in words."""
         if self.prefixed:
             return rate(value, self.prefixed)
-        number = f"{value:g}" if self.linear else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+        if self.linear:
+            return f"{self.unit}{value:g}"
+        number = f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
         return self.unit + number
 
 

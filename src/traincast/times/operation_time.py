@@ -308,7 +308,7 @@ class LeastTimer(OperationTimer):
 
     def time_passes(self, part: tuple[Operation, ...]) -> list[OperationPasses]:
         """Return the times of the passes of operations; collectives of a kind are timed together."""
-        together: dict[Any, dict[Any, Collective]] = {}
+        together: dict[object, dict[object, Collective]] = {}
         passes = (work for op in part for work in (op.forward, op.backward, op.weight) if work is not None)
         for call in (call for work in passes for call in work.collectives):
             if (key := self._key(call)) not in self._least:

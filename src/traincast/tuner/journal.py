@@ -17,7 +17,7 @@ class Journal:
     tuned: a journal of another question is refused.
     """
 
-    def __init__(self, path: Path | None, question: Mapping[str, Any]):
+    def __init__(self, path: Path | None, question: Mapping[str, object]):
         self.path = path
         self.events = list[dict[str, Any]]()
         self.torn = False  # whether a crash cut off the last line
@@ -28,8 +28,8 @@ class Journal:
         else:
             self._append({"question": dict(question)})
 
-    def _read(self, path: Path, lines: list[str], question: Mapping[str, Any]) -> None:
-        events: list[dict[str, Any]] = []
+    def _read(self, path: Path, lines: list[str], question: Mapping[str, object]) -> None:
+        events: list[dict[str, object]] = []
         for number, line in enumerate(lines, 1):
             try:
                 events.append(dict(json.loads(line)))
@@ -54,12 +54,12 @@ class Journal:
             with atomic_output(path) as partial:
                 partial.write_text(kept, encoding="utf-8")
 
-    def add(self, **event: Any) -> None:
+    def add(self, **event: object) -> None:
         """Write an event."""
         self.events.append(event)
         self._append(event)
 
-    def _append(self, event: Mapping[str, Any]) -> None:
+    def _append(self, event: Mapping[str, object]) -> None:
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)

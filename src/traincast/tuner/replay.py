@@ -169,7 +169,7 @@ def setting_of(run: Run) -> Any:
 
 def runs_by_group(runs: Sequence[Run]) -> list[list[Run]]:
     """Return runs that differ only in their plan, of groups with at least `MIN_PLANS`."""
-    groups: dict[Any, list[Run]] = defaultdict(list)
+    groups: dict[object, list[Run]] = defaultdict(list)
     for run in runs:
         groups[setting_of(run)].append(run)
     return [members for members in groups.values() if len({run.plan for run in members}) >= MIN_PLANS]

@@ -111,7 +111,7 @@ class Runner:
 
     def _fill_template(self, text: str, trial: Trial) -> str:
         """Return a template with what it names."""
-        values: dict[str, Any] = {**trial.plan.to_dict(), "trial": self.name(trial), "steps": self.steps}
+        values: dict[str, object] = {**trial.plan.to_dict(), "trial": self.name(trial), "steps": self.steps}
         values |= {"launch": shlex.quote(str(self.launch_path(trial))), "gpus": trial.plan.gpus}
         if "{log}" in text:
             values["log"] = shlex.quote(str(self.log_path(trial)))

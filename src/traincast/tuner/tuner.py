@@ -159,7 +159,7 @@ class Tuner:
         framework: str | Framework | None = None,
         assumptions: str | Assumptions | None = None,
         given: Mapping[str, str] | Sequence[str] | None = None,
-        locks: Mapping[str, Any] | None = None,
+        locks: Mapping[str, object] | None = None,
         plans: Sequence[Plan] | None = None,
         to: str | Launcher | None = None,
         trials: int = TRIALS,
@@ -223,7 +223,7 @@ class Tuner:
         for event in tuple(self.journal.events):
             self._apply(event)
 
-    def _question(self, locks: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _question(self, locks: Mapping[str, object] | None) -> dict[str, Any]:
         """Return what a journal is of."""
         job = {"model": self.model.name, "system": self.system.name, "gpus": self.gpus, "gbs": self.gbs}
         content = repr((self.model, self.system, sorted((locks or {}).items(), key=str)))
@@ -430,7 +430,11 @@ class Tuner:
         row = self._rows[index]
         belief = self.belief
         memory = event["memory"]
-        outcome: Outcome = "oom" if event["oom"] else "failed" if event["failed"] is not None else "time"
+        outcome: Outcome = "time"
+        if event["oom"]:
+            outcome = "oom"
+        elif event["failed"] is not None:
+            outcome = "failed"
         if outcome == "time":
             belief.time(row, float(event["seconds"]), float(event["error"]))
             belief.memory(row, np.inf if memory is None else float(memory))

@@ -197,7 +197,7 @@ def calibrate(
     gemm: Files = (),
     config: str | Path | None = None,
     launches: Files = (),
-    **given: Any,
+    **given: object,
 ) -> Calibration:
     """Fit the constants of a system to measurements on it.
 

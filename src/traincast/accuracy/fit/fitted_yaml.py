@@ -33,14 +33,14 @@ def load(path: Path) -> Any:
     return _yaml().load(path.read_text(encoding="utf-8"))
 
 
-def text_of(document: Any) -> str:
+def text_of(document: object) -> str:
     """Return the text of a document; unchanged parts as `load` read them."""
     out = io.StringIO()
     _yaml().dump(document, out)
     return out.getvalue()
 
 
-def _flow(entry: Mapping[str, Any]) -> Any:
+def _flow(entry: Mapping[str, object]) -> Any:
     from ruamel.yaml.comments import CommentedMap
 
     flow = CommentedMap(entry)
@@ -81,10 +81,10 @@ def system_with(
     return document | ({"software": list(software.values())} if software else {})
 
 
-def write_system(path: Path, document: Mapping[str, Any]) -> None:
+def write_system(path: Path, document: Mapping[str, object]) -> None:
     """Write a system file atomically, one line for each entry."""
 
-    def with_flow_entries(item: Any) -> Any:
+    def with_flow_entries(item: object) -> Any:
         if isinstance(item, list):
             return [with_flow_entries(value) for value in item]
         if not isinstance(item, Mapping):

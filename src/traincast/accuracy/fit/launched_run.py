@@ -35,7 +35,7 @@ class LaunchedRun(NamedTuple):
 
 
 def read_launched_run(
-    log: Path, launch: Path, system: System, given: Mapping[str, Any], variables: Mapping[str, str]
+    log: Path, launch: Path, system: System, given: Mapping[str, object], variables: Mapping[str, str]
 ) -> LaunchedRun:
     """Read the run of a log whose model and plan are those of a launch.
 

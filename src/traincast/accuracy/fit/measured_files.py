@@ -94,7 +94,7 @@ def read_measurements(
     nccl: Files = (),
     gemm: Files = (),
     config: str | Path | None = None,
-    given: Mapping[str, Any] | None = None,
+    given: Mapping[str, object] | None = None,
     launches: Files = (),
     variables: Mapping[str, str] | None = None,
 ) -> Measured:
@@ -121,7 +121,7 @@ def read_measurements(
     kinds = [kind for kind, paths in files.items() if paths]
     if kinds and not launches:
         errors.add([*not_used(given, kinds), *without_effect(given, files)], "what is given")
-    extra: dict[str, Any] = {"config": config}
+    extra: dict[str, object] = {"config": config}
     if machine and (name := accelerator_called(machine.accelerator.name)):
         extra["gpu"] = name
     elif machine and is_file(str(system)):

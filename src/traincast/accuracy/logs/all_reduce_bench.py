@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from traincast.accuracy.logs.nccl_tests import CollectiveTest, Found, check_given, rows_of
 from traincast.accuracy.logs.rows import CollectiveRows
@@ -33,7 +33,7 @@ BYTES: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # units 
 MIN_BANDWIDTH: Final = 0.1  # [GB/s]; below, two decimals are less than 5 %
 
 
-def read_all_reduce_bench(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
+def read_all_reduce_bench(file: str, text: str, given: Mapping[str, object]) -> CollectiveRows:
     """Read all payloads of a text; nodes follow from NCCL's lines or the launch where these are in it."""
     check_given(given)
     launched = {name: int(found[1]) for name, option in LAUNCHED.items() if (found := option.search(text))}

@@ -45,6 +45,9 @@ def columns(log: Log) -> dict[str, Any]:
     tp = whole_number(section(config, "tensor_parallel").get("autotp_size")) or 1
     stage = str(listed.get("zero_optimization_stage", section(config, "zero_optimization").get("stage")))
     known = bool(config or listed)
+    zero = "0" if known else None
+    if stage in ("0", "1", "2", "3"):
+        zero = stage
     return {
         "stack": "deepspeed-2025",
         "mbs": micro,
@@ -54,12 +57,12 @@ def columns(log: Log) -> dict[str, Any]:
         "cp": 1,
         "vp": 1,
         "pp": None if re.search(PIPELINE, log.text) else 1,
-        "zero": stage if stage in ("0", "1", "2", "3") else "0" if known else None,
+        "zero": zero,
         "precision": _precision(config, listed) if known else None,
     }
 
 
-def _precision(config: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
+def _precision(config: Mapping[str, object], listed: Mapping[str, str]) -> str | None:
     """Return the precision of matmuls; None where it is left to another program (``"auto"``)."""
     for name, (flags, sections) in PRECISIONS.items():
         enabled = [section(config, part).get("enabled") for part in sections]

@@ -96,7 +96,7 @@ class StepTimes(NamedTuple):
     memory: float | None = None
 
 
-def read_times(path: str | Path, given: Mapping[str, Any], warm_up: int = WARM_UP) -> StepTimes:
+def read_times(path: str | Path, given: Mapping[str, object], warm_up: int = WARM_UP) -> StepTimes:
     """Read the time of a step from the log of a run that is known otherwise; arguments as for `read`.
 
     `given` has the run's ``gbs``, ``seq`` and ``gpus``, for logs that hold rates. A table has one run.
@@ -252,7 +252,7 @@ def _unknown_file(path: Path, text: str) -> InputError:
     return InputError(str(path), [f"as a table of {kind} it lacks the columns {', '.join(missing)}"])
 
 
-def _read_runs(path: Path, given: Mapping[str, Any]) -> TrainingRows:
+def _read_runs(path: Path, given: Mapping[str, object]) -> TrainingRows:
     """Read a table of runs; given values fill empty cells."""
     filled = [
         {name: cell for name, cell in row.items() if name}

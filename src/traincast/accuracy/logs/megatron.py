@@ -72,7 +72,7 @@ def _arguments(header: list[str]) -> list[str]:
     return dump[0].splitlines() if dump else header
 
 
-def _stack(text: str, arguments: Mapping[str, Any]) -> str:
+def _stack(text: str, arguments: Mapping[str, object]) -> str:
     if truth(arguments.get("deepspeed")):
         return "Megatron-DeepSpeed"
     if "train_step_timing" in text:
@@ -127,7 +127,7 @@ def _attention(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict
     }
 
 
-def _experts(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+def _experts(arguments: Mapping[str, object], columns: Mapping[str, object]) -> dict[str, Any]:
 
     def whole(name: str) -> int | None:
         return whole_number(arguments.get(name))
@@ -157,7 +157,7 @@ def _dense(frequency: str) -> int | None:
     return layers.index("1") if "1" in layers else None
 
 
-def _mlp(arguments: Mapping[str, Any]) -> str | None:
+def _mlp(arguments: Mapping[str, object]) -> str | None:
     activation = f"{arguments.get('activation', '')} {arguments.get('activation_func', '')}".lower()
     gated = truth(arguments.get("gated_linear_unit"))
     if truth(arguments.get("swiglu")) or "swiglu" in activation or (gated and "gelu" not in activation):
@@ -169,7 +169,7 @@ def _mlp(arguments: Mapping[str, Any]) -> str | None:
     return "gelu" if "num_layers" in arguments else None  # the default of all of them
 
 
-def _precision(arguments: Mapping[str, Any]) -> str | None:
+def _precision(arguments: Mapping[str, object]) -> str | None:
     stated = [arguments.get(name, "") for name in ("precision", "mixed_precision", "params_dtype")]
     names = " ".join(map(str, stated)).lower()
     fp8 = str(arguments.get("fp8", ""))
@@ -184,7 +184,7 @@ def _precision(arguments: Mapping[str, Any]) -> str | None:
     return "fp32" if "32" in names or {"bf16", "fp16"} & set(arguments) else None
 
 
-def _zero(arguments: Mapping[str, Any]) -> str:
+def _zero(arguments: Mapping[str, object]) -> str:
     if truth(arguments.get("use_torch_fsdp2")):
         return "3"
     if truth(arguments.get("use_megatron_fsdp")) or truth(arguments.get("use_custom_fsdp")):

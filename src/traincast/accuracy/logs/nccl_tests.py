@@ -60,7 +60,7 @@ Found: TypeAlias = tuple[
 ]  # where, and size [byte] and time [µs] or why not
 
 
-def rows_of(file: str, given: Mapping[str, Any], found: Iterable[Found]) -> CollectiveRows:
+def rows_of(file: str, given: Mapping[str, object], found: Iterable[Found]) -> CollectiveRows:
     """Return the rows of a file, and what was left out of them; raise with all that is missing."""
     rows: list[CollectiveRow] = []
     left_out: list[str] = []
@@ -82,7 +82,7 @@ def rows_of(file: str, given: Mapping[str, Any], found: Iterable[Found]) -> Coll
     return CollectiveRows.from_rows(file, rows, left_out, "finished measurement")
 
 
-def _placement(test: CollectiveTest, file: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _placement(test: CollectiveTest, file: str, given: Mapping[str, object]) -> dict[str, Any]:
     """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
     hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
     given_op = str(given.get("op", ""))
@@ -100,7 +100,7 @@ def _placement(test: CollectiveTest, file: str, given: Mapping[str, Any]) -> dic
     return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
 
-def check_given(given: Mapping[str, Any]) -> None:
+def check_given(given: Mapping[str, object]) -> None:
     """Raise `InputError` for given values of collectives that are invalid, all at once."""
     problems = [
         f"{name} = {given[name]!r}: {WHOLE}"
@@ -118,7 +118,7 @@ def operation(name: str) -> str | None:
     return next((op for program, op in OPERATIONS.items() if program in letters), None)
 
 
-def read_nccl_tests(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
+def read_nccl_tests(file: str, text: str, given: Mapping[str, object]) -> CollectiveRows:
     """Read all tests of a text; `given` stands for what it lacks, the operation may be in the file's name."""
     check_given(given)
     return rows_of(file, given, _measurements(text))
@@ -167,7 +167,7 @@ def _positive(size: float | None, time: float | None) -> tuple[float, float] | s
     return (size, time) if time and time > 0 else "no time"
 
 
-def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
+def read_json(file: str, text: str, given: Mapping[str, object]) -> CollectiveRows:
     """Read the test of a file written with ``-J``; arguments and errors as of `read_nccl_tests`."""
     try:
         document = json.loads(text)
@@ -197,7 +197,7 @@ def _test_of_json(document: Mapping[str, Any]) -> CollectiveTest:
     )
 
 
-def _size_and_time_of_result(result: Any) -> tuple[float, float] | str:
+def _size_and_time_of_result(result: object) -> tuple[float, float] | str:
     """Return size [byte] and time [µs] of a result, or the reason why it is left out."""
     if not isinstance(result, dict):
         return "no mapping"

@@ -31,7 +31,7 @@ class FileRows:
     left_out: tuple[str, ...] = ()
 
     @classmethod
-    def from_rows(cls, file: str, rows: Sequence[Any], left_out: Sequence[str], missing: str) -> Self:
+    def from_rows(cls, file: str, rows: Sequence[object], left_out: Sequence[str], missing: str) -> Self:
         """Return the rows of a file; raise `InputError` if there are none, with what is missing."""
         if not rows:
             raise InputError(file, [f"holds no {missing}", *left_out[:ROWS_SHOWN]])
@@ -93,7 +93,7 @@ class GemmRows(FileRows):
     rows: tuple[MatmulRow, ...]
 
 
-def check_columns(given: Mapping[str, Any]) -> None:
+def check_columns(given: Mapping[str, object]) -> None:
     """Raise `InputError` for given names that are no column of a run."""
     unknown = [name for name in given if name not in TRAINING]
     if unknown:
@@ -106,7 +106,7 @@ def check_columns(given: Mapping[str, Any]) -> None:
 def of_model(name: str) -> dict[str, Any]:
     """Return the columns that a model of the catalogue, or of a file, fills; seq is left to the run."""
     model = load_model(name)
-    columns: dict[str, Any] = {
+    columns: dict[str, object] = {
         "model": name if is_file(name) else model.name,
         "layers": model.layers,
         "hidden": model.hidden,
@@ -125,7 +125,7 @@ def of_model(name: str) -> dict[str, Any]:
     return {name: value for name, value in columns.items() if value is not None}
 
 
-def complete(file: str, from_log: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def complete(file: str, from_log: Mapping[str, object], given: Mapping[str, object]) -> dict[str, Any]:
     """Return the columns of a row: given values first, then the log, then the given model."""
     stated = {name: value for name, value in from_log.items() if value not in (None, "")}
     name = given.get("model")

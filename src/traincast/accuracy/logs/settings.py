@@ -58,12 +58,12 @@ def settings_in_lines(lines: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def is_open(value: Any) -> bool:
+def is_open(value: object) -> bool:
     """Return whether a setting is left open."""
     return value is None or (isinstance(value, str) and value.strip("\"' ").lower() in _OPEN_VALUES)
 
 
-def section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def section(settings: Mapping[str, object], name: str) -> Mapping[str, Any]:
     """Return a section of nested settings, empty without."""
     value = settings.get(name)
     return value if isinstance(value, Mapping) else {}
@@ -109,9 +109,9 @@ def config_file(path: str | Path) -> dict[str, Any]:
         raise InputError(str(path), [f"malformed TOML: {error}"]) from None
 
 
-def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
+def flat(nested: Mapping[str, object]) -> dict[str, Any]:
     """Return settings by their last name, `SECTIONS_FIRST` before others; open ones are left out."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for name in sorted(nested, key=lambda name: (*SECTIONS_FIRST, name).index(name)):
         value = nested[name]
         for setting, entry in (flat(value) if isinstance(value, Mapping) else {str(name): value}).items():

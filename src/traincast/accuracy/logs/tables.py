@@ -88,7 +88,7 @@ def _read_rows(
     file: str,
     table: Sequence[Sequence[str]],
     indices: Mapping[str, int],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     row_of: Callable[[dict[str, str]], Any],
 ) -> AnyRows:
     """Read the rows of a table, given values in empty cells; `row_of` returns a row or why it is left out."""
@@ -108,7 +108,7 @@ def _read_rows(
     return kind.from_rows(file, rows, left_out, f"{thing} that can be read")
 
 
-def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> GemmRows:
+def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str, object]) -> GemmRows:
     """Read the products of a table; `dtype` and `gpu` may be given where it lacks them."""
     if "dtype" in given and _dtype(str(given["dtype"])) is None:
         problem = f"dtype = {given['dtype']!r}: must be one of {', '.join(DTYPES)}"
@@ -159,7 +159,9 @@ def _product_us(cells: Mapping[str, str], flop: float) -> float | None:
     return None
 
 
-def read_collectives(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> CollectiveRows:
+def read_collectives(
+    file: str, table: Sequence[Sequence[str]], given: Mapping[str, object]
+) -> CollectiveRows:
     """Read collectives from a table with the columns of the bundled one; given values fill empty cells."""
     nccl_tests.check_given(given)
     indices = {name.strip(): index for index, name in enumerate(table[0])}

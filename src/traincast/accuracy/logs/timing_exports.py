@@ -56,13 +56,13 @@ def stated_run(path: Path, text: str) -> dict[str, Any]:
     return columns
 
 
-def read_step_times(file: str, text: str, given: Mapping[str, Any], warm_up: int) -> TrainingRows:
+def read_step_times(file: str, text: str, given: Mapping[str, object], warm_up: int) -> TrainingRows:
     """Read a series; the run's columns must be `given`, but for the few that the file states."""
     run, columns = series(file, text, given)
     return training_rows(file, columns, given, run, warm_up)
 
 
-def series(file: str, text: str, given: Mapping[str, Any]) -> tuple[LastRun, dict[str, Any]]:
+def series(file: str, text: str, given: Mapping[str, object]) -> tuple[LastRun, dict[str, Any]]:
     """Return the steps of a series, and the columns of the run that it states."""
     if MLLOG.search(text):
         return _mllog(text)
@@ -73,7 +73,7 @@ def series(file: str, text: str, given: Mapping[str, Any]) -> tuple[LastRun, dic
     return LastRun(steps=_table(file, text, given)), {}
 
 
-def read_profile(path: Path, given: Mapping[str, Any]) -> TrainingRows:
+def read_profile(path: Path, given: Mapping[str, object]) -> TrainingRows:
     """Read the steps of a profile; accelerator and number of GPUs as it states them."""
     events = profiles.read_events(path)
     if not events.has_marks:
@@ -147,7 +147,7 @@ def _load_series(text: str) -> Any:
         return None
 
 
-def _table(file: str, text: str, given: Mapping[str, Any]) -> list[LogStep]:
+def _table(file: str, text: str, given: Mapping[str, object]) -> list[LogStep]:
     """Return the steps of a table of a dashboard: by a column of step times, else by its clock."""
     header, *rows = csv.reader(text.splitlines())
     lower = [name.lower().strip() for name in header]
@@ -164,7 +164,9 @@ def _table(file: str, text: str, given: Mapping[str, Any]) -> list[LogStep]:
             file, [f"has the step times of {len(chosen)} runs ({runs}): give id= with the name of one"]
         )
     clock = next((lower.index(name) for name in CLOCKS if name in lower), None)
-    value = chosen[0] if chosen else lower.index("value") if "value" in lower else None
+    value = lower.index("value") if "value" in lower else None
+    if chosen:
+        value = chosen[0]
     unit = 1e-3 if value is not None and MILLISECONDS.search(f"{lower[value]} {PurePath(file).stem}") else 1.0
 
     def cell(row: Sequence[str], index: int | None) -> float | None:

@@ -40,9 +40,9 @@ def columns(log: Log) -> dict[str, Any]:
     return result | {"vp": _chunks(section(config, "parallelism"), result)}
 
 
-def _plan(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
+def _plan(config: Mapping[str, object], log: Log) -> dict[str, Any]:
     mesh = _mesh(log.header)
-    sections: dict[str, Any] = {}
+    sections: dict[str, object] = {}
     for name in ("experimental", "training", "parallelism"):
         sections |= section(config, name)
     degree = {
@@ -64,7 +64,7 @@ def _plan(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
     }
 
 
-def _compile_flag(config: Mapping[str, Any]) -> str | None:
+def _compile_flag(config: Mapping[str, object]) -> str | None:
     """Return ``"false"`` if the settings state that the model was not compiled."""
     enabled = section(config, "compile").get("enable", section(config, "training").get("compile"))
     return None if enabled is None or enabled else "false"
@@ -94,7 +94,7 @@ def _mesh(header: list[str]) -> dict[str, int]:
     return {}
 
 
-def _zero(shard: int, replicate: int, sections: Mapping[str, Any], pp: int) -> str:
+def _zero(shard: int, replicate: int, sections: Mapping[str, object], pp: int) -> str:
     """Return the ZeRO stage that data-parallel sharding amounts to.
 
     Where weights stay gathered, gradients and states are sharded; with a pipeline, which keeps unsharded
@@ -110,7 +110,7 @@ def _zero(shard: int, replicate: int, sections: Mapping[str, Any], pp: int) -> s
     return "2" if policy == "never" else "3"
 
 
-def _precision(config: Mapping[str, Any], header: list[str]) -> str | None:
+def _precision(config: Mapping[str, object], header: list[str]) -> str | None:
     converters = str(section(config, "model").get("converters", "")).lower()
     if re.search(r"\bmx|mxfp8", converters) or any("MXFP8" in line for line in header):
         return "mxfp8"
@@ -120,7 +120,7 @@ def _precision(config: Mapping[str, Any], header: list[str]) -> str | None:
     return PRECISIONS.get(str(section(config, "training").get("mixed_precision_param", "bfloat16")))
 
 
-def _recompute_columns(checkpointing: Mapping[str, Any]) -> dict[str, Any]:
+def _recompute_columns(checkpointing: Mapping[str, object]) -> dict[str, Any]:
     mode = checkpointing.get("mode")
     option = str(checkpointing.get("selective_ac_option", checkpointing.get("selective_ac_type", "op")))
     if mode != "selective":
@@ -130,7 +130,7 @@ def _recompute_columns(checkpointing: Mapping[str, Any]) -> dict[str, Any]:
     return {"recompute": "custom", UNREAD: f"full, on one of {option} layers"}
 
 
-def _model(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
+def _model(config: Mapping[str, object], log: Log) -> dict[str, Any]:
     """Return columns of the model, as the log builds it or as the catalogue has its flavor."""
     spec = section(config, "model_spec") or section(config, "model")
     name = str(spec.get("name", ""))

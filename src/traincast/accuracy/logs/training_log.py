@@ -105,8 +105,8 @@ def read_log(
     log_format: LogFormat,
     file: str,
     text: str,
-    config: Mapping[str, Any],
-    given: Mapping[str, Any],
+    config: Mapping[str, object],
+    given: Mapping[str, object],
     warm_up: int,
 ) -> TrainingRows:
     """Read the last run of a log, without its first `warm_up` iterations."""
@@ -129,8 +129,8 @@ def last_run(log_format: LogFormat, text: str) -> tuple[LastRun, str | None]:
 
 def training_rows(
     file: str,
-    columns: Mapping[str, Any],
-    given: Mapping[str, Any],
+    columns: Mapping[str, object],
+    given: Mapping[str, object],
     run: LastRun,
     warm_up: int,
     rate: str | None = None,
@@ -147,7 +147,7 @@ def training_rows(
 
 
 def in_seconds(
-    timing: tuple[float, float, int], rate: str | None, row: Mapping[str, Any]
+    timing: tuple[float, float, int], rate: str | None, row: Mapping[str, object]
 ) -> tuple[float, float, int]:
     """Return the timing of `iteration_times` as seconds, where its values are a rate of the row's work."""
     if rate is None:
@@ -257,7 +257,7 @@ def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _training_row(
-    file: str, cells: Mapping[str, Any], run: LastRun, timing: tuple[float, float, int] | None
+    file: str, cells: Mapping[str, object], run: LastRun, timing: tuple[float, float, int] | None
 ) -> TrainingRows:
     """Build the row of a run from columns and times in seconds, or raise with all that is missing."""
     stated = {name: str(value) for name, value in cells.items() if value not in (None, "")}

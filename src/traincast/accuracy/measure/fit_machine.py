@@ -270,7 +270,7 @@ def _errors_by_kind(rows: Sequence[Row], relative: Floats) -> list[KindError]:
 
 
 def fit_machine(
-    about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50
+    about: Mapping[str, object], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50
 ) -> Figures:
     """Fit figures of accelerator, software and network to a percentile of the samples of benchmarks [%].
 

@@ -91,7 +91,7 @@ class RankFailed(TraincastError):
 
 
 def run_on_all_ranks(
-    job: str, request: dict[str, Any], ranks: int | None, threads: int | None, on_message: Send
+    job: str, request: dict[str, object], ranks: int | None, threads: int | None, on_message: Send
 ) -> None:
     """Run a job on all ranks: as one of them under a launcher, else on local ranks.
 
@@ -107,7 +107,7 @@ def run_on_all_ranks(
         launch(job, request | {"threads": threads}, ranks, on_message)
 
 
-def launch(job: str, request: dict[str, Any], ranks: int, on_message: Send) -> None:
+def launch(job: str, request: dict[str, object], ranks: int, on_message: Send) -> None:
     """Run a job on local ranks, which torchrun starts and stops; raise `RankFailed` if one of them fails."""
     with TemporaryDirectory() as name:
         folder = Path(name)

@@ -163,7 +163,7 @@ def check_job(
 
 
 def fit_and_write(
-    about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path
+    about: Mapping[str, object], rows: Sequence[Row], problems: Mapping[str, str], path: Path
 ) -> MeasuredMachine:
     """Fit the machine to rows, and write its system file and tables."""
     day = date.today().isoformat()

@@ -50,11 +50,11 @@ class RankGroup:
             if rank in members:
                 self.groups["node"] = (group, members)
 
-    def all_gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: object) -> list[Any]:
         """Gather a value from every rank, in rank order."""
         if self.rank.size == 1:
             return [value]
-        values: list[Any] = [None] * self.rank.size
+        values: list[object] = [None] * self.rank.size
         dist.all_gather_object(values, value, group=self._control)
         return values
 

@@ -43,7 +43,7 @@ def document(name: str, fits: Sequence[Figures], day: str) -> dict[str, Any]:
 
     entries = partial(_entries, source=source, fit=fit)
     known_name = accelerator_called(str(about["device"]))
-    accelerator: dict[str, Any] = {"name": accelerator_label(about), "source": source}
+    accelerator: dict[str, object] = {"name": accelerator_label(about), "source": source}
     if known_name:
         accelerator = catalogue_entry("accelerators", known_name) or {}
     memory = {"hbm_bytes": float(about["memory_bytes"])}

@@ -118,7 +118,7 @@ def table_paths(path: Path) -> dict[str, Path]:
     return {each.table: path.with_name(f"{path.stem}.{each.table}.csv") for each in FAMILIES.values()}
 
 
-def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> list[Path]:
+def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, object], day: str) -> list[Path]:
     """Write the tables that have rows next to a system file: products, collectives, and all other kernels."""
     machine = {"gpu": about["device"]} | {name: about[name] for name in ("torch", "threads", "host")}
     written = []
@@ -133,7 +133,7 @@ def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day:
     return written
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Write rows with equal columns as a table, a CSV file."""
     with atomic_output(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -141,9 +141,9 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _cells(row: Row, about: Mapping[str, Any], size_columns: Mapping[str, None]) -> dict[str, Any]:
+def _cells(row: Row, about: Mapping[str, object], size_columns: Mapping[str, None]) -> dict[str, Any]:
     task = row.task
-    cells: dict[str, Any] = {} if task.family == "products" else {"family": task.family, "op": task.op}
+    cells: dict[str, object] = {} if task.family == "products" else {"family": task.family, "op": task.op}
     if task.family == "collectives":
         cells |= group_placement(task, about)
     sizes = dict(zip(FAMILIES[task.family].sizes, task.sizes, strict=True))

@@ -265,9 +265,13 @@ def _predicted_parts(estimate: "Estimate") -> dict[str, float]:
     work = dict.fromkeys(PARTS, 0.0)
     products, attention, vector = list(PARTS)[:3]
     for timed, seconds in predicted_operations(estimate):
-        is_product = bool(timed.operation.forward.flops("matrix"))
-        has_weights = bool(timed.operation.weights)
-        work[vector if not is_product else products if has_weights else attention] += seconds
+        if not timed.operation.forward.flops("matrix"):
+            part = vector
+        elif timed.operation.weights:
+            part = products
+        else:
+            part = attention
+        work[part] += seconds
     return {
         name: work[name] + sum(breakdown[component] for component in components)
         for name, components in PARTS.items()

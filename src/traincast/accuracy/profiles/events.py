@@ -196,7 +196,7 @@ def _events_of_trace(
     return work, steps
 
 
-def _wrong_fields(event: Mapping[str, Any]) -> Iterator[str]:
+def _wrong_fields(event: Mapping[str, object]) -> Iterator[str]:
     if not isinstance(event.get("name"), str):
         yield f"name = {event.get('name')!r}: must be text in every event"
     for field in ("ts", "dur"):
@@ -216,7 +216,7 @@ def _correlation(event: Mapping[str, Any]) -> Any:
     return event.get("args", {}).get("correlation")
 
 
-def _thread(event: Mapping[str, Any]) -> tuple[str, str]:
+def _thread(event: Mapping[str, object]) -> tuple[str, str]:
     return str(event.get("pid")), str(event.get("tid"))
 
 
@@ -232,8 +232,8 @@ def _kernel_name(event: Mapping[str, Any]) -> str:
 
 
 def _operators(
-    by_category: Mapping[str, Sequence[Mapping[str, Any]]],
-    labelled: Iterable[tuple[Mapping[str, Any], str]],
+    by_category: Mapping[str, Sequence[Mapping[str, object]]],
+    labelled: Iterable[tuple[Mapping[str, object], str]],
 ) -> Iterator[_Event]:
     """Yield what ran on the host of a profile without a device: operators' own times, gloo's collectives."""
     threads: dict[tuple[str, str], list[tuple[float, float, tuple[str, str]]]] = defaultdict(list)
@@ -340,7 +340,7 @@ def _steps(marks: Iterable[tuple[str, float, float]]) -> tuple[tuple[float, floa
 
 
 def _device_events(
-    path: Path, work: Sequence[_Event], steps: Sequence[tuple[float, float]], device: str, ranks: Any
+    path: Path, work: Sequence[_Event], steps: Sequence[tuple[float, float]], device: str, ranks: object
 ) -> DeviceEvents:
     """Put events in order and classify them; raise `InputError` where there is no work."""
     work = sorted((event for event in work if event.end > event.start), key=lambda event: event.start)

@@ -46,7 +46,7 @@ def labels_of(operators: Sequence[Operator]) -> list[str]:
     """Return the label of each operator, that of one around it where it has none of its own."""
     labels = [""] * len(operators)
     forward: dict[int, str] = {}  # labels by number
-    threads: dict[Any, list[int]] = defaultdict(list)
+    threads: dict[object, list[int]] = defaultdict(list)
     for index, operator in enumerate(operators):
         threads[operator.thread].append(index)
     # Forward passes may be on another thread than backward ones: these come second.
@@ -80,7 +80,7 @@ def _is_recomputed(operator: Operator) -> bool:
     return operator.number is not None and "Fwd thread id" not in _set_arguments(operator.arguments)
 
 
-def _set_arguments(arguments: Mapping[str, Any]) -> set[str]:
+def _set_arguments(arguments: Mapping[str, object]) -> set[str]:
     """Return the arguments that are set: the profiler writes 0 for a thread that there is none of."""
     return {name for name, value in arguments.items() if value}
 

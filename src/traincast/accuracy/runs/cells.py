@@ -32,7 +32,7 @@ def patterns() -> Any:
     return read_document(files(__package__) / "patterns.yaml")
 
 
-def first_match(table: Mapping[str, Any], text: str) -> Any:
+def first_match(table: Mapping[str, object], text: str) -> Any:
     """Return the value of the first pattern of a table that a text matches; None without."""
     return next((value for words, value in table.items() if re.search(words, text, re.IGNORECASE)), None)
 
@@ -40,7 +40,7 @@ def first_match(table: Mapping[str, Any], text: str) -> Any:
 class Cells:
     """One row: its cells by name, the problems of reading it, and the columns whose content was assumed."""
 
-    def __init__(self, row: Mapping[str, Any]) -> None:
+    def __init__(self, row: Mapping[str, object]) -> None:
         self.row = dict(row)
         self.problems: list[str] = []
         self.assumed: list[str] = []

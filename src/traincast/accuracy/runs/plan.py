@@ -144,7 +144,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     tp_overlap = cells.choose("tp_overlap")
     if tp_overlap is None:
         tp_overlap = sp and not moe and cells.states("tuned")
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         **cut,
         "etp": etp,
         "cp_kind": "none" if cut["cp"] == 1 else cells.text("cp_kind").lower() or "ring",
@@ -231,7 +231,9 @@ def recompute_choice(cells: Cells) -> dict[str, Any] | None:
 @cache
 def policies() -> Mapping[str, dict[str, Any] | None]:
     """Return what each policy of rematerialisation recomputes, by name; None where the name does not say."""
-    known: dict[str, dict[str, Any] | None] = {name: {"recompute": kind} for name, kind in RECOMPUTED.items()}
+    known: dict[str, dict[str, object] | None] = {
+        name: {"recompute": kind} for name, kind in RECOMPUTED.items()
+    }
     return known | dict(patterns()["remat_policies"])
 
 

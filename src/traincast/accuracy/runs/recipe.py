@@ -43,7 +43,7 @@ def assume_recipe(cells: Cells, sizes: Mapping[str, Any], system: System | None)
         _fill(cells, [_memory_saved(recipe, sizes["layers"]) for recipe in found], OF_MEMORY)
 
 
-def _task(cells: Cells, sizes: Mapping[str, Any]) -> str:
+def _task(cells: Cells, sizes: Mapping[str, object]) -> str:
     """Return the task of a row by its name in recipes; those of fine-tuning alone pack sequences."""
     if sizes.get("adapters") is not None:
         return "lora"

@@ -142,7 +142,7 @@ def stated_facts(cells: Cells) -> dict[str, str]:
     return {fact: cells.text(fact) for fact in OF_SOFTWARE if fact not in ALWAYS_GIVEN and cells.text(fact)}
 
 
-def kinds_of(model: Mapping[str, Any], system: System | None) -> set[str]:
+def kinds_of(model: Mapping[str, object], system: System | None) -> set[str]:
     """Return what a run trains, and the host that it runs on, as files of stacks name them."""
     trained = {kind for kind in ("experts", "adapters", "diffusion", "mamba2") if model.get(kind) is not None}
     return trained | ({host_of(system.accelerator.name)} if system else set())
@@ -407,7 +407,7 @@ def readable(table: Iterable[Mapping[str, str]]) -> Iterator[tuple[Mapping[str, 
             yield row, str(reason)
 
 
-def read_run(row: Mapping[str, Any]) -> Run:
+def read_run(row: Mapping[str, object]) -> Run:
     """Read the run of a row of a table; raise `Unreadable` with all problems if it cannot be represented."""
     cells = Cells(row)
     try:

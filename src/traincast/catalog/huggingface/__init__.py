@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from traincast.catalog.huggingface import decoders, diffusers, encoders, features, hybrids, remote_code
 from traincast.catalog.huggingface.config import Config, model_types, tables
 from traincast.catalog.huggingface.encoders import head_keys, head_of
+from traincast.catalog.huggingface.features import Feature
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError, raise_problems
 
-# Where the features that model_types.yaml names stand, as rows or as functions.
-FEATURES = (features.SIMPLE, *map(vars, (features, hybrids, encoders, decoders, remote_code)))
+FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
+    **features.FEATURES,
+    **hybrids.FEATURES,
+    **encoders.FEATURES,
+    **decoders.FEATURES,
+    **remote_code.FEATURES,
+}
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
 
 
-def is_config(document: Mapping[str, Any]) -> bool:
+def is_config(document: Mapping[str, object]) -> bool:
     """Return whether the content of a file is a Hugging Face configuration."""
     return not {"architectures", "model_type", "_class_name"}.isdisjoint(document)
 
@@ -50,7 +56,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     config.problems += _architecture_problems(document, config)
     config.check_allowed()
     for name in config.features:
-        config.content |= next(known[name] for known in FEATURES if name in known)(config)
+        config.content |= FEATURES[name](config)
     content = {**config.content, **config.same}
     if "vocab" in content and not config.problems:
         content |= head_keys(config, content, document)
@@ -68,7 +74,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     return {key: value for key, value in (content | header).items() if value is not None}
 
 
-def _spelled(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+def _spelled(document: Mapping[str, object]) -> tuple[Mapping[str, Any], str]:
     """Return a configuration with its language model under text_config, and the name of that part in it."""
     name = "text_config"
     thinker = document.get("thinker_config")  # Qwen Omni, whose other part speaks
@@ -102,7 +108,7 @@ def _text_of(
     return {**text_defaults(model_type), **inner, **tied}, model_type
 
 
-def _left_out(document: Mapping[str, Any]) -> str | None:
+def _left_out(document: Mapping[str, object]) -> str | None:
     """Return the parts of a multimodal model that are not read, all but the text; None if there are none."""
     if (known := tables()["parts"].get(str(document.get("model_type")))) is not None:
         return str(known[1])
@@ -114,7 +120,7 @@ def _left_out(document: Mapping[str, Any]) -> str | None:
     return "parts outside of text_config" if isinstance(document.get("text_config"), dict) else None
 
 
-def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
+def _model_type(document: Mapping[str, object], inner: Mapping[str, object]) -> Any:
     """Return the type of the model, or of the text part of a multimodal one."""
     architectures = document.get("architectures")
     first = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
@@ -132,7 +138,7 @@ def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
     return inner.get("model_type", known or f"{document.get('model_type')}_text")
 
 
-def _text_type(document: Mapping[str, Any]) -> Any:
+def _text_type(document: Mapping[str, object]) -> Any:
     """Return the type of the text model in the table of parts, or by a field there; None if unknown."""
     known = tables()["parts"].get(str(document.get("model_type")), [None])[0]
     if not isinstance(known, dict):
@@ -148,7 +154,7 @@ def _named(architecture: str) -> str | None:
     return next((plain[stem.lower()] for stem in stems if stem.lower() in plain), None)
 
 
-def _ends_known(document: Mapping[str, Any], config: Config) -> bool:
+def _ends_known(document: Mapping[str, object], config: Config) -> bool:
     """Return whether the first architecture ends in a way that says what follows the layers."""
     names = document.get("architectures")
     if not isinstance(names, list) or not names:
@@ -156,7 +162,7 @@ def _ends_known(document: Mapping[str, Any], config: Config) -> bool:
     return any(str(names[0]).endswith(end) for end in config.heads)
 
 
-def _architecture_problems(document: Mapping[str, Any], config: Config) -> list[str]:
+def _architecture_problems(document: Mapping[str, object], config: Config) -> list[str]:
     """Return what is wrong with the architecture: other heads cannot be imported."""
     if document.get("is_encoder_decoder") is True and "encoder_layers" not in (
         *config.names,

@@ -26,7 +26,7 @@ _MISSING: Final = object()
 @cache
 def model_types() -> dict[str, dict[str, Any]]:
     """Read the table of model types that can be imported."""
-    types: dict[str, dict[str, Any]] = tables()["types"]
+    types: dict[str, dict[str, object]] = tables()["types"]
     return types | {name: types[known] for name, known in tables()["aliases"].items()}
 
 
@@ -36,7 +36,7 @@ def tables() -> Any:
     return read_document(Path(__file__).with_name("model_types.yaml"))
 
 
-def is_factor(value: Any) -> bool:
+def is_factor(value: object) -> bool:
     """Return whether a value is a finite number above 0; True is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
 

@@ -1,11 +1,11 @@
 """Features of decoders with a part that no other type has."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.encoders import encoder_seq
-from traincast.catalog.huggingface.features import GATED, Keys
+from traincast.catalog.huggingface.features import GATED, Feature, Keys
 from traincast.catalog.huggingface.hybrids import shaped
 from traincast.core.errors import is_whole
 
@@ -265,3 +265,22 @@ def nested(c: Config) -> Keys:
     experts = {key: figure(inner, "ffn_config", name, defaults[name]) for key, name in names.items()}
     keys: Keys = {"kv_heads": figure(attention, "attn_config", "kv_n_heads", 1), "mlp": GATED.get(str(act))}
     return keys | {"experts": experts, "ffn": experts["ffn"]}
+
+
+FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
+    "half_as_wide": half_as_wide,
+    "mllama": mllama,
+    "norm_type": norm_type,
+    "shifted_norms": shifted_norms,
+    "cpmant": cpmant,
+    "doge": doge,
+    "last_bias": last_bias,
+    "persimmon": persimmon,
+    "per_head_gate": per_head_gate,
+    "laguna": laguna,
+    "mimo_lists": mimo_lists,
+    "mimo": mimo,
+    "gemma4": gemma4,
+    "gemma3n": gemma3n,
+    "nested": nested,
+}

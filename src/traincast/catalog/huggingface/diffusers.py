@@ -24,12 +24,12 @@ def classes() -> Any:
     return read_document(Path(__file__).with_name("diffusers_types.yaml"))
 
 
-def is_diffusers(document: Mapping[str, Any]) -> bool:
+def is_diffusers(document: Mapping[str, object]) -> bool:
     """Return whether the content of a file is a configuration of diffusers."""
     return "_class_name" in document
 
 
-def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = None) -> dict[str, Any]:
+def as_model_file(document: Mapping[str, object], path: Path, seq: int | None = None) -> dict[str, Any]:
     """Convert a configuration of a diffusion transformer to the content of a model file."""
     name = str(document["_class_name"])
     if name not in classes():
@@ -63,7 +63,7 @@ def _tokens(c: Config, pixels: int, text: int = 0, frames: int = 1, size: int = 
     return {"seq": {"value": text + frames * side**2, "source": source, "basis": "assumed"}}
 
 
-def _patches(c: Config, side: int, **more: Any) -> Keys:
+def _patches(c: Config, side: int, **more: object) -> Keys:
     """Return what all diffusion transformers have: patches of a side into channels, and what is given."""
     channels = c.size("in_channels")
     outputs = (c.count("out_channels") or channels) * side**2

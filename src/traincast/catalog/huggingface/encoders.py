@@ -8,6 +8,7 @@ from traincast.catalog.huggingface.features import (
     GATED,
     MAX_ASSUMED_SEQ,
     PLAIN,
+    Feature,
     Keys,
     layer_words,
     routed,
@@ -417,13 +418,13 @@ def xlm(c: Config) -> Keys:
     return keys
 
 
-def head_of(c: Config, architecture: Any) -> str | None:
+def head_of(c: Config, architecture: object) -> str | None:
     """Return the pieces that follow the layers of an architecture; None if it is not known."""
     ends = [end for end in c.heads if str(architecture).endswith(end)]
     return c.heads[max(ends, key=len)] if ends else None
 
 
-def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
+def head_keys(c: Config, content: Keys, document: Mapping[str, object]) -> Keys:
     """Return the keys of a model without an output head, if its architecture has none.
 
     Poolers and classifiers work on one token of a sequence or on few columns: their weights count, their work
@@ -444,3 +445,36 @@ def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
     if "lm" in pieces:
         return keys if small != known else {}
     return keys | {"head": False, "head_bias": False, "head_transform": False}
+
+
+FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
+    "bart": bart,
+    "encoder": encoder,
+    "t5": t5,
+    "sparse_stacks": sparse_stacks,
+    "longt5": longt5,
+    "led": led,
+    "whisper": whisper,
+    "bigbird_pegasus": bigbird_pegasus,
+    "big_bird": big_bird,
+    "roc_bert": roc_bert,
+    "xmod": xmod,
+    "xlnet": xlnet,
+    "own_width": own_width,
+    "opt_width": opt_width,
+    "esm": esm,
+    "roformer": roformer,
+    "relative_bias": relative_bias,
+    "modernbert": modernbert,
+    "deberta": deberta,
+    "deberta_v1": deberta_v1,
+    "longformer": longformer,
+    "last_biased_bert": last_biased_bert,
+    "dinov2": dinov2,
+    "contrastive": contrastive,
+    "vit": vit,
+    "registers": registers,
+    "distilled": distilled,
+    "sound": sound,
+    "xlm": xlm,
+}

@@ -490,7 +490,7 @@ def flagged(flag: str, **keys: Any) -> Feature:
     return lambda c: keys if c.flag(flag) else {}
 
 
-SIMPLE: Final[Mapping[str, Feature]] = {  # features that are rows
+SIMPLE: Final[Mapping[str, Feature]] = {  # those that are rows
     "grouped": copied(kv_heads="num_key_value_heads", head_dim="head_dim"),
     "alone": copied(layers="num_hidden_layers", hidden="hidden_size"),  # Mamba and nothing else
     "one_more_token": copied(small_end_weights="hidden_size"),  # a row of the embedding (Moshi)
@@ -508,4 +508,47 @@ SIMPLE: Final[Mapping[str, Feature]] = {  # features that are rows
     "llama4_qk_norm": flagged("use_qk_norm", qk_norm="plain"),  # without weights
     "four_norms": flagged("use_post_norm", norms=4),  # those of the results of attention and MLP as well
     "stablelm": flagged("use_parallel_residual", parallel=True, norms=1),  # attention and MLP share a norm
+}
+
+
+FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
+    **SIMPLE,
+    "trunk": trunk,
+    "text": text,
+    "gated": gated,
+    "gemma_gated": gemma_gated,
+    "plain": plain,
+    "rotary": rotary,
+    "bert": bert,
+    "falcon": falcon,
+    "multi_query": multi_query,
+    "head_type": head_type,
+    "experts_beside_shared": experts_beside_shared,
+    "experts_everywhere": experts_everywhere,
+    "sparse_layers": sparse_layers,
+    "ernie_experts": ernie_experts,
+    "sliding_everywhere": sliding_everywhere,
+    "sliding_every_other": sliding_every_other,
+    "sliding_by_pattern": sliding_by_pattern,
+    "qwen_sliding": qwen_sliding,
+    "sliding_by_type": sliding_by_type,
+    "chunked": chunked,
+    "experts": experts,
+    "gpt_oss_experts": gpt_oss_experts,
+    "qwen_experts": qwen_experts,
+    "flint_experts": flint_experts,
+    "qwen2_experts": qwen2_experts,
+    "deepseek_experts": deepseek_experts,
+    "llama4_experts": llama4_experts,
+    "latent": latent,
+    "values_as_wide": values_as_wide,
+    "multi_token_prediction": multi_token_prediction,
+    "learned": learned,
+    "learned_after_two": learned_after_two,
+    "four_times_as_wide": four_times_as_wide,
+    "as_wide_as_the_model": as_wide_as_the_model,
+    "gpt_neo": gpt_neo,
+    "mpt": mpt,
+    "image": image,
+    "experts_beside_gated": experts_beside_gated,
 }

@@ -1,12 +1,13 @@
 """Features of models whose layers are of several kinds: hybrids, and attention to selected keys."""
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
     SIMPLE,
+    Feature,
     Keys,
     experts_beside_shared,
     four_times_as_wide,
@@ -444,3 +445,29 @@ def lfm2(c: Config) -> Keys:
     multiple = c.size("block_multiple_of")
     adjusted = -(-int(scale * (2 * width // 3)) // multiple) * multiple
     return {"ffn": c.sourced(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}
+
+
+FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
+    "indexed": indexed,
+    "block_indexed": block_indexed,
+    "deepseek_v4": deepseek_v4,
+    "mamba2": mamba2,
+    "mamba": mamba,
+    "plain_inner_norms": plain_inner_norms,
+    "jamba": jamba,
+    "falcon_h1": falcon_h1,
+    "lightning": lightning,
+    "recurrent_gemma": recurrent_gemma,
+    "nemotron_h": nemotron_h,
+    "bamba": bamba,
+    "granite_hybrid": granite_hybrid,
+    "olmo_hybrid": olmo_hybrid,
+    "kimi_delta": kimi_delta,
+    "ling_delta": ling_delta,
+    "xlstm": xlstm,
+    "rwkv": rwkv,
+    "longcat": longcat,
+    "gated_delta": gated_delta,
+    "short_conv": short_conv,
+    "lfm2": lfm2,
+}

@@ -1,11 +1,13 @@
 """Features of types whose code is published with the model (`trust_remote_code`)."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from traincast.catalog.huggingface.config import Config, is_factor
 from traincast.catalog.huggingface.decoders import per_head_gate
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
+    Feature,
     Keys,
     experts,
     layer_words,
@@ -222,3 +224,18 @@ def nomic(c: Config) -> Keys:
     keys: Keys = {"biases": biases + (["mlp"] if all(inner) else []), "mlp": c.word("hidden_act", words)}
     types = c.count("type_vocab_size", least=0)
     return keys | {"head_bias": True, "token_types": types, "head_dim": c.figure("head_dim")}
+
+
+FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
+    "chatglm": chatglm,
+    "hf_olmo": hf_olmo,
+    "arctic": arctic,
+    "grok2": grok2,
+    "ring_linear": ring_linear,
+    "step": step,
+    "blocks": blocks,
+    "openelm": openelm,
+    "across_layers": across_layers,
+    "molmo": molmo,
+    "nomic": nomic,
+}

@@ -20,9 +20,9 @@ def vision_types() -> Any:
     return read_document(Path(__file__).with_name("vision_types.yaml"))
 
 
-def whole(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def whole(document: Mapping[str, object]) -> Mapping[str, Any] | None:
     """Return the row of a vision-language configuration that can be imported whole; None for others."""
-    row: Mapping[str, Any] | None = vision_types()["projectors"].get(str(document.get("model_type")))
+    row: Mapping[str, object] | None = vision_types()["projectors"].get(str(document.get("model_type")))
     vision = document.get("vision_config")
     if row is None or not isinstance(vision, dict):
         return None
@@ -40,7 +40,7 @@ def _tower_type(vision: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
 
 
 def tower(
-    document: Mapping[str, Any], row: Mapping[str, Any], hidden: int, file: str
+    document: Mapping[str, Any], row: Mapping[str, object], hidden: int, file: str
 ) -> tuple[Keys, list[str]]:
     """Return the key `tower` of a model file, and the problems of its configuration.
 
@@ -220,7 +220,7 @@ def _projectors(
     merge = keys["merge"]["value"] if "merge" in keys else 1
     symbols = {"v": width, "m": width * merge**2, "t": hidden}
 
-    def number(word: Any) -> int:
+    def number(word: object) -> int:
         if isinstance(word, int):
             return word
         name, _, divisor = str(word).partition(" / ")
@@ -240,6 +240,6 @@ def _projectors(
             vectors, width_of = projector["norm"]
             keys_of["norm"] = vectors * number(width_of)
         times = projector.get("times")
-        listed: Sequence[Any] = around.numbers(times) if times else [0]
+        listed: Sequence[object] = around.numbers(times) if times else [0]
         result += [keys_of] * len(listed)
     return result

@@ -219,7 +219,7 @@ def figures(part: Part) -> tuple[Figure, ...]:
     return tuple(_walk_figures(part, "", getattr(part, "source", None) or DEFAULT_SOURCE))
 
 
-def _walk_figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -> Iterator[Figure]:
+def _walk_figures(items: Iterable[tuple[str | int, object]], prefix: str, source: str) -> Iterator[Figure]:
     """Yield the figures below a dotted path; `source` is that of figures without their own."""
     for key, item in items:
         path = f"{prefix}{key}"

@@ -17,7 +17,7 @@ TIERS = f"a network has two to {MAX_TIERS} tiers: the fast domain first, and las
 AnyFile = TypeVar("AnyFile", bound=File)
 
 
-def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> AnyFile:
+def check(schema: type[AnyFile], document: Mapping[str, object], subject: str) -> AnyFile:
     """Check the content of a file; raise all of its mistakes at once."""
     try:
         return schema.model_validate(document)
@@ -27,7 +27,7 @@ def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> A
         raise InputError(subject, lines) from None
 
 
-def _error_line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails) -> str:
+def _error_line(schema: type[File], document: Mapping[str, object], detail: ErrorDetails) -> str:
     """Return the line of one mistake: ``path = what was written: what is wrong; what is allowed``."""
     *parents, last = detail["loc"]
     match detail["type"]:

@@ -121,7 +121,7 @@ def _keys(kind: type, without: Container[str] = ()) -> dict[str, Any]:
     return keys
 
 
-def _entry(item: Field[Any], hint: Any) -> Any:
+def _entry(item: Field[object], hint: object) -> Any:
     """Return the type of a key for a field of a dataclass."""
     of = hint
     if get_origin(hint) in (UnionType, Union):

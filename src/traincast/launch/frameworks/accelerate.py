@@ -9,7 +9,7 @@ from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, is_off, not_allowed
-from traincast.launch.settings.table import Values
+from traincast.launch.settings.table import Conversions, Values
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 
 DEGREES: Final = "parallelism_config.parallelism_config_"
@@ -337,3 +337,25 @@ def stack(settings: Settings) -> str:
         return DEEPSPEED_STACK
     compiled = any(str(settings.get(name)).lower() == COMPILES for name in DYNAMO)
     return COMPILED_STACK if compiled else EAGER_STACK
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "machines": read_machines,
+        "precision": read_precision,
+        "data": read_data,
+        "mesh": read_mesh,
+        "memory": read_memory,
+        "sequence": read_sequence,
+        "accumulation": read_accumulation,
+    },
+    write={
+        "machines": write_machines,
+        "compilation": write_compilation,
+        "data": write_data,
+        "precision": write_precision,
+        "mesh": write_mesh,
+        "memory": write_memory,
+    },
+)

@@ -14,7 +14,7 @@ from traincast.launch.frameworks.huggingface import LAYERS
 from traincast.launch.settings.canonical import FULL_LENGTH, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed
-from traincast.launch.settings.table import Values
+from traincast.launch.settings.table import Conversions, Values
 from traincast.model.adapters import GROUPS, JOINED, Adapters
 from traincast.model.linear_attention import LINEAR
 
@@ -365,3 +365,26 @@ def required(writing: Writing) -> Values:
         "dataset.path_or_dataset": "rowan/hellaswag",
         "optimizer.lr": 1e-5,
     }
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "machines": read_machines,
+        "training": read_training,
+        "batch": read_batch,
+        "length": read_length,
+        "numbers": read_numbers,
+        "data": read_data,
+        "pipeline": read_pipeline,
+    },
+    write={
+        "machines": write_machines,
+        "training": write_training,
+        "batch": write_batch,
+        "length": write_length,
+        "numbers": write_numbers,
+        "data": write_data,
+        "pipeline": write_pipeline,
+    },
+)

@@ -6,7 +6,7 @@ from traincast.core.errors import InputError
 from traincast.launch.settings.canonical import DIVIDED, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings
-from traincast.launch.settings.table import Values
+from traincast.launch.settings.table import Conversions, Values
 
 BATCH: Final = {  # setting -> fact
     "train_batch_size": "gbs",
@@ -182,3 +182,23 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         *notes,
         f"{automatic[0]} = true: another program fills in {' and '.join(automatic)}",
     )
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "batch": read_batch,
+        "precision": read_precision,
+        "groups": read_groups,
+        "sequence": read_sequence,
+        "offload": read_offload,
+        "overlap": read_overlap,
+    },
+    write={
+        "batch": write_batch,
+        "groups": write_groups,
+        "sequence": write_sequence,
+        "offload": write_offload,
+        "overlap": write_overlap,
+    },
+)

@@ -57,7 +57,7 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
         own = () if "stack" in table else base.assumptions(settings)
         return (*own, *dispatcher_notes(name, defaults(settings)))
 
-    further = {"rows": tuple(rows_of(table["rows"], name, megatron))} if "rows" in table else {}
+    further = {"rows": tuple(rows_of(table["rows"], name, megatron.CONVERSIONS))} if "rows" in table else {}
     return replace(
         base,
         name=name,
@@ -271,7 +271,7 @@ def _interpolated(name: str, document: Mapping[str, Any]) -> Any:
         reference = match[1].strip()
         if reference.startswith(("multiply:", "divide_", "sum:")):
             kind, _, rest = reference.partition(":")
-            sign = "*" if kind == "multiply" else "+" if kind == "sum" else "//"
+            sign = {"multiply": "*", "sum": "+"}.get(kind, "//")
             result = evaluate_text(sign.join(rest.split(",")))
             return str(result) if isinstance(result, int) else match[0]
         levels = len(reference) - len(reference.lstrip("."))

@@ -24,7 +24,7 @@ from traincast.launch.settings.canonical import FILLED, FULL_LENGTH, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.given import NOTHING, Given
 from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed, value_text
-from traincast.launch.settings.table import Values, load_document, matches
+from traincast.launch.settings.table import Conversions, Values, load_document, matches
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import unread_rules
 from traincast.model.adapters import DEFAULT, MODULES, Adapters
@@ -166,8 +166,6 @@ class TrainerProgram:
     # Reader of a text in its own names, where it is no plain configuration or command line
     own_text: OwnText | None = None
 
-    __name__ = "TrainerProgram"
-
     # reading and writing text
 
     def read(self, text: str, given: Given = NOTHING) -> Settings:
@@ -237,6 +235,32 @@ class TrainerProgram:
         settings = {**self.required(writing), **writing.all_settings}
         own = {self.spelled(name): value for name, value in settings.items()}
         return TEXT_FORMATS[".yaml"].write(own, writing.head)
+
+    @property
+    def conversions(self) -> Conversions:
+        """The functions of computed rows, by the names that its table has for them."""
+        return Conversions(
+            read={
+                "machines": self.read_machines,
+                "batch": self.read_batch,
+                "length": self.read_length,
+                "training": self.read_training,
+                "parallelism": self.read_parallelism,
+                "recompute": self.read_recompute,
+                "attention": self.read_attention,
+                "numbers": self.read_numbers,
+            },
+            write={
+                "machines": self.write_machines,
+                "batch": self.write_batch,
+                "length": self.write_length,
+                "training": self.write_training,
+                "parallelism": self.write_parallelism,
+                "recompute": self.write_recompute,
+                "attention": self.write_attention,
+                "numbers": self.write_numbers,
+            },
+        )
 
     def required(self, writing: Writing) -> Values:
         """Return the model's checkpoint, and what the program requires besides."""
@@ -418,7 +442,9 @@ class TrainerProgram:
             name.startswith(DEEPSPEED) and not is_off(value) for name, value in settings.items()
         )
         if not derived.is_on("distributed_type") or is_fsdp or is_deepspeed:
-            derived["distributed_type"] = "DEEPSPEED" if is_deepspeed else "FSDP" if is_fsdp else "MULTI_GPU"
+            derived["distributed_type"] = "FSDP" if is_fsdp else "MULTI_GPU"
+        if is_deepspeed:
+            derived["distributed_type"] = "DEEPSPEED"
         if words is not None and is_fsdp:  # transformers 5.23, training_args.py, _process_fsdp_args
             of_fsdp1 = {"hybrid_shard", "no_shard"} & {*options.split()}
             derived.setdefault(accelerate.VERSION, 1 if of_fsdp1 else 2)

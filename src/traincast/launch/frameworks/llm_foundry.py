@@ -5,6 +5,7 @@ from typing import Final
 from traincast.launch.frameworks.checkpoints import catalogue_name, unknown_model
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.settings import Settings
+from traincast.launch.settings.table import Conversions
 
 MPT: Final = "mpt_causal_lm"
 PRETRAINED: Final = "model.pretrained_model_name_or_path"
@@ -33,12 +34,22 @@ def read_mpt(settings: Settings) -> Facts:
     learned = str(settings.get("model.learned_pos_emb", True)).lower() != "false"
     rope, alibi = (settings.is_on(f"model.attn_config.{kind}") for kind in ("rope", "alibi"))
     width = settings.number("model.ffn_config.ffn_hidden_size", default=0, least=0)
+    gated_mlp = "swiglu" if activation == "silu" else "geglu"
+    positions = "learned" if learned and not alibi else "none"
     return {
         "kv_heads": settings.number("model.attn_config.kv_n_heads", default=few or 1),
         "ffn": width or hidden * settings.number("model.expansion_ratio", default=4),
-        "mlp": ("swiglu" if activation == "silu" else "geglu") if gated else "gelu",
-        "positions": "rotary" if rope else "learned" if learned and not alibi else "none",
+        "mlp": gated_mlp if gated else "gelu",
+        "positions": "rotary" if rope else positions,
         "biases": () if settings.is_on("model.no_bias") else ("mlp", "proj", "qkv"),
         "inner_dropout": False,
         "causal": True,
     }
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "mpt": read_mpt,
+    },
+)

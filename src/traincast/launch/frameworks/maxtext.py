@@ -20,7 +20,7 @@ from traincast.launch.scripts.bash import commands
 from traincast.launch.settings.canonical import Facts, normalized_recompute
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed
-from traincast.launch.settings.table import Values
+from traincast.launch.settings.table import Conversions, Values
 
 MODEL: Final = "model_name"
 BATCH: Final = "per_device_batch_size"
@@ -243,7 +243,9 @@ def read_mesh(settings: Settings) -> Facts:
         )
         shards = max(ICI // inside, 1) * settings.number("dcn_fsdp_parallelism")
     sharded = not degrees["fsdp"] or degrees["fsdp"] > 1
-    facts["zero"] = 3 if sharded else 1 if settings.is_on("shard_optimizer_over_data") else 0
+    facts["zero"] = 3
+    if not sharded:
+        facts["zero"] = 1 if settings.is_on("shard_optimizer_over_data") else 0
     if sharded and shards:
         facts["shards"] = shards * of_experts * degrees["cp"]
     elif sharded and data > 1:
@@ -492,3 +494,23 @@ def _memory_share(text: str) -> float:
     if not share > 0:
         raise InputError(XLA_SHARE, [f"{XLA_SHARE} = {text!r}: must be a number above 0, such as 0.85"])
     return min(share, 1.0)
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "sizes": read_sizes,
+        "mesh": read_mesh,
+        "batch": read_batch,
+        "pipeline": read_pipeline,
+        "recompute": read_recompute,
+        "numbers": read_numbers,
+    },
+    write={
+        "mesh": write_mesh,
+        "batch": write_batch,
+        "pipeline": write_pipeline,
+        "recompute": write_recompute,
+        "numbers": write_numbers,
+    },
+)

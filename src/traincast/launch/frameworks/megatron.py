@@ -28,7 +28,7 @@ from traincast.launch.settings.arguments import Arguments
 from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.settings.canonical import Facts, is_alone, normalized_recompute
 from traincast.launch.settings.settings import Settings, not_allowed, value_text, whole_number
-from traincast.launch.settings.table import Values
+from traincast.launch.settings.table import Conversions, Values
 from traincast.model.adapters import Adapters
 
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
@@ -683,7 +683,9 @@ def read_master_copy(settings: Settings) -> Facts:
         return {}
     wide = all(value_text(settings.get(name, "fp32")).endswith("32") for name in MOMENT_DTYPES)
     whole = "store_param_remainders" in settings and not settings.is_on("store_param_remainders")
-    return {"master_copy": "fp32" if whole else "remainder"} if whole != wide else {}
+    if whole == wide:
+        return {}
+    return {"master_copy": "fp32" if whole else "remainder"}
 
 
 # Memory
@@ -900,3 +902,55 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         ),
     }
     return tuple(text for text, applies in cases.items() if applies)
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "gpus": read_gpus,
+        "heads": read_heads,
+        "ffn": read_ffn,
+        "program": read_program,
+        "encoder": read_encoder,
+        "hybrid": read_hybrid,
+        "linear": read_linear,
+        "topk": read_topk,
+        "adapters": read_adapters,
+        "positions": read_positions,
+        "local": read_local,
+        "expert_width": read_expert_width,
+        "moe_layers": read_moe_layers,
+        "capacity": read_capacity,
+        "expert_tp": read_expert_tp,
+        "expert_parallel": read_expert_parallel,
+        "chunks": read_chunks,
+        "context": read_context,
+        "zero": read_zero,
+        "batch_schedule": read_batch_schedule,
+        "master_copy": read_master_copy,
+        "recompute": read_recompute,
+        "offload": read_offload,
+    },
+    write={
+        "gpus": write_gpus,
+        "heads": write_heads,
+        "topk": write_topk,
+        "adapters": write_adapters,
+        "positions": write_positions,
+        "local": write_local,
+        "latent": write_latent,
+        "moe_layers": write_moe_layers,
+        "expert_tp": write_expert_tp,
+        "expert_parallel": write_expert_parallel,
+        "chunks": write_chunks,
+        "context": write_context,
+        "dp_overlap": write_dp_overlap,
+        "zero": write_zero,
+        "batch_schedule": write_batch_schedule,
+        "optimizer": write_optimizer,
+        "moments": write_moments,
+        "master_copy": write_master_copy,
+        "recompute": write_recompute,
+        "offload": write_offload,
+    },
+)

@@ -7,7 +7,7 @@ from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.settings import Settings, flatten
-from traincast.launch.settings.table import Values
+from traincast.launch.settings.table import Conversions, Values
 
 DP = "parallelism.dp"
 EP = "parallelism.expert_parallel_size"
@@ -154,3 +154,23 @@ def read(text: str) -> Settings:
         if match[3].split("#")[0].strip() in ("null", "~"):
             places[key] = number
     return flatten(parse_document("\n".join(lines), "yaml", repeated=True))
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "data": read_data,
+        "recompute": read_recompute,
+        "precision": read_precision,
+        "optimizer": read_optimizer,
+        "experts": read_experts,
+        "local": read_local,
+        "mamba": read_mamba,
+    },
+    write={
+        "data": write_data,
+        "recompute": write_recompute,
+        "experts": write_experts,
+        "local": write_local,
+    },
+)

@@ -15,7 +15,7 @@ from traincast.launch.settings.canonical import LEFT_OVER, Facts, model_facts
 from traincast.launch.settings.defaults import parser_defaults
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed, whole_number
-from traincast.launch.settings.table import Values, load_document
+from traincast.launch.settings.table import Conversions, Values, load_document
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 
 FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -173,9 +173,9 @@ def read_sharded_data(settings: Settings) -> Facts:
     """Read data parallelism since 2026: FSDP wraps even one rank (models/llama3/parallelize.py)."""
     facts = read_data(settings)
     alone = settings.size(REPLICATE, 1) * settings.size(SHARD, 0) * settings.size(CP, 1) == 1
-    return facts | (
-        {"zero": 2 if settings[RESHARD] == "never" else 3} if alone and RESHARD in settings else {}
-    )
+    if alone and RESHARD in settings:
+        facts |= {"zero": 2 if settings[RESHARD] == "never" else 3}
+    return facts
 
 
 write_sharded_data = write_data
@@ -453,3 +453,31 @@ def required(writing: Writing) -> Values:
     """Return the model's name, and settings that the prediction assumes, for the TOML."""
     names = {"model.name": writing.name, "model.flavor": writing.name}
     return {**names, **default_settings(writing.facts)}
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "model": read_model,
+        "data": read_data,
+        "sharded_data": read_sharded_data,
+        "experts": read_experts,
+        "experts_of_2025": read_experts_of_2025,
+        "batch": read_batch,
+        "pipeline": read_pipeline,
+        "precision": read_precision,
+        "recompute": read_recompute,
+        "sequence_parallel": read_sequence_parallel,
+    },
+    write={
+        "model": write_model,
+        "data": write_data,
+        "sharded_data": write_sharded_data,
+        "experts": write_experts,
+        "experts_of_2025": write_experts_of_2025,
+        "batch": write_batch,
+        "pipeline": write_pipeline,
+        "recompute": write_recompute,
+        "graphs": write_graphs,
+    },
+)

@@ -10,7 +10,7 @@ from traincast.launch.frameworks.checkpoints import model_called, unknown_model
 from traincast.launch.settings.canonical import FULL_LENGTH, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, is_off
-from traincast.launch.settings.table import Values
+from traincast.launch.settings.table import Conversions, Values
 from traincast.model.adapters import Adapters
 
 COMPILED: Final = "torchtune-2025"  # software stack of compiled models with the loss in chunks
@@ -224,3 +224,22 @@ def required(writing: Writing) -> Values:
         "compile": compiled,
         "epochs": 1,
     }
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "training": read_training,
+        "batch": read_batch,
+        "numbers": read_numbers,
+        "parallelism": read_parallelism,
+        "offload": read_offload,
+    },
+    write={
+        "training": write_training,
+        "batch": write_batch,
+        "numbers": write_numbers,
+        "parallelism": write_parallelism,
+        "offload": write_offload,
+    },
+)

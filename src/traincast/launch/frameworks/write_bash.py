@@ -147,9 +147,9 @@ def _head(writing: Writing, note: str) -> str:
 def flags(settings: Values) -> Iterable[str]:
     """Yield settings as arguments, one per line."""
     for name, value in settings.items():
-        values: Iterable[Any] = (
-            value if isinstance(value, tuple | list) else () if value is True else (value,)
-        )
+        values: Iterable[Any] = value if isinstance(value, tuple | list) else (value,)
+        if value is True:
+            values = ()
         yield " ".join(("    " + flag(name), *(shlex.quote(str(item)) for item in values)))
 
 

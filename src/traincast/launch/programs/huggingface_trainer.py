@@ -4,7 +4,6 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.utils.data import Dataset
@@ -35,7 +34,7 @@ class TimedTrainer(Trainer):
 
     logged = 0.0
 
-    def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
+    def log(self, logs: dict[str, float], *arguments: object, **named: object) -> None:
         """Log with the time of the step."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -85,6 +84,9 @@ def main() -> None:
         state = trainer.accelerator.state
         fsdp = getattr(state, "fsdp_plugin", None) if trainer.is_fsdp_enabled else None
         recomputes = options.recompute or bool(fsdp and fsdp.activation_checkpointing)
+        zero = 0
+        if fsdp is not None:
+            zero = 3 if fsdp.reshard_after_forward else 2
         run = {
             "model": "config.json",
             "seq": options.seq,
@@ -94,7 +96,7 @@ def main() -> None:
             "pp": 1,
             "mbs": options.mbs,
             "gbs": gbs,
-            "zero": 0 if fsdp is None else 3 if fsdp.reshard_after_forward else 2,
+            "zero": zero,
             "recompute": "full" if recomputes else "none",
             "flash_attention": str(options.attention != "eager"),
         }

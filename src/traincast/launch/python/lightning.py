@@ -15,6 +15,7 @@ from traincast.launch.python.source import called_name, constant, defaults_of, l
 from traincast.launch.settings.canonical import Facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, is_off, not_allowed
+from traincast.launch.settings.table import Conversions
 
 STARTERS: Final = ("Trainer", "Fabric")
 BATCH: Final = "DataLoader.batch_size"
@@ -78,7 +79,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
     """Return names of the module with a value: assigned literals, and defaults of the command line."""
-    names: dict[str, Any] = {}
+    names: dict[str, object] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = constant(node.value, names)
@@ -96,7 +97,7 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
     return names
 
 
-def _arguments(call: ast.Call, names: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(call: ast.Call, names: Mapping[str, object]) -> dict[str, Any]:
     """Return the keyword arguments of a call; a name without a value as a variable of the shell."""
 
     def value_of(node: ast.expr) -> Any:
@@ -189,3 +190,14 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     if "optimizer" not in settings:
         notes.append("Adam, as the program makes no optimizer that is known")
     return tuple(notes)
+
+
+# By the names that the table has for them.
+CONVERSIONS: Final = Conversions(
+    read={
+        "gpus": read_gpus,
+        "precision": read_precision,
+        "strategy": read_strategy,
+        "recompute": read_recompute,
+    },
+)

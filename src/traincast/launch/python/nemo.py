@@ -70,16 +70,16 @@ class _NemoProgram(PythonProgram):
 
     doubt = UNKNOWN
 
-    def is_recipe(self, built: Any) -> bool:
+    def is_recipe(self, built: object) -> bool:
         """Return whether a value is a recipe."""
         return isinstance(built, dict) and "trainer" in built
 
-    def follows(self, name: str, words: list[Any]) -> bool:
+    def follows(self, name: str, words: list[object]) -> bool:
         """Return whether a function of another file is followed: all but presets of precision."""
         return name not in PLUGINS
 
     def evaluate_call(
-        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+        self, node: ast.Call, words: list[Any], given: dict[str, object], names: Mapping[str, Any]
     ) -> Any:
         """Return what a call of NeMo makes: a configuration, or the recipe of a factory that is known."""
         name = called_name(node)
@@ -104,7 +104,7 @@ class _NemoProgram(PythonProgram):
         return {CLASS: name, **given}
 
 
-def _factory(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _factory(name: str, given: Mapping[str, object]) -> dict[str, Any]:
     """Return a recipe of NeMo with its defaults."""
     factories = TABLE["nemo2"]["factories"]
     if name not in factories:

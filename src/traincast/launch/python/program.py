@@ -45,7 +45,7 @@ class PythonProgram(ABC):
     doubt: str
     follows_calls = False  # whether calls whose values are dropped are followed
 
-    def __init__(self, tree: ast.Module, variables: Mapping[str, Any], folder: Path | None = None):
+    def __init__(self, tree: ast.Module, variables: Mapping[str, object], folder: Path | None = None):
         self.functions = functions_of(tree)
         self.names = {**constants_of(tree), **variables}
         self.imports = imports_of(tree)
@@ -55,10 +55,10 @@ class PythonProgram(ABC):
         self.steps = [0]  # statements and expressions that were followed, in all files
 
     @abstractmethod
-    def is_recipe(self, built: Any) -> bool:
+    def is_recipe(self, built: object) -> bool:
         """Return whether a value is a recipe."""
 
-    def follows(self, name: str, words: list[Any]) -> bool:
+    def follows(self, name: str, words: list[object]) -> bool:
         """Return whether a function of another file is followed: one that may change a recipe."""
         return any(map(self.is_recipe, words))
 
@@ -87,12 +87,12 @@ class PythonProgram(ABC):
 
     @abstractmethod
     def evaluate_call(
-        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+        self, node: ast.Call, words: list[object], given: dict[str, object], names: Mapping[str, object]
     ) -> Any:
         """Return what a call of another program's function makes; `words` and `given` are its arguments."""
 
     def call(
-        self, name: str, words: Iterable[Any] = (), given: Mapping[str, Any] = NONE, depth: int = 0
+        self, name: str, words: Iterable[object] = (), given: Mapping[str, object] = NONE, depth: int = 0
     ) -> Any:
         """Return what a function of the program returns, with arguments or its defaults."""
         function = self.functions[name]
@@ -111,7 +111,7 @@ class PythonProgram(ABC):
         result = self.run(function.body, names, depth)
         return result if result is not None else next(filter(self.is_recipe, names.values()), None)
 
-    def run(self, body: list[ast.stmt], names: dict[str, Any], depth: int = 0) -> Any:
+    def run(self, body: list[ast.stmt], names: dict[str, object], depth: int = 0) -> Any:
         """Follow statements; return the value of the first `return` that is reached."""
         for statement in body:
             self._count()
@@ -174,7 +174,9 @@ class PythonProgram(ABC):
                     pass
         return None
 
-    def assign(self, target: ast.expr, value: Any, made_by: str, names: dict[str, Any], depth: int) -> None:
+    def assign(
+        self, target: ast.expr, value: Any, made_by: str, names: dict[str, object], depth: int
+    ) -> None:
         """Give a name, an attribute, a key of a mapping, or several of them what `made_by` makes."""
         match target:
             case ast.Name(id=name):
@@ -195,7 +197,7 @@ class PythonProgram(ABC):
         for recipe in filter(self.is_recipe, names.values()):
             recipe[self.doubt] = text[:80]
 
-    def condition(self, test: ast.expr, names: Mapping[str, Any]) -> bool | None:
+    def condition(self, test: ast.expr, names: Mapping[str, object]) -> bool | None:
         """Return whether a condition holds; None if it is not known."""
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=inner):
@@ -243,7 +245,7 @@ class PythonProgram(ABC):
                 text = self.value(owner, names, depth)
                 return text.lower() if isinstance(text, str) else text
             case ast.Dict(keys=keys, values=values):
-                table: dict[str, Any] = {}
+                table: dict[str, object] = {}
                 for key, entry in zip(keys, values, strict=True):
                     value = self.value(entry, names, depth)
                     if key is not None:
@@ -316,16 +318,16 @@ class PythonProgram(ABC):
             problem = f"has more than {MAX_STEPS:,} steps to follow, each pass of a loop counted"
             raise InputError("Python", [problem])
 
-    def get(self, path: list[str], names: Mapping[str, Any]) -> Any:
+    def get(self, path: list[str], names: Mapping[str, object]) -> Any:
         """Return the value of a path of attributes."""
-        value: Any = names
+        value: object = names
         for part in path:
             value = value.get(part, Unread(part)) if isinstance(value, Mapping) else Unread(part)
         return value
 
-    def set_path(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
+    def set_path(self, path: list[str], value: object, names: dict[str, object]) -> None:
         """Set the value of a path of attributes."""
-        owner: dict[str, Any] = names
+        owner: dict[str, object] = names
         for part in path[:-1]:
             inner = owner.get(part)
             owner[part] = owner = inner if isinstance(inner, dict) else {}
@@ -334,7 +336,7 @@ class PythonProgram(ABC):
         owner[path[-1]] = value
 
 
-def _holds(value: Any, owner: Mapping[str, Any]) -> bool:
+def _holds(value: object, owner: Mapping[str, object]) -> bool:
     """Return whether a value is a configuration, or holds it; refuse one that is too deep or too large."""
     parts = [value]
     number = 0

@@ -278,12 +278,12 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     return (named, *megatron_bridge.assumptions(own), *notes)
 
 
-def _checkpoint_name(built: Mapping[str, Any], part: str) -> Any:
+def _checkpoint_name(built: Mapping[str, object], part: str) -> Any:
     """Return the checkpoint or preset that a function makes a part from; empty for an instance of a class."""
     return "" if str(built.get(f"{part}.{CLASS}", ""))[:1].isupper() else built.get(f"{part}.{TEXT}")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a value as an override spells it; types of PyTorch have the names of Megatron-LM's arguments."""
     if isinstance(value, list | tuple) and value:
         return f"[{','.join(map(str, value))}]"
@@ -295,21 +295,21 @@ class _Recipes(PythonProgram):
 
     follows_calls = True
 
-    def __init__(self, tree: ast.Module, variables: Mapping[str, Any], folder: Path | None = None):
+    def __init__(self, tree: ast.Module, variables: Mapping[str, object], folder: Path | None = None):
         super().__init__(tree, variables, folder)
         self.length = ""  # the one of `LENGTHS` that a recipe sets last
 
-    def follows(self, name: str, words: list[Any]) -> bool:
+    def follows(self, name: str, words: list[object]) -> bool:
         """Return whether a function of another file is followed: one whose effect is not known."""
         known = name in KNOWN or name.endswith(tuple(CHANGES))
         return not (known or (name in PARTS and len(words) > 1))
 
-    def is_recipe(self, built: Any) -> bool:
+    def is_recipe(self, built: object) -> bool:
         """Return whether a value is a recipe."""
         return isinstance(built, dict) and built.get(CLASS) == CONTAINER
 
     def evaluate_call(
-        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+        self, node: ast.Call, words: list[Any], given: dict[str, object], names: Mapping[str, Any]
     ) -> Any:
         """Return what a call of Megatron-Bridge makes: a recipe, one that is changed, or a configuration."""
         name = called_name(node)
@@ -338,7 +338,7 @@ class _Recipes(PythonProgram):
         texts = (text for text in (*said, *literals) if isinstance(text, str) and type(text) is not Unread)
         return {CLASS: name, TEXT: next(texts, ""), **given}
 
-    def _change(self, recipe: dict[str, Any], name: str, words: list[Any]) -> None:
+    def _change(self, recipe: dict[str, Any], name: str, words: list[object]) -> None:
         """Change a recipe as a function of Megatron-Bridge does; one that is not known is named."""
         batch = next((word for word in words if not isinstance(word, dict)), None)
         if changes := next((changes for end, changes in CHANGES.items() if name.endswith(end)), None):
@@ -355,7 +355,7 @@ class _Recipes(PythonProgram):
             name = f"{name} of {self.imports[name][0]}"
         self.open[name] = set(MAY_SET.get(part, " ".join(MAY_SET.values())).split())
 
-    def doubts(self, text: str, statement: ast.stmt, names: Mapping[str, Any]) -> None:
+    def doubts(self, text: str, statement: ast.stmt, names: Mapping[str, object]) -> None:
         """Note that a statement which is not followed may set what is not set after it."""
         paths = (path.split(".") for path in set_attributes(statement))
         named = {path[-1] for path in paths if not {*path[1:-1]} & {*HARMLESS_SECTIONS} and path[0] in names}
@@ -365,7 +365,7 @@ class _Recipes(PythonProgram):
             self._open(text[:80])
         self.open[text[:80]] = self.open.get(text[:80], set()) | named
 
-    def set_path(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
+    def set_path(self, path: list[str], value: object, names: dict[str, object]) -> None:
         """Set a field of a recipe."""
         for named in self.open.values():
             named -= {path[-1], *(value if isinstance(value, dict) else ())}
@@ -384,6 +384,6 @@ class _Recipes(PythonProgram):
             self.get(path[:-1], names).setdefault("tp_comm_overlap", True)
 
 
-def _recipe(settings: Mapping[str, Any], peft: bool) -> dict[str, Any]:
+def _recipe(settings: Mapping[str, object], peft: bool) -> dict[str, Any]:
     """Return a recipe of Megatron-Bridge that a file does not hold."""
     return {CLASS: CONTAINER, **nested({**OF_ALL, **settings})} | ({"peft_scheme": "lora"} if peft else {})

@@ -93,7 +93,7 @@ def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def constant(node: ast.expr, names: Mapping[str, Any] | None = None) -> Any:
+def constant(node: ast.expr, names: Mapping[str, object] | None = None) -> Any:
     """Return the value of a literal, a product of them or a known name; the source of anything else."""
     if isinstance(node, ast.Name) and names and node.id in names:
         return names[node.id]

@@ -4,7 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from traincast.launch.frameworks.torchtitan import (
     FLAVOURS,
@@ -65,7 +65,7 @@ def write(writing: Writing) -> str:
     settings = writing.all_settings
     prefix = identifier(writing.name)
     compiled = default_settings(writing.facts)["compile.enable"]
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, object]] = {}
     for setting, value in {"training.steps": 1000, **settings, "compile.enable": compiled}.items():
         section, _, name = setting.partition(".")
         if section in CLASSES and name:

@@ -243,7 +243,7 @@ class _TrainingProgram(PythonProgram):
     doubt = DOUBT
     follows_calls = True
 
-    def __init__(self, tree: ast.Module, variables: Mapping[str, Any], folder: Path | None = None):
+    def __init__(self, tree: ast.Module, variables: Mapping[str, object], folder: Path | None = None):
         super().__init__(tree, {}, folder)
         self.built = _Built({name: _literal(str(value)) for name, value in variables.items()})
         self.names |= {name: value for name, value in self.built.given.items() if name in self.names}
@@ -265,11 +265,11 @@ class _TrainingProgram(PythonProgram):
             other.built = self.built
         return found_there
 
-    def is_recipe(self, built: Any) -> bool:
+    def is_recipe(self, built: object) -> bool:
         """Return whether a value is a configuration of a Trainer."""
         return isinstance(built, dict) and built.get(CLASS) in CONFIGURATIONS
 
-    def follows(self, name: str, words: list[Any]) -> bool:
+    def follows(self, name: str, words: list[object]) -> bool:
         """Return whether a function of another file is followed: all, as they may build what is trained."""
         return True
 
@@ -285,8 +285,8 @@ class _TrainingProgram(PythonProgram):
     def call(
         self,
         name: str,
-        words: Iterable[Any] = (),
-        given: Mapping[str, Any] = {},
+        words: Iterable[object] = (),
+        given: Mapping[str, object] = {},
         depth: int = 0,
     ) -> Any:
         """Return what a function returns; an argument without a value or a default is not known."""
@@ -310,14 +310,14 @@ class _TrainingProgram(PythonProgram):
         }
         return super().call(name, words, {**missing, **given}, depth)
 
-    def run(self, body: list[ast.stmt], names: dict[str, Any], depth: int = 0) -> Any:
+    def run(self, body: list[ast.stmt], names: dict[str, object], depth: int = 0) -> Any:
         """Follow statements; also those of functions in functions, which use the names around them."""
         for statement in body:
             if isinstance(statement, ast.FunctionDef) and depth:
                 super().run(statement.body, dict(names), depth + 1)
         return super().run(body, names, depth)
 
-    def doubts(self, text: str, statement: ast.stmt, names: Mapping[str, Any]) -> None:
+    def doubts(self, text: str, statement: ast.stmt, names: Mapping[str, object]) -> None:
         """Note a statement that is not followed and builds or changes what is trained."""
         changes = [
             path for path in set_attributes(statement) if self.is_recipe(names.get(path.split(".")[0]))
@@ -327,7 +327,7 @@ class _TrainingProgram(PythonProgram):
         if any(path.endswith("requires_grad") for path in set_attributes(statement)):
             self.built.further["requires_grad"] = text[:80]
 
-    def condition(self, test: ast.expr, names: Mapping[str, Any]) -> bool | None:
+    def condition(self, test: ast.expr, names: Mapping[str, object]) -> bool | None:
         """Return whether a condition holds; a program is taken to be given no file of its arguments."""
         return False if "sys.argv" in ast.unparse(test) else super().condition(test, names)
 
@@ -359,7 +359,7 @@ class _TrainingProgram(PythonProgram):
         return Unread(found) if is_source and found == ast.unparse(node)[:200] else found
 
     def evaluate_call(
-        self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+        self, node: ast.Call, words: list[object], given: dict[str, object], names: Mapping[str, object]
     ) -> Any:
         """Return what a call of a library makes, and note what is trained."""
         name = called_name(node)
@@ -392,7 +392,12 @@ class _TrainingProgram(PythonProgram):
                 self.call(name)
 
     def _method(
-        self, name: str, owner: ast.expr, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]
+        self,
+        name: str,
+        owner: ast.expr,
+        words: list[object],
+        given: dict[str, object],
+        names: Mapping[str, object],
     ) -> Any:
         """Return what a method makes: a model, or the options of a command line; None of others."""
         title = ast.unparse(owner).rpartition(".")[2]
@@ -424,7 +429,7 @@ class _TrainingProgram(PythonProgram):
             self.built.further.setdefault(DOUBT, f"{ast.unparse(owner)}.{name}")
         return parser
 
-    def _loaded(self, title: str, words: list[Any], given: dict[str, Any]) -> Any:
+    def _loaded(self, title: str, words: list[object], given: dict[str, object]) -> Any:
         """Return a model, or what else is loaded, from a checkpoint."""
         first = words[0] if words else given.get("pretrained_model_name_or_path", given.get("config"))
         checkpoint = first.get("name") if isinstance(first, dict) else first
@@ -438,7 +443,7 @@ class _TrainingProgram(PythonProgram):
             self.built.tokenizers.append(loaded)
         return loaded
 
-    def _add_option(self, parser: dict[str, Any], words: list[Any], given: dict[str, Any]) -> None:
+    def _add_option(self, parser: dict[str, Any], words: list[object], given: dict[str, Any]) -> None:
         """Add an option of a command line with its default, or what is given for it."""
         options = parser.setdefault("options", {})
         names = [str(word) for word in words if not isinstance(word, Unread)]
@@ -467,7 +472,7 @@ class _TrainingProgram(PythonProgram):
             self.built.on_command_line = name
         return Unread(name)
 
-    def _built(self, name: str, words: list[Any], given: dict[str, Any]) -> Any:
+    def _built(self, name: str, words: list[object], given: dict[str, object]) -> Any:
         """Return what a function or class of a library makes."""
         if name == "ArgumentParser":
             return {CLASS: name, "options": {}}
@@ -496,7 +501,7 @@ class _TrainingProgram(PythonProgram):
             self.built.lengths.append(given["max_length"])
         return {CLASS: name, **given} if name.endswith("Config") else Unread(name)
 
-    def _adapt(self, configuration: Any) -> None:
+    def _adapt(self, configuration: object) -> None:
         """Note the adapters that are trained."""
         if isinstance(configuration, dict):
             self.built.adapters = configuration
@@ -524,7 +529,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _convert_value(kind: str, value: Any) -> Any:
+def _convert_value(kind: str, value: object) -> Any:
     """Return a value as a number, a text or a truth value; as it is where that is not known."""
     if isinstance(value, Unread):
         return value
@@ -535,7 +540,7 @@ def _convert_value(kind: str, value: Any) -> Any:
 
 
 def _settings(
-    program: _TrainingProgram, configuration: Mapping[str, Any], trainer: Mapping[str, Any]
+    program: _TrainingProgram, configuration: Mapping[str, object], trainer: Mapping[str, object]
 ) -> Settings:
     """Return the settings of a configuration, of what is trained by it, and of the model."""
     own = {name: value for name, value in configuration.items() if name not in (CLASS, LINE)}
@@ -575,7 +580,7 @@ def _settings(
     return Settings({name: _text(name, value) for name, value in settings.items() if value is not None})
 
 
-def _of_model(program: _TrainingProgram, trainer: Mapping[str, Any]) -> Settings:
+def _of_model(program: _TrainingProgram, trainer: Mapping[str, object]) -> Settings:
     """Return the settings of the model that is trained: of its checkpoint, or of one that is named."""
     settings = Settings()
     given = trainer.get("model")
@@ -632,7 +637,7 @@ def _of_adapters(program: _TrainingProgram) -> Settings:
     return settings
 
 
-def _text(name: str, value: Any) -> Any:
+def _text(name: str, value: object) -> Any:
     """Return a value as settings have it: of one that is not known its source behind a dollar sign."""
     if isinstance(value, Unread):
         return f"{COMPUTED}{value}"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from traincast.catalog.documents import read_document as read_document
 from traincast.launch.scripts.shell import (
@@ -153,7 +153,7 @@ def _written_json(text: str, script: Script) -> Settings:
     return settings
 
 
-def _json_beside(name: Any, given: Given) -> Settings:
+def _json_beside(name: object, given: Given) -> Settings:
     """Return settings of the configuration that a script names, if it is in the script's folder or above."""
     file = None if given.folder is None else find_file(str(name), given.folder)
     return Settings() if file is None else flatten(read_document(file))
@@ -203,7 +203,7 @@ def arguments(words: Sequence[str]) -> Settings:
         elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")) or STARTER.fullmatch(word):
             taking = False
         elif taking and not ALL_PARAMETERS.fullmatch(word):
-            value: Any = settings[name]
+            value: object = settings[name]
             more = value if isinstance(value, tuple) else (value,)
             if value is True or not UNSET.fullmatch(word):  # which bash drops
                 settings[name] = word if value is True else (*more, word)

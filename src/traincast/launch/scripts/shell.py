@@ -237,7 +237,9 @@ class Script:
         if asks:
             holds = self.number(condition)
             (yes, _, no) = choices.partition(":")
-            return None if holds is None else self.number(yes if holds else no)
+            if holds is None:
+                return None
+            return self.number(yes if holds else no)
         value = evaluate_text(re.sub(r"!(?!=)", " not ", text), self.values)
         if value is None and "$(" not in text:
             self.missed |= {name for name in re.findall(r"[A-Za-z_]\w*", text) if name not in self.values}
@@ -397,11 +399,15 @@ def _step(
 
 
 def _both(left: bool | None, right: bool | None) -> bool | None:
-    return False if left is False or right is False else None if left is None or right is None else True
+    if False in (left, right):
+        return False
+    return None if None in (left, right) else True
 
 
 def _either(left: bool | None, right: bool | None) -> bool | None:
-    return True if left is True or right is True else None if left is None or right is None else False
+    if True in (left, right):
+        return True
+    return None if None in (left, right) else False
 
 
 def _enter_branch(frame: _Frame, patterns: Sequence[str], script: Script) -> None:
@@ -784,7 +790,9 @@ def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
             separable = value != piece and "$((" not in value
             has_blanks = has_blanks or (separable and bool(re.search(r"\s", value.strip())))
             expansion += value
-    return expansion.split() if split and has_blanks else [expansion] if expansion or not split else []
+    if split and has_blanks:
+        return expansion.split()
+    return [expansion] if expansion or not split else []
 
 
 def substitute(text: str, script: Script, depth: int = 0) -> str:
@@ -814,7 +822,8 @@ def substitute(text: str, script: Script, depth: int = 0) -> str:
             return str(len(words)) if words is not None and match["index"] else match[0]
         if index not in ("@", "*") and words is not None:
             words = script.member(name, substitute(index, script, depth + 1) if "$" in index else index)
-        current = None if words is None else (_separator(script) if index == "*" else " ").join(words)
+        separator = _separator(script) if index == "*" else " "
+        current = None if words is None else separator.join(words)
         other = match["other"] or ""
         if how in ("%", "%%", "#", "##", "/", "//", ",,", "^^"):
             return match[0] if current is None else _transform_value(current, how, other, script, depth)
@@ -846,7 +855,9 @@ def _transform_value(value: str, how: str, other: str, script: Script, depth: in
         return value.lower() if how == ",," else value.upper()
     if how[0] == "/":
         old, _, new = substitute(other, script, depth + 1).partition("/")
-        return value.replace(old, new) if how == "//" else value.replace(old, new, 1) if old else value
+        if how == "//":
+            return value.replace(old, new)
+        return value.replace(old, new, 1) if old else value
     pattern = substitute(other, script, depth + 1)
     lengths = range(len(value) + 1)
     longest = len(how) == 2

@@ -17,7 +17,7 @@ class Argument(NamedTuple):
     kind: str  # switch, int, float or word; ints, floats or words where it takes several
     choices: tuple[str, ...] = ()
 
-    def against(self, value: Any) -> str:
+    def against(self, value: object) -> str:
         """Return what is against a value; empty if nothing is. A variable may be anything."""
         if isinstance(value, bool) and self.kind == "switch":
             return ""
@@ -64,7 +64,7 @@ class Arguments:
         """Return whether there is an argument, or one that begins so, for which parsers take it."""
         return any(known.startswith(name) for arguments in self.revisions.values() for known in arguments)
 
-    def against(self, settings: Mapping[str, Any]) -> dict[str, str]:
+    def against(self, settings: Mapping[str, object]) -> dict[str, str]:
         """Return what is against the values of arguments that no revision takes, by name."""
         result = {}
         for name, value in settings.items():
@@ -74,7 +74,7 @@ class Arguments:
                 result[name] = against[-1]
         return result
 
-    def refused_by(self, release: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    def refused_by(self, release: str, settings: Mapping[str, object]) -> dict[str, str]:
         """Return what a release has against settings that some revision takes, by name.
 
         Parameters
@@ -91,7 +91,7 @@ class Arguments:
             **of_release.against(settings),
         }
 
-    def find_refused(self, settings: Mapping[str, Any]) -> list[str]:
+    def find_refused(self, settings: Mapping[str, object]) -> list[str]:
         """Return a line for each setting that one of the revisions lacks or whose value it does not take."""
         return [
             f"{name}: {against}"

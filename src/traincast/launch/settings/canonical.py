@@ -234,7 +234,7 @@ def _in_rank_order(plan: Plan, system: System) -> bool:
     return ordered is not None and all(float(getattr(ordered, k).flat[0]) == getattr(plan, k) for k in knobs)
 
 
-def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
+def model_from_facts(facts: Mapping[str, object], name: str) -> Model:
     """Build the model of facts; raise an `InputError` if some are missing or contradict each other."""
     absent = [key for key in ("layers", "hidden", "heads", "ffn", "seq") if facts.get(key) is None]
     if absent:
@@ -251,7 +251,7 @@ def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
     return Model(name=name, **arguments)
 
 
-def _arguments(kind: type, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(kind: type, facts: Mapping[str, object]) -> dict[str, Any]:
     """Return the facts that are fields of a record."""
     return {field.name: facts[field.name] for field in fields(kind) if field.name in facts}
 

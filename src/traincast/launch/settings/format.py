@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
@@ -26,7 +27,15 @@ from traincast.launch.settings.canonical import (
 )
 from traincast.launch.settings.given import NOTHING, Given
 from traincast.launch.settings.settings import Settings, flatten, same_value, value_text
-from traincast.launch.settings.table import ComputedRow, Row, Values, load_document, of_format, rows_of
+from traincast.launch.settings.table import (
+    ComputedRow,
+    Conversions,
+    Row,
+    Values,
+    load_document,
+    of_format,
+    rows_of,
+)
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
 from traincast.model.linear_attention import LINEAR
@@ -235,15 +244,23 @@ class Format:
         return facts
 
 
-def load_format(name: str, framework: str, conversions: object, table: str = "", **functions: Any) -> Format:
+def load_format(
+    name: str,
+    framework: str,
+    conversions: Conversions,
+    table: str = "",
+    *,
+    required: Callable[[Writing], Values] = lambda _: {},
+    why: Mapping[str, str] = MappingProxyType({}),
+    **functions: Any,
+) -> Format:
     """Return a format of a framework, from the table of its name or another.
 
-    `conversions` has the functions of computed rows. It may have `stack` and `assumptions`, `WHY`, and
-    `required`, the settings that a program requires besides `fixed` of the table. `functions` are fields of
-    the format; without `read` and `write` its text is what the ending says.
+    `conversions` has the functions of computed rows, `required` gives the settings that a program requires
+    besides `fixed` of the table, and `why` further facts that cannot always be expressed. `functions` are
+    fields of the format; without `read` and `write` its text is what the ending says.
     """
     document = load_document(table or framework)
-    required: Callable[[Writing], Values] = getattr(conversions, "required", lambda _: {})
 
     def write(writing: Writing) -> str:
         settings = writing.all_settings
@@ -253,19 +270,17 @@ def load_format(name: str, framework: str, conversions: object, table: str = "",
     sections = {
         section: tuple(rows_of(rows, name, conversions)) for section, rows in document["rows"].items()
     }
-    why = {fact: of_format(text, name) for fact, text in document["why"].items()}
+    own_why = {fact: of_format(text, name) for fact, text in document["why"].items()}
     texts = {key: of_format(document[key], name) for key in ("title", "ending", "sign", "source")}
     parts: dict[str, Any] = {
         "rows": {section: rows for section, rows in sections.items() if rows},
-        "why": {**getattr(conversions, "WHY", {}), **{fact: text for fact, text in why.items() if text}},
+        "why": {**why, **{fact: text for fact, text in own_why.items() if text}},
         "left": document.get("left", {}),
         "unread": unread_rules(document["unread"]),
         "starts": of_format(document.get("starts", ""), name) or "",
         "read": alone(TEXT_FORMATS[texts["ending"]].read) if texts["ending"] in TEXT_FORMATS else None,
         "write": write,
-        "stack": getattr(conversions, "stack", lambda _: FRAMEWORKS[framework].assumptions),
-        "assumptions": getattr(conversions, "assumptions", lambda _: ()),
-        "figures": getattr(conversions, "figures", lambda _: {}),
+        "stack": lambda _: FRAMEWORKS[framework].assumptions,
     }
     return Format(name, framework, **texts, **parts | functions)
 

@@ -65,12 +65,12 @@ class Settings(dict[str, Any]):
         return value
 
 
-def not_allowed(name: str, value: Any, allowed: Collection[Any]) -> InputError:
+def not_allowed(name: str, value: object, allowed: Collection[object]) -> InputError:
     """Return the error of a value that is none of those allowed."""
     return InputError(name, [f"{name} = {str(value)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
 
 
-def is_off(value: Any) -> bool:
+def is_off(value: object) -> bool:
     """Return whether a value is absent, off, or automatic."""
     return (
         value is None
@@ -79,7 +79,7 @@ def is_off(value: Any) -> bool:
     )
 
 
-def same_value(value: Any, wanted: Any) -> bool:
+def same_value(value: object, wanted: object) -> bool:
     """Return whether a value is the wanted one, however it is spelled."""
     left = str(value).strip().lower()
     right = str(wanted).lower()
@@ -89,7 +89,7 @@ def same_value(value: Any, wanted: Any) -> bool:
         return False
 
 
-def whole_number(name: str, value: Any, least: int = 0) -> Any:
+def whole_number(name: str, value: object, least: int = 0) -> Any:
     """Return a value as a whole number, a list as a tuple of them; refuse others, and any below `least`."""
     if isinstance(value, list | tuple):
         return tuple(whole_number(name, item, least) for item in value)
@@ -136,14 +136,14 @@ def _evaluate_node(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
     raise ValueError("not an arithmetic expression")
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """Return a value as text for a message."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def flatten(document: Mapping[str, Any], prefix: str = "") -> Settings:
+def flatten(document: Mapping[str, object], prefix: str = "") -> Settings:
     """Return nested sections as settings with dotted names."""
     settings = Settings()
     for name, value in document.items():

@@ -6,8 +6,9 @@ A table is a TOML file in `tables` (the standard library reads them in milliseco
 - `source`: where the names of the settings come from, and when that was looked at.
 - `rows`: by section and fact (or facts, separated by blanks). The value of `setting` is the fact, or one of
   `words` for it; `write` has the settings of each value of the fact, and `read` further combinations; `by`
-  names the functions of the framework's module that compute a row: `read_NAME`, and `write_NAME` where the
-  row has no `write`; without it one fact is the value of the first setting, and several are not written.
+  names the functions that compute a row, in `CONVERSIONS` of the framework's module: one reads it, and one
+  writes it where the row has no `write`; without that one fact is the value of the first setting, and several
+  are not written.
   With an empty `write` a row is only read.
   `always` holds facts that no setting changes.
 - `why`: facts that cannot always be expressed, and why.
@@ -119,7 +120,15 @@ class ComputedRow(_Row):
 Row: TypeAlias = ValueRow | ChoiceRow | ComputedRow
 
 
-def matches(value: Any, wanted: Any) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class Conversions:
+    """Functions that compute rows of a framework, by the names that its table has for them under `by`."""
+
+    read: Mapping[str, Callable[[Settings], Facts]] = field(default_factory=dict)
+    write: Mapping[str, Callable[[Facts], Values]] = field(default_factory=dict)
+
+
+def matches(value: object, wanted: object) -> bool:
     """Return whether a value is the wanted one, however it is spelled."""
     if wanted == ANY:
         return not is_off(value)
@@ -132,11 +141,11 @@ def matches(value: Any, wanted: Any) -> bool:
 def load_document(name: str) -> dict[str, Any]:
     """Return the content of a file of the tables."""
     file = files("traincast").joinpath("launch", "tables", f"{name}.toml")
-    document: dict[str, Any] = _tidy(tomllib.loads(file.read_text(encoding="utf-8")))
+    document: dict[str, object] = _tidy(tomllib.loads(file.read_text(encoding="utf-8")))
     return document
 
 
-def _tidy(value: Any) -> Any:
+def _tidy(value: object) -> Any:
     """Return content whose texts have single blanks: long ones have several lines in the file."""
     if isinstance(value, Mapping):
         return {key: _tidy(item) for key, item in value.items()}
@@ -145,12 +154,12 @@ def _tidy(value: Any) -> Any:
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def of_format(value: Any, form: str) -> Any:
+def of_format(value: object, form: str) -> Any:
     """Return a value of a table, that of a format where it is given by format."""
     return value.get(form) if isinstance(value, Mapping) else value
 
 
-def rows_of(section: Mapping[str, Any], form: str, conversions: object) -> Iterator[Row]:
+def rows_of(section: Mapping[str, Any], form: str, conversions: Conversions) -> Iterator[Row]:
     """Yield the rows of a section for a format; `conversions` has the functions of its computed rows."""
     for fact, specs in section.items():
         for spec in specs if isinstance(specs, list) else [specs]:
@@ -159,7 +168,7 @@ def rows_of(section: Mapping[str, Any], form: str, conversions: object) -> Itera
                 yield _row(fact, values, conversions)
 
 
-def _row(fact: str, spec: Mapping[str, Any], conversions: object) -> Row:
+def _row(fact: str, spec: Mapping[str, Any], conversions: Conversions) -> Row:
     """Return a row of its specification."""
     if fact == "always":
         return ComputedRow(facts=tuple(spec), settings=(), read=lambda _: dict(spec), note="always")
@@ -167,26 +176,40 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: object) -> Row:
     names = tuple(spec.get("settings", "").split())
     further = {key: spec[key] for key in ("needs", "source") if key in spec}
     by = spec.get("by")
-    functions = {
-        verb: getattr(conversions, f"{verb}_{by}")
-        for verb in ("write", "read")
-        if hasattr(conversions, f"{verb}_{by}")
-    }
-    if by and not functions:
-        raise AttributeError(f"{conversions!r} has no read_{by} or write_{by}")
+    if by is not None and by not in {*conversions.read, *conversions.write}:
+        raise KeyError(f"a row of {fact} is computed by {by!r}, which CONVERSIONS lacks")
     if spec.keys() & {"words", "write", "read"}:
         choice = _choice_row(facts, spec, further)
-        if not by:
+        if by is None:
             return choice
-        names = names or choice.settings
-        functions = {"write": choice.write, "read": choice.read} | functions
-    elif not names:
+        return ComputedRow(
+            facts=facts,
+            settings=names or choice.settings,
+            read=conversions.read.get(by, choice.read),
+            write=conversions.write.get(by, choice.write),
+            note=spec.get("note", ""),
+            **further,
+        )
+    if not names:
         names = (spec["setting"], *spec.get("older", "").split())
         values = {key: spec[key] for key in ("default", "always", "least") if key in spec}
         return ValueRow(facts=facts, settings=names, **values, **further)
-    if by and "write" not in functions and len(facts) == 1:
-        functions["write"] = lambda known: {names[0]: known[facts[0]]} if facts[0] in known else {}
-    return ComputedRow(facts=facts, settings=names, note=spec.get("note", ""), **functions, **further)
+
+    def read_nothing(_: Settings) -> Facts:
+        return {}
+
+    def write_first(known: Facts) -> Values:
+        is_written = by is not None and len(facts) == 1 and facts[0] in known
+        return {names[0]: known[facts[0]]} if is_written else {}
+
+    return ComputedRow(
+        facts=facts,
+        settings=names,
+        read=conversions.read.get(by or "", read_nothing),
+        write=conversions.write.get(by or "", write_first),
+        note=spec.get("note", ""),
+        **further,
+    )
 
 
 def _choice_row(facts: tuple[str, ...], spec: Mapping[str, Any], further: Mapping[str, str]) -> ChoiceRow:

@@ -4,7 +4,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
@@ -29,12 +29,12 @@ def comments(lines: Iterable[str]) -> Iterator[str]:
             yield f"# {part}"
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     """Write a value, which is the same in TOML and YAML."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def _toml_lines(table: Mapping[str, Any], title: str = "") -> Iterator[str]:
+def _toml_lines(table: Mapping[str, object], title: str = "") -> Iterator[str]:
     """Yield the lines of a table, its own values first, and of those below it."""
     plain = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
     if plain:
@@ -44,7 +44,7 @@ def _toml_lines(table: Mapping[str, Any], title: str = "") -> Iterator[str]:
             yield from _toml_lines(value, f"{title}.{name}" if title else name)
 
 
-def _yaml_lines(document: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def _yaml_lines(document: Mapping[str, object], indent: str = "") -> Iterator[str]:
     """Yield the lines of a mapping."""
     for name, value in document.items():
         if isinstance(value, Mapping):

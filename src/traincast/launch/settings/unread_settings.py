@@ -42,7 +42,7 @@ class UnreadEffect:
     # Whether they are named but not refused: they change neither model, plan, precision nor optimizer.
     named: bool = False
 
-    def applies(self, value: Any, settings: Settings, given: Collection[str] = ()) -> bool:
+    def applies(self, value: object, settings: Settings, given: Collection[str] = ()) -> bool:
         """Return whether a value of one of them changes the prediction, with these facts given."""
         without_effect = (
             self.given in given

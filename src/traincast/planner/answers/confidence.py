@@ -154,7 +154,7 @@ def probability_near_best(
     batch = np.array(batches)[times.outcome]
     can_be_first = list(dict.fromkeys(batch[near[:MAX_SOFTWARE_LAYOUTS]].tolist()))
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
-    numbers: dict[Any, int] = {}  # of choices, in all coordinates
+    numbers: dict[object, int] = {}  # of choices, in all coordinates
     listed_knobs = plan_coordinates(listed, numbers)
     coordinates = list[Floats]()
     near = near[np.argsort(batch[near], kind="stable")]

@@ -281,7 +281,8 @@ class Explanation(Result):
         line, causes = compare(self.alternative, self.plans[0])
         change = float(est.memory_bytes - best.memory_bytes)
         odds = est.fits_probability
-        memory = f"{gib(abs(change))} {'more' if change > 0 else 'less'}" if change else "as much memory"
+        direction = "more" if change > 0 else "less"
+        memory = f"{gib(abs(change))} {direction}" if change else "as much memory"
         fits = "" if odds is None else f", fits with {probability_text(odds)}"
         lines = [f"Best alternative: {line}", f"    {causes}; {memory}{fits}"]
         if self.search.within is not None and est.step_seconds < best.step_seconds:

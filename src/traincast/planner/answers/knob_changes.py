@@ -106,7 +106,7 @@ def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[KnobC
                 yield KnobChange({"ep": factor}, {"etp": etp})
         if plan.ep == 1 and plan.tp == 1:
             yield KnobChange({"tp": 2, "dp": 0.5}, {"etp": 2})
-    choices: list[tuple[str, Iterable[Any]]] = []
+    choices: list[tuple[str, Iterable[object]]] = []
     if model.experts is not None and plan.tp > 1:
         choices += [("etp", [1 if plan.etp > 1 else plan.tp])]
     if plan.pp > 1 and space.interleaved and VIRTUAL_STAGES[plan.schedule] is None:

@@ -47,14 +47,14 @@ class LockPrice(Result, kw_only=True):
         return None if self.held is None else ratio(self.held[1], self.free[1])
 
 
-def lock_names(locks: Mapping[str, Any], equals: str = "=") -> str:
+def lock_names(locks: Mapping[str, object], equals: str = "=") -> str:
     """Return locks as knobs of a plan: ``tp=16, recompute=full or none``."""
     return ", ".join(
         f"{name}{equals}{' or '.join(map(str, lock_values(name, value)))}" for name, value in locks.items()
     )
 
 
-def searched_locks(framework: Framework, model: Model, locks: Mapping[str, Any]) -> dict[str, Any]:
+def searched_locks(framework: Framework, model: Model, locks: Mapping[str, object]) -> dict[str, Any]:
     """Return the locks on what a framework searches, not those that ask for another recipe or program.
 
     A lock on a choice of which it searches one value, such as a precision, is no limit on the search but

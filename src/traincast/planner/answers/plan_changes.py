@@ -32,7 +32,7 @@ def _leaner(est: Estimate) -> Iterator[tuple[str, Estimate | None]]:
     plan = est.plan
     model = est.model
 
-    def with_knobs(**knobs: Any) -> Estimate | None:
+    def with_knobs(**knobs: object) -> Estimate | None:
         return estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)
 
     smaller = plan.mbs
@@ -71,7 +71,7 @@ def _with_fused_loss(est: Estimate) -> Estimate | None:
     return estimate(est.model, est.system, est.plan, gbs=est.gbs, assumptions=fused)
 
 
-def accuracy_costs(locks: Mapping[str, Any]) -> dict[str, str]:
+def accuracy_costs(locks: Mapping[str, object]) -> dict[str, str]:
     """Return what each recipe that locks ask for may cost in accuracy, by choice and value."""
     return {
         f"{name}={value}": costs[value]
@@ -95,9 +95,8 @@ class HeldKnob(Result):
     def speed(self) -> str:
         """How the step time changes, in words."""
         change = self.step_seconds_change
-        return (
-            f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}" if abs(change) >= 5e-4 else "as fast"
-        )
+        direction = "slower" if change > 0 else "faster"
+        return f"{abs(change):.1%} {direction}" if abs(change) >= 5e-4 else "as fast"
 
     def __str__(self) -> str:
         nbytes = self.memory_bytes_change
@@ -108,7 +107,7 @@ class HeldKnob(Result):
         return f"{self.knob}={self.value} ({self.other}: {self.speed}{memory}{misfit})"
 
 
-def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[HeldKnob]:
+def held_knobs(framework: Framework, locks: Mapping[str, object], answer: Answer) -> list[HeldKnob]:
     """Try other values of every knob that the search holds constant, one knob at a time.
 
     The largest gain of time is first. Locked knobs, and those without another value that the plan and the
@@ -119,7 +118,7 @@ def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -
     return sorted((knob for knob in knobs if knob is not None), key=lambda knob: knob.step_seconds_change)
 
 
-def held_choices(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[str]:
+def held_choices(framework: Framework, locks: Mapping[str, object], answer: Answer) -> list[str]:
     """Return the choices that the search holds constant, with what another precision would bring.
 
     That one is tried because it may gain most; `held_knobs` tries all. Choices of which some values are
@@ -135,7 +134,7 @@ def held_choices(framework: Framework, locks: Mapping[str, Any], answer: Answer)
 
 
 def _held_values(
-    framework: Framework, locks: Mapping[str, Any], answer: Answer
+    framework: Framework, locks: Mapping[str, object], answer: Answer
 ) -> dict[str, tuple[Any, ...]]:
     """Return the values of each knob that the search holds constant, but for those that are locked."""
     searched = {"replicas"} if framework.searches_replicas(answer[1].model) else set()

@@ -123,7 +123,7 @@ def explain_preference(plan: Plan, other: Plan) -> str:
 
 def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the candidates that are different runs: the lowest stage of ZeRO where nothing is sharded."""
-    runs: dict[Any, Candidate] = {}
+    runs: dict[object, Candidate] = {}
     for one in candidates:
         sharded = one.plan.dp * one.plan.cp > one.plan.replicas
         run = _run_of(one.plan), one.seconds, one.plan.zero if sharded else None
@@ -145,7 +145,7 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     Of plans that differ in the micro-batch alone the fastest counts: which of them it is can be told, however
     little they differ (docs/uncertainty.md).
     """
-    least: dict[Any, float] = {}
+    least: dict[object, float] = {}
     for candidate in candidates:
         layout = layout_of(candidate.plan)
         least[layout] = min(candidate.seconds, least.get(layout, math.inf))
@@ -382,7 +382,7 @@ def families(
     those at most `within` longer than the fastest that needs no more than the limit [byte], if one does.
     Alike are those whose time differs by at most `WITHIN`.
     """
-    groups: dict[Any, list[Candidate]] = {_family_of(first.plan): []}
+    groups: dict[object, list[Candidate]] = {_family_of(first.plan): []}
     for candidate in distinct(candidates):
         groups.setdefault(_family_of(candidate.plan), []).append(candidate)
     rows: list[tuple[Candidate, Family]] = []

@@ -107,7 +107,7 @@ def job_of(content: Mapping[str, Any]) -> Job:
     return Job(**stated, **software)
 
 
-def possible_software(content: Mapping[str, Any], job: Job) -> list[Assumptions]:
+def possible_software(content: Mapping[str, object], job: Job) -> list[Assumptions]:
     """Return the assumptions that an answer may have been made with: one where the file says which.
 
     An older file does not say what its question left open: the stack's own, all software, or its releases.
@@ -135,7 +135,7 @@ def _content(path: Path) -> Any:
         raise InputError(str(path), [f"{WRITTEN_BY}: {error}"]) from None
 
 
-def _is_answer(content: Any) -> bool:
+def _is_answer(content: object) -> bool:
     """Return whether content has the parts of an answer."""
     if not isinstance(content, dict) or not {"model", "system", "gpus", "version"} <= content.keys():
         return False
@@ -147,16 +147,16 @@ def _is_answer(content: Any) -> bool:
 def _estimate_of(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the estimate of the file: that of the first plan, of the one plan, or of the nearest miss."""
     if "estimate" in content:
-        found: Mapping[str, Any] = content["estimate"]
+        found: Mapping[str, object] = content["estimate"]
         return found
     if content["plans"]:
         first: Mapping[str, Any] = content["plans"][0]
         return first
-    miss: Mapping[str, Any] = (content.get("explanation") or {}).get("nearest_miss") or {}
+    miss: Mapping[str, object] = (content.get("explanation") or {}).get("nearest_miss") or {}
     return miss
 
 
-def _again(content: Mapping[str, Any], job: Job) -> Estimate | None:
+def _again(content: Mapping[str, object], job: Job) -> Estimate | None:
     """Return the same estimate as a file has; None where it cannot be made of the file alone."""
     found = _estimate_of(content)
     if job.trained or job.images or not found:
@@ -174,7 +174,7 @@ def _again(content: Mapping[str, Any], job: Job) -> Estimate | None:
     return None
 
 
-def _has_figures(est: Estimate, found: Mapping[str, Any]) -> bool:
+def _has_figures(est: Estimate, found: Mapping[str, object]) -> bool:
     """Return whether an estimate has the figures of a file."""
     same = [
         abs(getattr(est, name) / found[name] - 1) < MAX_ERROR

@@ -123,13 +123,13 @@ def load_question(path: str | Path) -> DesignQuestion:
     )
 
 
-def _unknown_keys(kind: str, raw: Mapping[str, Any], place: str) -> list[str]:
+def _unknown_keys(kind: str, raw: Mapping[str, object], place: str) -> list[str]:
     """Return what is wrong with the keys of a mapping."""
     unknown = [str(key) for key in raw if key not in KEYS[kind]]
     return first_problems(unknown, lambda key: f"{place}{key}: unknown key; {close_to(key, KEYS[kind])}")
 
 
-def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[Any]:
+def _items(document: Mapping[str, object], key: str, problems: list[str]) -> list[Any]:
     """Return the items of a list of the file; those of mappings with known keys only."""
     items = as_list(document.get(key) or [])
     if key not in KEYS:
@@ -203,7 +203,9 @@ def _work(
     )
 
 
-def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems: list[str]) -> Family | None:
+def _family(
+    place: str, raw: Mapping[str, object], errors: ErrorCollector, problems: list[str]
+) -> Family | None:
     """Return machines that vary."""
     memory = raw.get("memory", "hbm")
     vary = raw.get("vary")
@@ -250,7 +252,7 @@ def as_used(system: System, gpus: Sequence[int]) -> System:
 
 
 def _offer(
-    place: str, raw: Mapping[str, Any], gpus: Sequence[int], errors: ErrorCollector, problems: list[str]
+    place: str, raw: Mapping[str, object], gpus: Sequence[int], errors: ErrorCollector, problems: list[str]
 ) -> Family | None:
     """Return a machine that is rented."""
     system = errors.catch(as_system, str(raw.get("system")))
@@ -272,7 +274,7 @@ def _offer(
     return Family(name, as_used(system, gpus), rent=rent)
 
 
-def _limits(raw: Any, problems: list[str]) -> Limits:
+def _limits(raw: object, problems: list[str]) -> Limits:
     """Return the limits of the workload."""
     if not isinstance(raw, Mapping):
         problems.append(f"limits = {raw!r}: must be a mapping with {', '.join(KEYS['limits'])}")

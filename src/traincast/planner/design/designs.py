@@ -7,7 +7,7 @@ prices are exact over the machines searched.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
 
@@ -635,7 +635,7 @@ class Designs:
         """
         import polars as pl
 
-        columns: dict[str, Any] = {
+        columns: dict[str, object] = {
             "machine": np.array([part.family.name for part in self.parts])[self.part],
             "kind": np.array([part.family.kind for part in self.parts])[self.part],
             "gpus": self.gpus.astype(int),
@@ -683,7 +683,7 @@ def fits_in(outer: int | None, size: float) -> bool:
     return outer is None or (outer > size and outer % size == 0)
 
 
-def with_more(base: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Floats]:
+def with_more(base: Mapping[str, object], paths: Sequence[str]) -> dict[str, Floats]:
     """Return machines, each followed by those with more of one figure."""
     number = len(paths) + 1
     points = {path: np.repeat(np.asarray(values, float), number) for path, values in base.items()}

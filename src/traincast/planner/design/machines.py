@@ -73,7 +73,9 @@ class Family:
     @property
     def kind(self) -> str:
         """Whether its machines are designed, a system of the catalogue or an offer."""
-        return "offer" if self.rent else "designed" if self.vary else "system"
+        if self.rent:
+            return "offer"
+        return "designed" if self.vary else "system"
 
     def points(self, rows: Ints | None = None) -> dict[str, Floats]:
         """Return the varied figures of some machines, or of all; the last axis varies fastest."""

@@ -98,7 +98,7 @@ class Prices:
         return self.overhead / (self.lifetime * self.used)
 
 
-def read_per(text: Any, symbol: str, per: str) -> float:
+def read_per(text: object, symbol: str, per: str) -> float:
     """Read a price or power per unit, such as ``"20 $/GB"``, in SI; raise ValueError with what is allowed."""
     wanted = f"{symbol}/{PER[per]}" if per else symbol
     example = f"write for instance '20 {wanted}'"
@@ -117,7 +117,7 @@ def read_per(text: Any, symbol: str, per: str) -> float:
         raise ValueError(f"must be in {wanted}; {example}") from None
 
 
-def read_range(place: str, raw: Any, per: str, problems: list[str]) -> tuple[float, float, float]:
+def read_range(place: str, raw: object, per: str, problems: list[str]) -> tuple[float, float, float]:
     """Return value, low and high of a price; a mistake is added to `problems`."""
     given = raw if isinstance(raw, Mapping) else {"value": raw}
     numbers = []
@@ -162,7 +162,7 @@ def load_prices(path: str | Path | None = None) -> Prices:
     return Prices(tuple(parts), electricity, **numbers)
 
 
-def check_source(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
+def check_source(place: str, raw: object, problems: list[str]) -> Mapping[str, Any]:
     """Return a mapping; a mistake in its source or basis is added to `problems`."""
     if not isinstance(raw, Mapping):
         problems.append(f"{place} = {raw!r}: must have value or price, source and basis")
@@ -173,7 +173,7 @@ def check_source(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]
     return raw
 
 
-def _part(name: str, place: str, raw: Any, per: str, problems: list[str]) -> Price:
+def _part(name: str, place: str, raw: object, per: str, problems: list[str]) -> Price:
     raw = check_source(place, raw, problems)
     spread = read_range(f"{place}.price", raw.get("price"), per, problems)
     power = 0.0
@@ -184,14 +184,14 @@ def _part(name: str, place: str, raw: Any, per: str, problems: list[str]) -> Pri
     return Price(name, per, *spread, str(raw.get("source")), str(raw.get("basis")), power)
 
 
-def _electricity(raw: Any, problems: list[str]) -> Price:
+def _electricity(raw: object, problems: list[str]) -> Price:
     place = "running.electricity"
     raw = check_source(place, raw, problems)
     spread = read_range(place, raw, "kWh", problems)
     return Price("electricity", "kWh", *spread, str(raw.get("source")), str(raw.get("basis")))
 
 
-def _running_figure(name: str, raw: Any, problems: list[str]) -> float:
+def _running_figure(name: str, raw: object, problems: list[str]) -> float:
     """Return a figure of running a machine; a mistake is added to `problems`."""
     if raw is None:
         return 1.0

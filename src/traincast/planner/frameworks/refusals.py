@@ -44,7 +44,7 @@ class Refusal:
         software = _software(choices.get("stack", ""))
         return all(software.get(fact) == value for fact, value in self.software.items())
 
-    def drop_refused_part(self, value: Any) -> Any:
+    def drop_refused_part(self, value: object) -> Any:
         """Return a value of the choice without its refused part; False, 0 or the default if none remains."""
         left = self._remaining_part(value)
         return value if left is None else left
@@ -344,7 +344,7 @@ def numbers_of(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in release.split("."))
 
 
-def find_refusals(framework: str, choices: Mapping[str, Any], release: str = "") -> tuple[Refusal, ...]:
+def find_refusals(framework: str, choices: Mapping[str, object], release: str = "") -> tuple[Refusal, ...]:
     """Return the refusals of a framework that apply to choices.
 
     Parameters
@@ -371,7 +371,7 @@ def find_refusals(framework: str, choices: Mapping[str, Any], release: str = "")
     )
 
 
-def drop_refused(framework: str, choices: Mapping[str, Any], release: str = "") -> dict[str, Any]:
+def drop_refused(framework: str, choices: Mapping[str, object], release: str = "") -> dict[str, Any]:
     """Return the choices without what a framework refuses; arguments as for `find_refusals`.
 
     Examples

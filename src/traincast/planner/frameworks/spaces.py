@@ -146,7 +146,7 @@ class Framework:
         """Name, with the release where one is asked for: ``"megatron@0.17"``."""
         return f"{self.name}@{self.release}" if self.release else self.name
 
-    def find_refusals(self, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
+    def find_refusals(self, choices: Mapping[str, object]) -> tuple[Refusal, ...]:
         """Return what its release refuses of choices; arguments as for `refusals.find_refusals`."""
         return find_refusals(self.name, choices, self.release)
 
@@ -167,7 +167,7 @@ class Framework:
         """Whether it runs on TPUs."""
         return self.runs_all or self.assumptions == TPU_STACK
 
-    def not_run(self, locks: Mapping[str, Any]) -> list[str]:
+    def not_run(self, locks: Mapping[str, object]) -> list[str]:
         """Return a line for each value of a locked choice that it does not run."""
         lines = []
         for name in () if self.runs_all else filter(locks.__contains__, PROGRAMMED):
@@ -233,7 +233,7 @@ class Framework:
             held={**self.held, **held},
         )
 
-    def fine_tuning_knobs(self, knobs: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+    def fine_tuning_knobs(self, knobs: Mapping[str, object], gpus: int) -> dict[str, Any]:
         """Return the knobs of a plan given by hand, with the choices of its trainers where it names none.
 
         A plan of several GPUs without a degree other than dp and without a stage of ZeRO is sharded as people
@@ -343,7 +343,7 @@ class Framework:
         return batches
 
     def has_batches(
-        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int = 2
+        self, model: Model, locks: Mapping[str, object], assumptions: Assumptions, tiers: int = 2
     ) -> bool:
         """Return whether locks leave anything of what it runs."""
         try:
@@ -361,7 +361,7 @@ class Framework:
         return self.hybrid and (self.hybrid_experts or model.experts is None)
 
     def _included_batches(
-        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int
+        self, model: Model, locks: Mapping[str, object], assumptions: Assumptions, tiers: int
     ) -> Iterator[CandidateBatch]:
         """Yield the batches of the combinations of choices of the frameworks that it includes.
 
@@ -468,7 +468,7 @@ class Framework:
         beyond = "" if set(having) & set(FRAMEWORKS.get(self.name, self).runs) else self._beyond
         return f"needs a strategy of {', '.join(having)}, not {', '.join(self.strategies)}{beyond}"
 
-    def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
+    def _strategies(self, fixed: Mapping[str, object]) -> list[str]:
         """Return the strategies that agree with locked choices: of those searched, else of all it runs."""
 
         def agrees(name: str) -> bool:
@@ -478,14 +478,14 @@ class Framework:
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
 
 
-def _is_meant(choice: str, fixed: Mapping[str, Any]) -> bool:
+def _is_meant(choice: str, fixed: Mapping[str, object]) -> bool:
     """Return whether locks leave a kind of parallelism no value but others than its default."""
     return choice in fixed and DEFAULTS[choice] not in lock_values(choice, fixed[choice])
 
 
 def _join_batches(batches: list[CandidateBatch]) -> list[CandidateBatch]:
     """Join batches of the same choices: with replicas where one of them has any."""
-    joined: dict[Any, CandidateBatch] = {}
+    joined: dict[object, CandidateBatch] = {}
     for batch in batches:
         choices = ((name, value) for name, value in batch.choices if value != DEFAULTS[name])
         key = batch.strategy, frozenset(choices), batch.above
@@ -495,7 +495,9 @@ def _join_batches(batches: list[CandidateBatch]) -> list[CandidateBatch]:
     return list(joined.values())
 
 
-def _distinct_above(chosen: Mapping[str, Any], searched: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+def _distinct_above(
+    chosen: Mapping[str, object], searched: Mapping[str, Sequence[object]]
+) -> tuple[str, ...]:
     """Return the axes above whose degree 1 chosen values make plans that the searched default does not."""
     return tuple(
         axis
@@ -517,12 +519,12 @@ def _parts(choice: str, value: Any) -> frozenset[Any]:
     return words(value) if choice in JOINED else frozenset({value})
 
 
-def lock_values(choice: str, lock: Any) -> tuple[Any, ...]:
+def lock_values(choice: str, lock: object) -> tuple[Any, ...]:
     """Return the values that a lock leaves of a choice: several where a sequence of them is given."""
     return tuple(lock) if choice in ALLOWED and isinstance(lock, list | tuple) else (lock,)
 
 
-def check_locked_values(locks: Mapping[str, Any]) -> None:
+def check_locked_values(locks: Mapping[str, object]) -> None:
     """Refuse locks of unknown knobs and of values that are not allowed."""
     problems = []
     for name, value in locks.items():

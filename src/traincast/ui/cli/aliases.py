@@ -492,7 +492,9 @@ class _Reader:
             and typed.value.lower() not in YES[:2]
         ]
         of_all = "full" if "dpo" in methods else "sft"  # all weights, fine-tuned
-        method = "qlora" if "qlora" in adapters else "lora" if adapters else of_all
+        method = "lora" if adapters else of_all
+        if "qlora" in adapters:
+            method = "qlora"
         text = method if not settings else f"{method}:{','.join(dict.fromkeys(settings))}"
         value = text if "dpo" not in methods else f"dpo+{text}"
         self.result.words.append(f"--train={value}")

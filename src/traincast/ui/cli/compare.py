@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.ui import outputs, text
@@ -141,7 +141,7 @@ def _sizes(text: str | None) -> list[int]:
     return list(dict.fromkeys(map(int, words)))
 
 
-def _saved_files(models: Sequence[str], *others: Any) -> list[Path]:
+def _saved_files(models: Sequence[str], *others: object) -> list[Path]:
     """Return the files of saved answers that are given in place of models; empty where they are models."""
     from traincast.planner.answers.saved_answers import is_saved_answer
 

@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cyclopts import App, Group
 
@@ -121,7 +121,7 @@ class Manual:
     def __init__(self, app: App):
         self.app = app
 
-    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
+    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: object) -> None:
         """Print the synopsis, positional arguments first."""
         words = _plain_text(usage).removeprefix("Usage: ").split()
         if "[OPTIONS]" in words:
@@ -134,7 +134,7 @@ class Manual:
         synopsis = " ".join(VALUE_NAMES.get(word, word) for word in words)
         _print_wrapped(console, f"Usage: {synopsis}", INDENT * 2)
 
-    def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
+    def render_description(self, console: "Console", options: "ConsoleOptions", description: object) -> None:
         """Print what a command does."""
         for paragraph in re.split(r"\n\s*\n", _plain_text(description)):
             console.print()
@@ -169,7 +169,7 @@ def _width(console: "Console") -> int:
     return min(console.width, MAX_PAGE_COLUMNS)
 
 
-def _plain_text(renderable: Any) -> str:
+def _plain_text(renderable: object) -> str:
     """Return the plain text of a rich renderable that cyclopts passes."""
     renderable = getattr(renderable, "primary_renderable", renderable)
     return str(getattr(renderable, "plain", renderable or "")).strip()

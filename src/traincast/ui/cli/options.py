@@ -86,7 +86,7 @@ FSDP_ASSUMED: Final = "FSDP (ZeRO-3) as no plan is given (--zero; 0 is DDP)"
 LENGTH: Final = "Sequence length [tokens] (8k); else the model's own."
 
 
-def read_length(_: Any, tokens: "Sequence[Token]") -> int:
+def read_length(_: object, tokens: "Sequence[Token]") -> int:
     """Read a sequence length, of which k counts 1,024."""
     try:
         return parse_count(tokens[0].value, "--seq", 1024)
@@ -290,7 +290,7 @@ RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
 
 
-def locked_values(locks: Any) -> dict[str, Any]:
+def locked_values(locks: object) -> dict[str, Any]:
     """Return the knobs and choices that the command line sets; several values of a choice with commas."""
     given = {name: value for name, value in vars(locks).items() if value is not None}
     several = {name for name, value in given.items() if name in ALLOWED and "," in str(value)}

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from traincast.core.errors import ErrorCollector, NothingFits, require_known
 from traincast.ui import outputs, text
@@ -429,8 +429,8 @@ def _best(
     model: str,
     gpus: int,
     form: "Format",
-    locked: dict[str, Any],
-    of_program: Mapping[str, Any],
+    locked: dict[str, object],
+    of_program: Mapping[str, object],
 ) -> "Found":
     """Search the plans that a framework can run and its launch format can express.
 
@@ -445,7 +445,7 @@ def _best(
     errors = ErrorCollector("export")
     model_read, machine, gbs = question.run.read_run(errors, model, question.system)
     space = form.space
-    framework_locks: dict[str, Any] = {}
+    framework_locks: dict[str, object] = {}
     context = {"stack": question.assumptions, "device": None if machine is None else device(machine)}
     if model_read is not None:
         errors.catch(require_expressible, form, model_read)

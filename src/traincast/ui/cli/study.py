@@ -106,7 +106,9 @@ def _open_executor(
     """Open where searches run, with progress on a terminal; `kept`: whether finished ones are saved."""
     from traincast.planner.study import executors
 
-    executor_context = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
+    executor_context = executors.mpi() if mpi else nullcontext()
+    if dask:
+        executor_context = executors.dask(dask, workers)
     try:
         with executor_context as executor, progress(name) as report_progress:
             yield executor, report_progress

@@ -93,7 +93,7 @@ def tune(
     """  # noqa: E501
     from traincast.planner.question import Question
 
-    given: dict[str, Any] = {
+    given: dict[str, object] = {
         "MODEL": model,
         "--system": system,
         "--gpus": gpus,

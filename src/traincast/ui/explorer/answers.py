@@ -246,7 +246,7 @@ def _default_sizes(case: ExplorerCase) -> tuple[int, ...]:
     return tuple(sorted(size for size in doubled | halved if size <= limit))
 
 
-def _checked_sizes(sizes: Any) -> tuple[int, ...]:
+def _checked_sizes(sizes: object) -> tuple[int, ...]:
     """Return the requested numbers of GPUs, ascending."""
     if not isinstance(sizes, list) or not 0 < len(sizes) <= MOST_SIZES or not all(map(is_whole, sizes)):
         allowed = f"a list of 1 to {MOST_SIZES} whole numbers of at least 1"

@@ -213,7 +213,7 @@ async def progress(request: Request) -> Response:
     return _response(200, json_bytes({"done": done, "total": total, "candidates": candidates}))
 
 
-async def _text_of(kind: str, content: dict[str, Any]) -> str:
+async def _text_of(kind: str, content: dict[str, object]) -> str:
     """Return a question as text, a key of the cache.
 
     It is checked in a thread: what one client asks does not keep the files of the page from another.

@@ -137,7 +137,7 @@ def _option(name: str, title: str, also: Iterable[str]) -> dict[str, Any]:
 def _group_options(options: Iterable[dict[str, Any]], group_of: Callable[[str], str]) -> list[dict[str, Any]]:
     """Return options in groups, by label; those that are alone in one come after them, then the paper's."""
     labels: dict[str, str] = {}  # in small letters -> as it is spelled first
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[dict[str, object]]] = {}
     for option in options:
         label = group_of(option["name"])
         labels.setdefault(label.casefold(), label)
@@ -187,7 +187,7 @@ def model_info(model: Model) -> dict[str, Any]:
     }
 
 
-def system_info(name: Any) -> dict[str, Any]:
+def system_info(name: object) -> dict[str, Any]:
     """Return a system of the catalogue and every figure that can be changed: value, unit and slider range."""
     system = catalogue_system(name)
     figures = [_figure(system, path, entry) for path, entry in entries(system).items()]

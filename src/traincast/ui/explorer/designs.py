@@ -24,7 +24,7 @@ USUAL_TOKENS: Final = 1e12  # of a run, where neither the page nor the model say
 MOST_LISTED: Final = 10  # machines of the front
 
 
-def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def design(request: Mapping[str, object], progress: Progress) -> dict[str, Any]:
     """Return machines around the page's with time and cost of its run, the front, and the answer in words."""
     case = check_state(read_state(request))
     asked = case.question
@@ -66,7 +66,9 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
 
 def _point(found: Designs, row: int) -> dict[str, Any]:
     """Return a machine as the chart draws it."""
-    kind = "page" if not found.designed[row] else "cheapest" if row == found.cheapest else "machine"
+    kind = "cheapest" if row == found.cheapest else "machine"
+    if not found.designed[row]:
+        kind = "page"
     return {"days": float(found.hours[row] / 24), "cost": float(found.cost[row]), "kind": kind}
 
 

@@ -51,7 +51,7 @@ def front(result: Found) -> dict[str, Any]:
 
 def _points(times: LeastTimes, points: Ints) -> dict[str, Any]:
     """Return time, memory and knobs of layouts, without placements: an estimate chooses them again."""
-    knobs: list[dict[str, Any]] = [{}] * len(points)
+    knobs: list[dict[str, object]] = [{}] * len(points)
     for number, outcome in enumerate(times.outcomes):
         rows = np.flatnonzero(times.outcome[points] == number)
         if not len(rows):
@@ -83,7 +83,7 @@ def _knobs(plans: Plans, rows: int, placed: bool) -> list[dict[str, Any]]:
     values = plans.choices()
     overlapped = np.broadcast_to(values.pop("tp_overlap"), rows).tolist()
     choices = {name: value for name, value in values.items() if value != DEFAULTS[name]}
-    overlap: tuple[dict[str, Any], dict[str, Any]] = ({}, {"tp_overlap": True})
+    overlap: tuple[dict[str, object], dict[str, object]] = ({}, {"tp_overlap": True})
     varied = {name: column.tolist() for name, column in columns.items() if (column != 1).any()}
     return [
         {name: column[i] for name, column in varied.items() if column[i] != 1}

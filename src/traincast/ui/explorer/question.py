@@ -86,7 +86,7 @@ FIELDS: Final = tuple(entry.name for entry in fields(State))
 MAX_KEYS: Final = 200  # of the figures and the locks of a question; there are fewer of either
 
 
-def read_state(content: Mapping[str, Any]) -> State:
+def read_state(content: Mapping[str, object]) -> State:
     """Return a state from JSON; fields left out or null have their default, and 1e3 is 1000."""
     unknown = [name for name in content if name not in FIELDS]
     if unknown:
@@ -111,14 +111,16 @@ def _plain(value: Any) -> Any:
 
 def read_address(query: Iterable[tuple[str, str]]) -> tuple[State, list[str]]:
     """Return a state from the query of an address (fields, locks and paths of figures), and what is wrong."""
-    state_fields: dict[str, Any] = {}
-    figures: dict[str, Any] = {}
-    locks: dict[str, Any] = {}
+    state_fields: dict[str, object] = {}
+    figures: dict[str, object] = {}
+    locks: dict[str, object] = {}
     problems = []
     for key, text in query:
         if key in PAGE_ONLY:
             continue
-        target = state_fields if key in FIELDS else figures if "." in key else locks
+        target = figures if "." in key else locks
+        if key in FIELDS:
+            target = state_fields
         if key in target:
             problems.append(f"{key}: stands twice in the address")
         elif key in ("figures", "locks") or (target is locks and key not in LOCKS):
@@ -157,7 +159,7 @@ def _parsed_value(key: str, text: str) -> Any:
     return text
 
 
-def canonical_text(request: Mapping[str, Any]) -> str:
+def canonical_text(request: Mapping[str, object]) -> str:
     """Return a request as JSON with sorted keys."""
     return json.dumps(request, sort_keys=True)
 
@@ -324,7 +326,7 @@ def offered_systems() -> Mapping[str, System]:
     return _offered
 
 
-def catalogue_system(name: Any) -> System:
+def catalogue_system(name: object) -> System:
     """Return a system of the catalogue, read once, or one that the server offers."""
     if wrong := type_problems("system", name, "a name of the catalogue", str):
         raise InputError("search", wrong)

@@ -83,7 +83,7 @@ def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
     return arguments | {"top": state.top}
 
 
-def _keywords(values: Mapping[str, Any]) -> str:
+def _keywords(values: Mapping[str, object]) -> str:
     """Return keyword arguments as source text."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
@@ -115,7 +115,7 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
     return comments + shlex.join(words) + "\n"
 
 
-def _flags(values: Mapping[str, Any]) -> Iterator[str]:
+def _flags(values: Mapping[str, object]) -> Iterator[str]:
     """Yield values as command-line options; None is left out."""
     for name, value in values.items():
         option = name.replace("_", "-")

@@ -103,7 +103,7 @@ def failure(message: str, problems: Any = None) -> bytes:
     return json_bytes({"error": {"message": message, "problems": list(problems or [message])}})
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """Return JSON in which numbers that are not finite are null."""
     try:
         return ENCODER.encode(value).encode()
@@ -111,7 +111,7 @@ def json_bytes(value: Any) -> bytes:
         return ENCODER.encode(_finite(value)).encode()
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     """Return the value with null in place of numbers that are not finite."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}

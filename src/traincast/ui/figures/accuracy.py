@@ -63,7 +63,7 @@ def collectives(timings: Sequence["CollectiveRow"], theories: Mapping[str, Float
         raise InputError("collectives", ["no collective was timed"])
     kinds = list(dict.fromkeys(row.op for row in timings))
     groups = sorted({(row.nodes, row.gpus_per_node) for row in timings}, key=lambda group: group[::-1])
-    colours: Sequence[Any] = style.COLOURS
+    colours: Sequence[object] = style.COLOURS
     if len(groups) > len(colours):
         colours = colormaps["viridis"](np.linspace(0, 0.95, len(groups))).tolist()
     figure, axes = style.panel_grid(-(-len(kinds) // MAX_PANELS), min(len(kinds), MAX_PANELS))
@@ -103,7 +103,7 @@ def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Any, m
     high = diagonal * (1 + PARITY_BAND)
     ax.fill_between(diagonal, low, high, color=style.GREY, alpha=0.25, linewidth=0)
     ax.plot(diagonal, diagonal, color=style.BLACK, linewidth=0.6)
-    handles: list[Any] = [Patch(color=style.GREY, alpha=0.25, label=f"± {PARITY_BAND:.0%}")]
+    handles: list[object] = [Patch(color=style.GREY, alpha=0.25, label=f"± {PARITY_BAND:.0%}")]
     for family, colour in zip(dict.fromkeys(families.tolist()), cycle(style.COLOURS), strict=False):
         for selected, marker in ((~moe, "o"), (moe, "^")):
             rows = selected & (families == family)

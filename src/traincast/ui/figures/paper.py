@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib.resources import as_file, files
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     yield "1-speed-up-over-1d", plots.speedup(scaling)
     for model, strategy in OPTIMA_CASES:
         names = {"as published": frames["optima-published"], "errata corrected": scaling}
-        chosen: dict[str, Any] = {"model": model, "system": SYSTEM, "strategy": strategy}
+        chosen: dict[str, object] = {"model": model, "system": SYSTEM, "strategy": strategy}
         rows = {name: frame.filter(**chosen) for name, frame in names.items()}
         yield f"2-optima-{model}-{strategy}", plots.optima(rows)
     machine = load_system(SYSTEM)

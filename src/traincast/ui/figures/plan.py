@@ -167,7 +167,7 @@ def _label_bar(ax: Axes, place: int, size: float, under: float, line: float) -> 
     text = f"{size:,.1f}"
     top = under + size
     room = LABEL_SHARE * ax.get_ylim()[1]
-    look: dict[str, Any] = {"ha": "center", "bbox": style.WHITE_BOX}
+    look: dict[str, object] = {"ha": "center", "bbox": style.WHITE_BOX}
     if size > room:
         middle = under + size / 2
         middle = line - room if abs(middle - line) < room / 2 else middle  # the line does not cross it

@@ -165,7 +165,7 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
     style.plain_ticks(ax.xaxis, b.tolist(), b.tolist())
     ax.grid(True)
     ax.set(xlabel=f"Sequences of {model.seq:,} tokens a GPU", ylabel=style.label("memory_bytes"))
-    handles: list[Any] = [
+    handles: list[object] = [
         style.sample(f"ZeRO-{stage.zero}", color=STAGE_COLOURS[stage.zero]) for stage in stages
     ]
     handles += [style.sample(f"on {gpus:,} GPUs", dash) for gpus, dash in ends.items()]
@@ -177,7 +177,7 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
     return figure
 
 
-def _parts(request: ScalingRequest, compute: Any, comm: Floats) -> dict[str, Floats]:
+def _parts(request: ScalingRequest, compute: object, comm: Floats) -> dict[str, Floats]:
     """Return the parts of iterations: k1 of compute is kernels, k2 of those the transformer's [s]."""
     compute = np.broadcast_to(np.asarray(compute, float), comm.shape)
     kernels = request.k1 * compute

@@ -466,7 +466,7 @@ def sweep(frame: pl.DataFrame, x: str, gpus: int | None = None) -> Figure:
     return figure
 
 
-def _value_words(column: str, value: Any) -> str:
+def _value_words(column: str, value: object) -> str:
     """Return a value of a column as a legend has it."""
     if column == "gpus":
         return f"{value:,} GPUs"
@@ -606,7 +606,7 @@ def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
         ax.plot(*point, "o", **dot, clip_on=False, zorder=5)
         box = style.WHITE_BOX | {"alpha": 0.7, "pad": 0.8}
         ha, x_offset = ("left", 6) if right < 0.5 else ("right", -6)
-        look: dict[str, Any] = {"ha": ha, "va": "bottom" if up < 0.5 else "top", "bbox": box, "zorder": 5}
+        look: dict[str, object] = {"ha": ha, "va": "bottom" if up < 0.5 else "top", "bbox": box, "zorder": 5}
         style.note(ax, system.accelerator.name, point, (x_offset, 0), **look)
 
 

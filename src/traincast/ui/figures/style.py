@@ -125,7 +125,7 @@ def apply_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def panels(
-    count: int, width: float | None = None, height: float = PANEL_HEIGHT, **options: Any
+    count: int, width: float | None = None, height: float = PANEL_HEIGHT, **options: object
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side."""
     width = width or (COLUMN if count == 1 else PAGE * count / 2)

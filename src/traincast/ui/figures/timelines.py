@@ -64,7 +64,7 @@ def timeline(trace: Trace) -> Figure:
     for ax, title in zip(axes, TITLES, strict=False):
         ax.set_title(title if len(axes) > 1 else "", fontsize=style.SMALL, loc="left")
     for window in windows[1:]:
-        look: dict[str, Any] = {"color": style.BLACK, "linewidth": 1.5, "solid_capstyle": "butt"}
+        look: dict[str, object] = {"color": style.BLACK, "linewidth": 1.5, "solid_capstyle": "butt"}
         axes[0].plot(window, [-0.75] * 2, clip_on=False, **look)
     est = trace.estimate
     subject = f"{est.model.title} on {est.system.name}, {style.variant(est.assumptions.name)}"
@@ -147,7 +147,7 @@ def _colour_and_hatch(component: str) -> tuple[Any, str]:
     return style.COMPONENTS[component] if component else ("white", "////")
 
 
-def _edge_colour(colour: Any) -> str:
+def _edge_colour(colour: object) -> str:
     return style.GREY if colour == "white" else "white"
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from traincast.accuracy.scores import Prediction, reasons
 from traincast.accuracy.validate import Report
@@ -40,7 +40,7 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
     errors += [(f"all {KIND_TITLES[total.source]}", *summary_cells(total)) for total in report.totals]
     skipped = [(reason, f"{rows:,}") for reason, rows in reasons(report.predictions).most_common()]
     own_stacks = report.assumptions == CALIBRATED
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "answer": f"The mean error of the step time is {' and '.join(mean_errors) or 'not known'}, "
         f"over {predicted:,} measured runs.",
         "summary": list(_summary(report)),

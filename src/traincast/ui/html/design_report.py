@@ -27,7 +27,7 @@ def page(found: "Designs") -> Page:
     row = found.cheapest
     named = zip(question.workload, found.plans([row])[0], strict=True)
     plans = [(work.model.name, plan) for work, plan in named]
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "answer": found.sentences(),
         "summary": list(_summary(found)),
         "question": list(_question(found)),

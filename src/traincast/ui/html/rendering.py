@@ -41,7 +41,7 @@ def environment() -> Environment:
     templates.globals["drawing"] = drawing
     templates.filters |= {"linked": linked, "gib": gib, "count_of": count_of, "percent": percent}
     templates.tests["bar"] = lambda cell: isinstance(cell, Bar)
-    macros: Any = templates.get_template("elements.html.jinja").module
+    macros: object = templates.get_template("elements.html.jinja").module
     templates.globals |= {
         name: getattr(macros, name) for name in ("table", "tiles", "pairs", "bullets", "folded")
     }

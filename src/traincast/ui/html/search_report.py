@@ -34,7 +34,7 @@ def page(
     """
     explanation = explanation or result.explain()
     result.find_lists()
-    content: dict[str, Any] = {"result": result, "best": result.best}
+    content: dict[str, object] = {"result": result, "best": result.best}
     rejected = [(reason, f"{count:,}") for reason, count in result.rejected.items() if count]
     content |= {"question": list(_question(result))}
     content["rejected"] = Table(REJECTED, ("reason", "candidates"), rejected)

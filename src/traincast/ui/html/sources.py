@@ -92,7 +92,9 @@ def _value_text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:

@@ -37,7 +37,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
         for i, source in enumerate(given)
     ]
     caption = "SHA-256 of every model and system as it was used"
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "answer": _answer(rows, fitting),
         "summary": list(_summary(rows, fitting)) if len(fitting) else [],
         "question": list(_question(study, rows)),
@@ -128,7 +128,7 @@ def _figures(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str
             yield f"contour-{number}", f"Over the sweep: {model}", figure, caption
 
 
-def _points(rows: pl.DataFrame, study: Mapping[str, Any]) -> Table:
+def _points(rows: pl.DataFrame, study: Mapping[str, object]) -> Table:
     """Return the best plan at every point; of long tables the best point on each number of GPUs."""
     caption = "Each point with its best plan"
     if len(rows) > MAX_TABLE_ROWS:

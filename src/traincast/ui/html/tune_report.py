@@ -1,6 +1,6 @@
 """HTML report on trials: the best plan, how sure that is, every trial, and what was learnt of the machine."""
 
-from typing import Any, Final
+from typing import Final
 
 from traincast.accuracy.fit.calibrate import Calibration
 from traincast.core.units import count_of, percent, probability_text, seconds
@@ -17,7 +17,7 @@ def page(report: TuneReport, calibration: Calibration | None = None) -> Page:
     job = report.job
     constants = [] if calibration is None else list(map(constant_cells, calibration.determined))
     trials = [(*trial_cells(trial), trial.why) for trial in report.trials]
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "answer": conclusion(report),
         "summary": list(_summary(report)),
         "question": list(_question(report)),

@@ -2,13 +2,12 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from traincast.core.errors import InputError, require_path
 from traincast.core.output_files import check_output
 
 
-def write_html(result: Any, path: str | Path, force: bool = False) -> None:
+def write_html(result: object, path: str | Path, force: bool = False) -> None:
     """Write a report on a result: one page that needs nothing else.
 
     Parameters

@@ -40,7 +40,7 @@ def schema(name: str) -> dict[str, Any]:
     class Generator(GenerateJsonSchema):
         """pydantic's generator, without titles made of names."""
 
-        def field_title_should_be_set(self, schema: Any) -> bool:
+        def field_title_should_be_set(self, schema: object) -> bool:
             return False
 
     require_known("output", name, output_types())

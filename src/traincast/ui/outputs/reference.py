@@ -74,7 +74,7 @@ class SchemaOutput(Result):
     """A JSON Schema; without a name `outputs`, the names there are."""
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
         return {"type": "dict"}
 
 

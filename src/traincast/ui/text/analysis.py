@@ -456,7 +456,10 @@ def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
     cells += [*([outer] if request.mixes_networks else []), gib(row.memory_bytes) + full]
     if request.target is not None and request.efficiency is None:
         enough = row.enough_bandwidth
-        cells.append("none" if enough is None else rate(enough, "B/s") if enough else "any")
+        if enough is None:
+            cells.append("none")
+        else:
+            cells.append(rate(enough, "B/s") if enough else "any")
     return cells
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from traincast.core.units import format_signed, gib, percent, probability_text, seconds
 from traincast.launch.check import Checked
@@ -165,7 +165,7 @@ def _changes(checked: Checked) -> Parts:
         yield _nothing_helps(checked)
 
 
-def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -> list[str]:
+def _setting_lines(checked: Checked, settings: Sequence[tuple[str, object, object]]) -> list[str]:
     return [_setting_line(setting) for setting in checked.spelled(tuple(settings))]
 
 

@@ -548,7 +548,7 @@ def knob_text(plan: Plan, name: str) -> str:
     return _value_text(name, value)
 
 
-def _value_text(name: str, value: Any) -> str:
+def _value_text(name: str, value: object) -> str:
     """Return a value of a knob as text."""
     if name == "order":  # only the axes in which orders differ
         return str(value).removeprefix("tp-cp-")
@@ -815,14 +815,20 @@ def _flops_of(row: Mapping[str, Any]) -> list[float]:
     return [row[f"{name}_matrix_flops"] + row[f"{name}_vector_flops"] for name in ("forward", "backward")]
 
 
+def _intensity_text(work: float, moved: float) -> str:
+    """Return the arithmetic intensity of a pass [FLOP/byte] in words; empty where it moves nothing."""
+    if not moved:
+        return ""
+    decimals = 0 if work > 10 * moved else 1
+    return f"{work / moved:,.{decimals}f}"
+
+
 def _work_cells(row: Mapping[str, Any]) -> list[str]:
     """Return FLOPs, memory traffic and arithmetic intensity of an operation's two passes."""
     flops = _flops_of(row)
     traffic = [row["forward_bytes"], row["backward_bytes"]]
     pairs = zip(flops, traffic, strict=True)
-    intensity = [
-        f"{work / moved:,.{0 if work > 10 * moved else 1}f}" if moved else "" for work, moved in pairs
-    ]
+    intensity = [_intensity_text(work, moved) for work, moved in pairs]
     return [*(rate(work, "").strip() for work in flops), *map(gib, traffic), *intensity]
 
 

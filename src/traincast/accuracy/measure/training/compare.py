@@ -115,7 +115,11 @@ class TrainingJob:
 
     def check(self, calibrated: Path | None = None, force: bool = False) -> None:
         """Raise InputError with everything that is wrong with the job and its output files."""
-        files = {self.output: CSV} | ({calibrated: YAML} if calibrated else {}) if self.first else {}
+        files = dict[Path, Sequence[str]]()
+        if self.first:
+            files[self.output] = CSV
+        if self.first and calibrated:
+            files[calibrated] = YAML
         check_job(self.budget, self.ranks, self.threads, files, force)
 
 

@@ -44,7 +44,7 @@ class _ParallelLinear(torch.autograd.Function):
     """Linear layer y = x w' + b; column-parallel reduces its input's gradient, row-parallel its output."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Any, cut: GroupRank, columns: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: object, cut: GroupRank, columns: bool) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight = weight
         ctx.bias = bias
@@ -114,7 +114,7 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
 
 
 def _local_rows(
-    tokens: Tensor, rows: int, cut: GroupRank, dtype: Any = torch.float32
+    tokens: Tensor, rows: int, cut: GroupRank, dtype: object = torch.float32
 ) -> tuple[Tensor, Tensor | None]:
     """Return local rows of tokens, and a mask (1 or 0) of those in the rank's shard; None if all are."""
     if cut.size == 1:
@@ -271,7 +271,7 @@ class Stage(nn.Module):
     and dtype.
     """
 
-    def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: Any):
+    def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: object):
         super().__init__()
         e = model.hidden
         vocab = model.vocab or 0

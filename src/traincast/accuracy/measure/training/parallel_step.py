@@ -34,7 +34,7 @@ class MeshPosition:
     device: Any = "cpu"
 
     @classmethod
-    def from_plan(cls, plan: Plan, device: Any = "cpu") -> "MeshPosition":
+    def from_plan(cls, plan: Plan, device: object = "cpu") -> "MeshPosition":
         """Return the rank's position in a plan (order tp, dp, pp); collective: every rank must call it."""
         if not dist.is_initialized():
             return cls(device=device)
@@ -142,7 +142,7 @@ class Trainer:
 class _StageLinks:
     """Messages to the previous and next stage: sends are asynchronous, receives block."""
 
-    def __init__(self, place: MeshPosition, shape: tuple[int, int], where: dict[str, Any]):
+    def __init__(self, place: MeshPosition, shape: tuple[int, int], where: dict[str, object]):
         self.place = place
         self.shape = shape
         self.where = where

@@ -291,13 +291,13 @@ def _slowest_rank_seconds(times_of_ranks: list[float], gpus: int) -> float:
 
 
 def run_row(
-    case: TrainingCase, about: Mapping[str, Any], times: list[float], memory: float | None
+    case: TrainingCase, about: Mapping[str, object], times: list[float], memory: float | None
 ) -> dict[str, str]:
     """Return the row of a case in a table of runs, from step times [s] and peak memory [byte]."""
     shape = case.shape
     plan = case.plan
     (middle, spread) = median_and_spread(times)
-    cells: dict[str, Any] = {
+    cells: dict[str, object] = {
         "id": case.id, "source": source_text(about), "stack": STACK, "model": shape.name,
         "layers": shape.layers, "hidden": shape.hidden, "ffn": 4 * shape.hidden, "heads": shape.heads,
         "vocab": shape.vocab, "seq": shape.seq, "mlp": "gelu", "gpu": accelerator_label(about),
@@ -322,7 +322,7 @@ def faster_visit(first: dict[str, str], second: dict[str, str]) -> dict[str, str
     return best | {"visits": str(int(first["visits"]) + int(second["visits"]))}
 
 
-def source_text(about: Mapping[str, Any]) -> str:
+def source_text(about: Mapping[str, object]) -> str:
     """Return the source of rows: everything that rows of one table have in common, and the date."""
     machine = f"{about['ranks']} x {accelerator_label(about)}, torch {about['torch']}"
     return f"traincast measure --step on {machine}, {date.today().isoformat()}"
