@@ -17,7 +17,6 @@ from traincast.step.memory import (
     GrowingMemory,
     StoredWeights,
     devices_memory,
-    largest_microbatch,
     states,
 )
 from traincast.step.pipeline_stages import stages
@@ -644,5 +643,5 @@ def test_how_much_larger_a_micro_batch_fits_by_hand():
 
     Where all activations of the step are 6, that of logits alone grows from then on: (26 - 6)/2 times.
     """
-    assert largest_microbatch(20.0, GrowingMemory(4.0, 30.0, 2.0)) == 26 / 6
-    assert largest_microbatch(20.0, GrowingMemory(4.0, 6.0, 2.0)) == 10
+    assert GrowingMemory(4.0, 30.0, 2.0).largest_microbatch(20.0) == 26 / 6
+    assert GrowingMemory(4.0, 6.0, 2.0).largest_microbatch(20.0) == 10

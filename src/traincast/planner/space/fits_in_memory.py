@@ -44,10 +44,7 @@ from traincast.step.memory import (
     StoredWeights,
     Taken,
     beside_activations,
-    largest_microbatch,
     left_for_states,
-    most_room,
-    no_larger_microbatch,
     taken_by_states,
     weight_memory,
     working_memory,
@@ -471,7 +468,7 @@ class Census:
                     of_phases.append((free, phase))
                     room = np.minimum(room, free)
                     if phase.growing.shrinks_somewhere:
-                        largest_room = most_room(free, phase.growing.take(every))
+                        largest_room = phase.growing.take(every).most_room(free)
                         room_at_most = np.minimum(room_at_most, largest_room)
                     elif phase.growing.may_shrink:
                         room_at_most = np.minimum(room_at_most, free)
@@ -489,9 +486,9 @@ class Census:
                 some = np.flatnonzero(phase.may_decide[of_ladders])
             growing = phase.growing.take(of_ladders[some])
             of_rows = take_rows(free, rows[some])
-            surely = largest_microbatch(of_rows - self.rounding, growing)
-            bound = no_larger_microbatch if growing.may_shrink else largest_microbatch
-            at_most = bound(of_rows + self.rounding, growing)
+            surely = growing.largest_microbatch(of_rows - self.rounding)
+            bound = growing.no_larger_microbatch if growing.may_shrink else growing.largest_microbatch
+            at_most = bound(of_rows + self.rounding)
             ratios[0, some] = np.minimum(ratios[0, some], surely)
             ratios[1, some] = np.minimum(ratios[1, some], at_most)
             if phase.may_decide is None and not growing.may_shrink:
