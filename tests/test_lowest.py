@@ -10,10 +10,14 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_lowest_versions_are_those_that_work():
-    """Reports need np.unique of numpy 2.1, tables the metadata that polars 1.30 writes."""
+    """Reports need np.unique of numpy 2.1, tables the metadata that polars 1.30 writes.
+
+    Each pydantic needs one pydantic_core: 2.7.0 has "pydantic-core==2.18.1" in its metadata.
+    """
     floors = lowest.floors((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert tuple(map(int, floors["numpy"].split("."))) >= (2, 1)
     assert tuple(map(int, floors["polars"].split("."))) >= (1, 30)
+    assert (floors["pydantic"], floors["pydantic_core"]) == ("2.7", "2.18.1")
     assert "pytest" not in floors
 
 

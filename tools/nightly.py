@@ -38,7 +38,8 @@ REPORT: Final = ROOT / "nightly.json"
 # The last line of a run of pytest, with and without -q: "= 3 passed, 1 skipped in 2.10s (0:00:02) =".
 CLOSING: Final = re.compile(r"^=*\s*((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s\b", re.MULTILINE)
 COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
-MISSING: Final = re.compile(r"^(.+?): not installed", re.MULTILINE)
+# "Python 3.14: not installed, …", and not the command of a recipe that may say so
+MISSING: Final = re.compile(r"^([^'\"\n]+?): not installed", re.MULTILINE)
 DRAWN: Final = ("TRAINCAST_FUZZ", "MAKEFLAGS")  # variables that make a night shorter
 
 

@@ -23,6 +23,7 @@ from traincast.model.linear_attention import (
     ShortConv,
 )
 from traincast.model.model import Model
+from traincast.operations.linear_attention import SCAN_TOKENS
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.transformer import layer
 
@@ -247,7 +248,11 @@ def test_rwkv_by_hand() -> None:
     assert model.layer_parameters() == 2 * (4 * 64**2 + 5 * 64 + 2 * 64 * 96 + 64**2 + 2 * 64 + 2 * 64)
     found = {op.name: op for op in layer(model, Plans(), CALIBRATED)}
     assert sum(op.weights for op in found.values()) == model.kind_parameters(model.kinds[0])
-    assert found["rwkv.token_shift"].saved_bytes == 2 * 3 * 32 * 64
+    shift = found["rwkv.token_shift"]
+    assert shift.forward.nbytes == 2 * (1 + 3) * 32 * 64  # reads x, writes three mixtures
+    assert shift.backward.nbytes == 2 * (2 + 3) * 32 * 64  # reads their gradients and x, writes dx
+    assert shift.weights == 3 * 64
+    assert shift.saved_bytes == 2 * 3 * 32 * 64
     assert found["mlp.token_shift"].saved_bytes == 2 * 2 * 32 * 64
     assert found["rwkv.scan"].saved_bytes == 2 * 4 * 32 * 64
 
@@ -279,6 +284,63 @@ def test_traffic_of_the_rg_lru_by_hand() -> None:
     tensor, passes = 2 * 32 * 64, CALIBRATED.traffic.scan_passes
     assert scan.forward.nbytes == pytest.approx(passes * (4 + 3) * tensor)
     assert scan.backward.nbytes == pytest.approx(passes * (5 + 3 + 3 + 2) * tensor)
+    # sigmoids of both gates and GELU, 8 each; products and sums; 8 for the decay and its square root
+    assert scan.forward.flops("vector") == 32 * 64 * (3 * 8 + 3 + 8)
+
+
+def test_traffic_of_the_scan_of_delta_nets_by_hand() -> None:
+    """Of 32 tokens in 4 chunks of 8: 8 heads with keys of 16, values of 32 and a state of 16 x 32.
+
+    The tensors of keys, values, scores and states in 16 bits; A, the matrix that is inverted, in fp32.
+    """
+    scan = operation(NET, "scan")
+    k, v, score, state = 32 * 8 * 16, 32 * 8 * 32, 32 * 8 * 8, 32 * 16 * 32
+    written = k + v + v + state  # W, U, V' and S
+    recomputed = 2 * (score + 3 * k + 2 * v + written)  # reads A, K and V, K and W, and U
+    inverted = 2 * (k + score) + 2 * 4 * score  # from K in fp32, written and read
+    result = 2 * (2 * k + 2 * v + state)  # from Q, K, V' and S
+    moved = recomputed + inverted + result
+    passes = CALIBRATED.traffic.scan_passes
+    assert scan.forward.nbytes == pytest.approx(passes * moved)
+    assert scan.backward.nbytes == pytest.approx(passes * (2 * moved + recomputed))
+    assert scan.saved_bytes == 2 * (2 * k + v + score) + (2 + 4) * 32 * 8  # decays in both sizes
+    assert scan.forward.flops("vector") == pytest.approx(32 * (8**3 / 3 + 4 * 8 * 8 + 2 * 16 * 32))
+
+
+def test_traffic_of_the_scan_of_lightning_attention_by_hand() -> None:
+    """Of 32 tokens in 4 chunks of 8: 8 heads with keys of 16, values of 32 and a state of 16 x 32."""
+    scan = operation(LIGHTNING, "scan")
+    k, v, state = 32 * 8 * 16, 32 * 8 * 32, 32 * 16 * 32
+    states = 2 * (k + v + state)  # reads K and V, writes S
+    moved = states + 2 * (2 * k + v + state + v)  # reads Q, K, V and S, writes the result
+    passes = CALIBRATED.traffic.scan_passes
+    assert scan.forward.nbytes == pytest.approx(passes * moved)
+    assert scan.backward.nbytes == pytest.approx(passes * (2 * moved + states))
+    assert scan.forward.flops("vector") == pytest.approx(32 * (3 * 8 * 8 + 2 * 16 * 32))
+
+
+def test_traffic_of_the_scan_of_mamba_1_by_hand() -> None:
+    """Of 32 tokens and 64 channels: x, dt and z, and B and C of 16; states of stretches in fp32."""
+    scan = operation(SELECTIVE, "scan")
+    n, bc, states = 32 * 64, 2 * 32 * 16, 4 * 2 * 16 * 32 * 64 / SCAN_TOKENS
+    passes = CALIBRATED.traffic.scan_passes
+    # x, dt and z read, the result written before and after the gate
+    assert scan.forward.nbytes == pytest.approx(passes * (2 * (5 * n + bc) + states))
+    # and dy read; the result, dx, ddt and dz written; gradients of B and C added up in fp32
+    assert scan.backward.nbytes == pytest.approx(passes * (2 * (9 * n + bc) + 4 * 2 * bc + states))
+    assert scan.weights == 64 * (16 + 2)
+
+
+def test_a_convolution_by_hand() -> None:
+    """Of 4 tokens and SiLU, forward; two gradients of as many tokens, backward. Mamba makes y again."""
+    for config, again in ((NET, 0), (MAMBA, 2)):
+        conv = operation(config, "conv")
+        n = 32 * config.counts.conv_width
+        assert conv.forward.flops("vector") == n * (2 * 4 + 8)
+        assert conv.backward.flops("vector") == n * (4 * 4 + 8)
+        passes = CALIBRATED.traffic.conv_passes
+        assert conv.forward.nbytes == pytest.approx(passes * 2 * 2 * n)
+        assert conv.backward.nbytes == pytest.approx(passes * 2 * (3 + again) * n)
 
 
 @SCANS

@@ -69,6 +69,25 @@ def test_the_indexer_learns_from_attention_on_selected_keys() -> None:
     assert products(loss.backward) == pytest.approx(3 * 2 * 2 * 8 * PAIRS)
 
 
+def test_traffic_of_the_indexer_by_hand() -> None:
+    """64 queries of 2 heads of 8, keys of 8 and a weight for each head, in 16 bits; scores in fp32."""
+    found = operations(model_of())
+    narrow = 2 * (64 * 2 * 8 + 64 * 8 + 64 * 2)
+    score = found["attention.index_scores"]
+    keys, selected = (SEQ + 1) / 2, 64 * TOPK
+    assert score.forward.nbytes == pytest.approx(narrow + 4 * (2 * 64 * keys + selected))
+    assert score.forward.flops("vector") == pytest.approx(3 * 64 * 2 * keys)  # relu, weight and sum
+    assert score.saved_bytes == narrow + 4 * selected
+    loss = found["attention.index_loss"]
+    attended = 2 * 64 * (4 + 1) * 24  # queries of 4 heads, and the latent vectors that they meet
+    assert loss.forward.nbytes == pytest.approx(attended + 2 * 4 * PAIRS)
+    assert loss.forward.flops("vector") == pytest.approx(4 * 4 * PAIRS)
+    assert loss.backward.nbytes == pytest.approx(2 * narrow + 2 * 4 * PAIRS)
+    assert loss.saved_bytes == pytest.approx(4 * PAIRS)
+    turned = found["attention.index_rotary"]  # of 2 heads of queries and one of keys, read and written
+    assert turned.forward.nbytes == turned.backward.nbytes == 2 * 2 * 64 * 3 * 8
+
+
 def test_the_indexer_trains_its_weights_alone() -> None:
     found = operations(model_of())
     for name in ("index_q", "index_k"):
@@ -114,6 +133,10 @@ def test_blocks_of_keys() -> None:
     assert products(found["attention.flash"].forward) == pytest.approx(2 * 4 * met * (8 + 8))
     assert products(found["attention.index_scores"].forward) == pytest.approx(2 * 2 * 8 * SEQ * (SEQ + 1) / 2)
     assert "attention.index_loss" not in found
+    # two heads of queries and one of keys of each token are normed, 8 numbers read and written each
+    normed = found["attention.index_norm"]
+    assert normed.forward.flops("vector") == 9 * 64 * 3 * 8
+    assert normed.weights == 2 * 8
     assert sum(op.weights for op in found.values()) == model.kind_parameters(model.last_kind)
 
 

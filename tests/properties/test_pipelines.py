@@ -86,7 +86,7 @@ def test_the_least_bubble_of_a_share_of_w_is_that_of_equal_f_and_b(name, v, weig
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_each_chunk_is_on_the_device_that_runs_it(name):
-    """Of DualPipe the first half of the micro-batches does, and the other half on the mirror image."""
+    """Of DualPipe half of the micro-batches runs it there, and the others on the mirror image."""
     schedule = SCHEDULES[name]
     pp, nm, v = 4, 16, schedule.virtual_stages or 3
     for device in range(pp):

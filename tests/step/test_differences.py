@@ -78,6 +78,14 @@ def test_software_that_both_leave_open_is_one_and_the_same():
     assert frameworks.high / frameworks.low > known.high / known.low
 
 
+def test_intervals_of_which_nothing_is_known_are_independent():
+    """Of 10 % both ways each: sqrt 2 times as wide on the scale of logarithms."""
+    known = ratio_of_intervals((2.0, 2 / 1.1, 2 * 1.1), (1.0, 1 / 1.1, 1.1))
+    assert known.value == 2
+    assert known.high / 2 == pytest.approx(1.1 ** (2**0.5), rel=1e-3)
+    assert known.low / 2 == pytest.approx(1.1 ** -(2**0.5), rel=1e-3)
+
+
 def test_plans_alike_are_surer_than_plans_unlike():
     plans = [PLAN, replace(PLAN, mbs=2), tc.Plan(tp=4, cp=2, cp_kind="ring", pp=8, dp=1)]
     first, *others = (estimated(plan=plan) for plan in plans)

@@ -609,3 +609,10 @@ def test_columns_of_machines_take_columns_of_plans():
     assert both.step_seconds.tolist() == [
         estimate(PLAN, system=machines.take(i)).step_seconds for i in range(2)
     ]
+
+
+def test_facts_of_a_layer_of_experts_are_refused_of_a_model_without():
+    facts = {"dispatcher": "deepep"}
+    with pytest.raises(tc.InputError, match="is of a layer of experts, and the model has none"):
+        tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8), gbs=8, given=facts)
+    assert tc.estimate("mixtral-8x7b", "dgx-h100", tc.Plan(tp=8, zero=3), gbs=8, given=facts).step_seconds > 0

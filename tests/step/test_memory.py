@@ -12,7 +12,13 @@ from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
-from traincast.step.memory import Footprint, StoredWeights, devices_memory, states
+from traincast.step.memory import (
+    Footprint,
+    GrowingMemory,
+    StoredWeights,
+    devices_memory,
+    states,
+)
 from traincast.step.pipeline_stages import stages
 
 CALIBRATED = calibrated()
@@ -365,6 +371,7 @@ def test_weights_in_low_precision():
         precision="fp8", assumed={"memory.stores_16bit_weights": False}, parts={"dense": 1.0, "head": 1.0}
     )
     assert at_ends["weights"] == 2 + 2  # the vocabulary's matrix is not multiplied in 8 bits
+    assert held_by(precision="fp8", assumed={"memory.element_bytes": 4.0})["weights"] == 2 * 3
 
 
 @pytest.mark.parametrize(
@@ -629,3 +636,12 @@ def test_muon_leaves_embedding_and_head_to_adam():
     state = tc.estimate(model, "dgx-h100", tc.Plan(dp=8, optimizer_kind="muon"), gbs=8).memory["optimizer"]
     embedding_and_head = 2 * 128 * 1024 * 4096
     assert state == pytest.approx((8 * model.parameters + 4 * embedding_and_head) / 8, rel=1e-6)
+
+
+def test_how_much_larger_a_micro_batch_fits_by_hand():
+    """20 bytes are free beside 4 of activations and 2 of logits: 26/6 times as large.
+
+    Where all activations of the step are 6, that of logits alone grows from then on: (26 - 6)/2 times.
+    """
+    assert GrowingMemory(4.0, 30.0, 2.0).largest_microbatch(20.0) == 26 / 6
+    assert GrowingMemory(4.0, 6.0, 2.0).largest_microbatch(20.0) == 10

@@ -94,6 +94,9 @@ def test_mean_power_by_hand(est):
     limited = replace(MACHINE, accelerator=replace(MACHINE.accelerator, power_limit=300.0))
     power = mean_power(replace(est, assumptions=drawn, system=limited))
     assert power == pytest.approx(300 * active / seconds + 200)
+    small = replace(MACHINE, node_power=MACHINE.accelerator.power)  # nothing around the accelerator
+    power = mean_power(replace(est, assumptions=drawn, system=small))
+    assert power == pytest.approx(400 * active / seconds)
     in_full = replace(est, assumptions=est.assumptions.with_values(IN_FULL))
     assert mean_power(in_full) == pytest.approx(800)
     assert mean_power(est) < 800

@@ -13,6 +13,10 @@ from traincast.model.blocks import Experts, Latent, Local
 from traincast.step.model_flops import (
     CONVENTIONS,
     RECOMPUTE,
+    Forward,
+    _both_passes,
+    _conditioned_weights,
+    _layer_weights,
     forward_flops,
     hardware_flops_per_token,
     model_flops_per_token,
@@ -312,3 +316,34 @@ def test_published_hardware_utilisation_of_selective_recomputation_counts_it_thr
         assert hardware_flops_per_token(model, "selective", "megatron-full") * rate / 312e12 == pytest.approx(
             once, abs=6e-4
         )
+
+
+def test_backward_of_towers_and_projectors_costs_twice_their_forward_pass():
+    """But of a frozen tower, which has none."""
+    model = tc.load_model("qwen2.5-vl-7b")
+    forward = Forward(layers=1.0, attention=2.0, ends=4.0, tower=8.0, projector=16.0)
+    assert _both_passes(replace(model, tower=replace(model.tower, frozen=False)), forward) == 3 * 31
+    assert _both_passes(replace(model, tower=replace(model.tower, frozen=True)), forward) == 3 * 23 + 8
+
+
+def test_experts_of_another_width_have_two_projections_that_each_token_meets():
+    """Nemotron 3 Super: from the model's width to that of its experts and back."""
+    model = tc.load_model("nemotron-3-super")
+    kind = next(kind for kind in model.kinds if kind.moe)
+    experts = model.experts
+    own = 2 * model.hidden * experts.width
+    routed = experts.routed * 2 * experts.width * experts.ffn  # no gate: two products
+    shared = 2 * model.hidden * experts.shared_ffn
+    mixer = model.for_kind(kind).mixer_matrices(kind)
+    assert experts.width < model.hidden
+    assert _layer_weights(model, kind) == pytest.approx(mixer + own + routed + shared)
+
+
+def test_vectors_of_a_sample_are_products_of_one_row():
+    """FLUX.1: 12 vectors of a double block and 3 of a single one, of width 3,072, in each sample."""
+    model = tc.load_model("flux.1-schnell")
+    of_kinds = {kind.mixer: _conditioned_weights(model, model.diffusion, kind) for kind in model.kinds}
+    expected = {kind.mixer: model.diffusion.vectors(kind) * 3072**2 / model.seq for kind in model.kinds}
+    assert {name: of_kinds[name] for name in of_kinds if name != "joint-last"} == {
+        name: pytest.approx(expected[name]) for name in expected if name != "joint-last"
+    }

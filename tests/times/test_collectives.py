@@ -325,7 +325,7 @@ def test_a_message_takes_the_faster_protocol():
 
 
 def test_a_message_inside_a_domain_by_hand():
-    """Small ones have half of the bandwidth (flags are the rest) and the lower latency, large ones all of it.
+    """Small ones at half of the bandwidth and the lower latency, large ones at all of it.
 
     Ports are of no account there.
     """

@@ -11,6 +11,7 @@ import nightly
 ROOT = Path(__file__).parents[2]
 MAKEFILE = """
 first:
+\ttrue || echo 'torch: not installed, tests are skipped' >&2
 \t@echo 'MPI: not installed, the tests of studies under MPI are skipped.' >&2
 bad:
 \t@echo '1 failed, 2 passed, 3 errors in 0.10s'; exit 3

@@ -45,7 +45,14 @@ from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.fit_probability import OpenMemory, Verdict, fits_probability, verdict
 from traincast.step.layer_cost import cost_part
 from traincast.step.memory import PHASES, Footprint, Phase, devices_memory, memory, memory_phases
-from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
+from traincast.step.pipeline_stages import (
+    Stages,
+    devices,
+    every_device,
+    layers_of_chunks,
+    stages,
+    with_load,
+)
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import (
@@ -687,6 +694,12 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
                 within = {tier.name: int(number) for tier, number in zip(tiers, near, strict=False)}
                 rows.append(GroupRow(axis, counts[0], within, tiers[crossed].name))
         return rows
+
+    def chunks_without_layers(self) -> list[int]:
+        """Return the numbers, from 1, of the pipeline's chunks that have the embedding or the head alone."""
+        plan = self.plan
+        layers = layers_of_chunks(self.model, plan.pp * plan.vp, plan.layout)
+        return [number for number, held in enumerate(layers, 1) if not held]
 
     def whole_model(self) -> Iterator[tuple[float, TimedOperation]]:
         """Yield every operation of a micro-batch, of all devices, with how often the model has it."""

@@ -399,6 +399,53 @@ class GrowingMemory(TakesRows):
         """Whether larger micro-batches may need less, as one of fewer has given up more."""
         return nonzero(self.given_up)
 
+    @property
+    def shrinks_somewhere(self) -> bool:
+        """Whether a larger micro-batch of some plan does need less once all of the step are in flight."""
+        return self.may_shrink and nonzero(maximum(self.given_up - self.passing, 0.0))
+
+    def largest_microbatch(self, room: Column) -> Column:
+        """Return how many times larger a micro-batch fits on a device, above 1 where it does itself.
+
+        Activations grow with the micro-batch until all of the step are in flight, which they take together
+        from then on; logits and what layers at work need grow on. Both are proportional to the micro-batch,
+        but for offloaded activations and dequantised weights. Where memory `may_shrink`, this is what surely
+        fits: `no_larger_microbatch` is the other bound.
+
+        `room` is the memory that the micro-batch leaves free, negative where it does not fit [byte].
+        """
+        each = self.activations + self.passing
+        most = room + each
+        saturated = (most - self.all_activations) / maximum(self.passing, NOTHING)
+        return maximum(most / maximum(each, NOTHING), saturated)
+
+    def no_larger_microbatch(self, room: Column) -> Column:
+        """Return how many times larger a micro-batch may fit at the most where memory `may_shrink`.
+
+        With all micro-batches of the step in flight, k times larger ones have their activations but for those
+        of one, which are k times as many: memory changes by `passing - given_up` with k. Where that is
+        negative, it is least with a single micro-batch, and larger ones may fit though smaller ones don't.
+        `room` as in `largest_microbatch`.
+        """
+        most = room + self.activations + self.passing
+        change = self.passing - self.given_up
+        single = self.in_step * self.passing / maximum(self.given_up, NOTHING)
+        rising = (most - self.in_step) / maximum(change, NOTHING)
+        falling = where(single <= most, float("inf"), 0.0)
+        return maximum(self.largest_microbatch(room), where(change > 0, rising, falling))
+
+    def most_room(self, room: Column) -> Column:
+        """Return the most memory that a micro-batch leaves free, of this size or a larger one [byte].
+
+        Where memory `may_shrink`, it falls at a constant rate once all micro-batches of the step are in
+        flight: the leanest is this one, or a single one for the step. `room` as in `largest_microbatch`.
+        """
+        if not self.may_shrink:
+            return room
+        single = self.in_step * self.passing / maximum(self.given_up, NOTHING)
+        left_by_single = room + self.activations + self.passing - single
+        return where(self.passing < self.given_up, maximum(room, left_by_single), room)
+
 
 class PhaseLeft(NamedTuple):
     """Memory that micro-batches leave for what a device holds in one phase [byte]."""
@@ -465,51 +512,6 @@ def left_for_states(
     early = where(nm > 1, 1.0, 0.0)
     every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
     return [MemoryLeft(early, (passes,)), MemoryLeft(1.0, (at_layer, *every)), optimizer_step]
-
-
-def largest_microbatch(room: Column, growing: GrowingMemory) -> Column:
-    """Return how many times larger a micro-batch fits on a device, above 1 where it does itself.
-
-    Activations grow with the micro-batch until all of the step are in flight, which they take together from
-    then on; logits and what layers at work need grow on. Both are proportional to the micro-batch, but for
-    offloaded activations and dequantised weights. Where memory `may_shrink`, this is what surely fits:
-    `no_larger_microbatch` is the other bound.
-
-    `room` is the memory that the micro-batch leaves free, negative where it does not fit [byte].
-    """
-    each = growing.activations + growing.passing
-    most = room + each
-    saturated = (most - growing.all_activations) / maximum(growing.passing, NOTHING)
-    return maximum(most / maximum(each, NOTHING), saturated)
-
-
-def no_larger_microbatch(room: Column, growing: GrowingMemory) -> Column:
-    """Return how many times larger a micro-batch may fit at the most where memory `may_shrink`.
-
-    With all micro-batches of the step in flight, k times larger ones have their activations but for those of
-    one, which are k times as many: memory changes by `passing - given_up` with k. Where that is negative, it
-    is least with a single micro-batch, and larger ones may fit though smaller ones don't. `room` as in
-    `largest_microbatch`.
-    """
-    most = room + growing.activations + growing.passing
-    change = growing.passing - growing.given_up
-    single = growing.in_step * growing.passing / maximum(growing.given_up, NOTHING)
-    rising = (most - growing.in_step) / maximum(change, NOTHING)
-    falling = where(single <= most, float("inf"), 0.0)
-    return maximum(largest_microbatch(room, growing), where(change > 0, rising, falling))
-
-
-def most_room(room: Column, growing: GrowingMemory) -> Column:
-    """Return the most memory that a micro-batch leaves free, of this size or a larger one [byte].
-
-    Where memory `may_shrink`, it falls at a constant rate once all micro-batches of the step are in flight:
-    the leanest is this one, or a single one for the step. `room` as in `largest_microbatch`.
-    """
-    if not growing.may_shrink:
-        return room
-    single = growing.in_step * growing.passing / maximum(growing.given_up, NOTHING)
-    left_by_single = room + growing.activations + growing.passing - single
-    return where(growing.passing < growing.given_up, maximum(room, left_by_single), room)
 
 
 def states(

@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, number_values, take_rows, where
+from traincast.core.columns import distinct_values, number_values, take_rows
 from traincast.core.knobs import DEFAULTS, offloaded_activations
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
@@ -44,10 +44,7 @@ from traincast.step.memory import (
     StoredWeights,
     Taken,
     beside_activations,
-    largest_microbatch,
     left_for_states,
-    most_room,
-    no_larger_microbatch,
     taken_by_states,
     weight_memory,
     working_memory,
@@ -56,6 +53,10 @@ from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
 from traincast.times import SCHEDULES
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Value = TypeVar("Value", bound=np.generic)
 LADDERS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 SMALL: Final = 1e-9  # times the smallest micro-batch: less than any two sizes differ by
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
@@ -182,11 +183,11 @@ class Fitting:
         if len(close := np.flatnonzero(surely != maybe)):
             at_most = np.array(number)
             at_most[close] = block.number(maybe[close], close)
-        self.most[block.ladders] = np.maximum.reduceat(at_most, block.layouts)
-        self.least[block.ladders] = np.minimum.reduceat(number, block.layouts)
+        self.most[block.ladders] = block.of_ladders(np.maximum, at_most)
+        self.least[block.ladders] = block.of_ladders(np.minimum, number)
         rooms = zip((self.room, *self.bounds), (largest.room, *largest.bounds), strict=True)
         for known, of_layouts in rooms:
-            known[block.ladders] = np.maximum.reduceat(of_layouts[block.taken], block.layouts)
+            known[block.ladders] = block.of_ladders(np.maximum, of_layouts[block.taken])
         near = np.zeros(len(block.counts), np.bool_)
         near[block.ladder[at_most > number]] = True
         self.candidates += int(np.where(near, 0, np.add.reduceat(number, block.layouts)) @ block.counts)
@@ -466,9 +467,11 @@ class Census:
                     free: Column = take_rows(phase.most, every) - states
                     of_phases.append((free, phase))
                     room = np.minimum(room, free)
-                    if phase.growing.may_shrink:
-                        largest_room = most_room(free, phase.growing.take(every))
+                    if phase.growing.shrinks_somewhere:
+                        largest_room = phase.growing.take(every).most_room(free)
                         room_at_most = np.minimum(room_at_most, largest_room)
+                    elif phase.growing.may_shrink:
+                        room_at_most = np.minimum(room_at_most, free)
                     else:
                         room_before = np.minimum(room_before, free)
         # the smallest micro-batch of most ladders does not fit, nor does a larger one
@@ -483,19 +486,18 @@ class Census:
                 some = np.flatnonzero(phase.may_decide[of_ladders])
             growing = phase.growing.take(of_ladders[some])
             of_rows = take_rows(free, rows[some])
-            surely = largest_microbatch(of_rows - self.rounding, growing)
-            bound = no_larger_microbatch if growing.may_shrink else largest_microbatch
-            at_most = bound(of_rows + self.rounding, growing)
+            surely = growing.largest_microbatch(of_rows - self.rounding)
+            bound = growing.no_larger_microbatch if growing.may_shrink else growing.largest_microbatch
+            at_most = bound(of_rows + self.rounding)
             ratios[0, some] = np.minimum(ratios[0, some], surely)
             ratios[1, some] = np.minimum(ratios[1, some], at_most)
-            if not growing.may_shrink:
-                is_fullest = at_most < full_at[some]
-                full_at[some] = where(is_fullest, at_most, full_at[some])
-                free_in_fullest[some] = where(is_fullest, of_rows + self.rounding, free_in_fullest[some])
+            if phase.may_decide is None and not growing.may_shrink:
+                np.copyto(free_in_fullest, of_rows, where=at_most < full_at)
+                np.minimum(full_at, at_most, out=full_at)
         fitting = np.zeros((2, len(room)), np.int64)
         fitting[:, rows] = self._up_to[np.clip(ratios * take_rows(mbs, rows), 0, gbs).astype(np.int64)]
         bounds = RoomBounds(np.minimum(room_before, room_at_most), np.zeros_like(room), np.ones_like(room))
-        bounds.free[rows] = free_in_fullest
+        bounds.free[rows] = free_in_fullest + self.rounding
         bounds.full_at[rows] = full_at
         return Largest(fitting[0], fitting[1], room, bounds)
 
@@ -612,6 +614,12 @@ class _Block(NamedTuple):
         counts = outline.space.counts[mine]
         kind = outline.kind[mine][of_layouts]
         return cls(taken, mine, counts, layouts, of_layouts, kind, outline.up_to)
+
+    def of_ladders(self, extreme: np.ufunc, values: "NDArray[Value]") -> "NDArray[Value]":
+        """Return the largest or the smallest value of the layouts of each ladder."""
+        if len(self.layouts) == len(values):
+            return values
+        return np.asarray(extreme.reduceat(values, self.layouts))
 
     def number(self, microbatches: Ints, layouts: Any = slice(None)) -> Ints:
         """Count the rows with one of the first micro-batches, of the ladder of each of some layouts."""

@@ -39,7 +39,6 @@ from traincast.planner.answers.recommend import VARIED, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
-from traincast.step.pipeline_stages import layers_of_chunks
 from traincast.step.rankings import WITHIN
 from traincast.step.uncertainty import NEVER
 from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
@@ -289,14 +288,13 @@ def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool =
 def _chunks_without_layers(est: Estimate) -> list[str]:
     """Return a sentence on pipeline chunks that have the embedding or the head alone, if there are any."""
     plan = est.plan
-    layers = layers_of_chunks(est.model, plan.pp * plan.vp, plan.layout)
-    empty = [number for number, held in enumerate(layers, 1) if not held]
+    empty = est.chunks_without_layers()
     if not empty:
         return []
     word = "chunk" if len(empty) == 1 else "chunks"
     return [
-        f"{word} {' and '.join(map(str, empty))} of {len(layers)} without a layer, only embedding or head: "
-        f"pp × vp = {plan.pp} × {plan.vp} for {est.model.layers} layers"
+        f"{word} {' and '.join(map(str, empty))} of {plan.pp * plan.vp} without a layer, only embedding or "
+        f"head: pp × vp = {plan.pp} × {plan.vp} for {est.model.layers} layers"
     ]
 
 
