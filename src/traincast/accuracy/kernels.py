@@ -153,7 +153,7 @@ def _files(tables: Sequence[str | Path]) -> list[Path]:
     return [file for files in found for file in files]
 
 
-def _columns(path: Path) -> dict[str, Any]:
+def _columns(path: Path) -> dict[str, object]:
     """Return the columns of a table; numbers where all cells are."""
     try:
         if path.suffix == ".parquet":

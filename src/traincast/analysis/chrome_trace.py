@@ -192,7 +192,7 @@ def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Coll
     return number
 
 
-def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
+def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, object]]:
     parts = ", ".join(f"{n:g} {name}" for name, n in trace.passes.devices[device].stored_parts.items())
     slowest = ", sets the step" if device == trace.device else ""
     yield _metadata_event("process_name", device, name=f"stage {device}{slowest}")
@@ -200,11 +200,11 @@ def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
     yield _metadata_event("process_sort_index", device, sort_index=device)
 
 
-def _metadata_event(kind: str, device: int, thread: int = 1, **arguments: object) -> dict[str, Any]:
+def _metadata_event(kind: str, device: int, thread: int = 1, **arguments: object) -> dict[str, object]:
     return {"ph": "M", "name": kind, "pid": device + 1, "tid": thread, "args": arguments}
 
 
-def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -> Iterator[dict[str, Any]]:
+def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -> Iterator[dict[str, object]]:
     """Yield the events of a device on its threads, without overlap, in whole nanoseconds, Perfetto's unit.
 
     An overlapped event takes a further thread where its own is busy: a slow link has several sends in flight.
@@ -226,7 +226,7 @@ def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -
         yield record | {"tid": thread} | time | {"args": arguments}
 
 
-def _thread_metadata(device: int, thread: int) -> Iterator[dict[str, Any]]:
+def _thread_metadata(device: int, thread: int) -> Iterator[dict[str, object]]:
     copy, stream = divmod(thread - 1, len(THREADS))
     name = list(STREAMS.values())[stream]
     yield _metadata_event("thread_name", device, thread, name=f"{name} {copy + 1}" if copy else name)
@@ -239,7 +239,7 @@ def _ns(seconds: float) -> int:
 
 def _flow_events(
     trace: Trace, device: int, stages: Collection[int], microbatches: Collection[int]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield arrows from passes to the passes on other devices that read their output."""
     for sender in trace.by_device[device]:
         reader = trace.reader(sender)
@@ -253,7 +253,7 @@ def _flow_events(
                 yield record | {"tid": THREADS["passes"], "ts": middle} | ({"bp": "e"} if end == "f" else {})
 
 
-def _counter_events(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
+def _counter_events(trace: Trace, device: int) -> Iterator[dict[str, object]]:
     """Yield the micro-batches whose activations a device holds, from the start of F to the end of W."""
     holding = [pass_ for pass_ in trace.by_device[device] if pass_.kind != "B"]
     held = 0

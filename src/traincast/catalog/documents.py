@@ -66,7 +66,7 @@ def catalogue_entry(folder: Folder, name: str) -> dict[str, Any] | None:
 
 
 @cache
-def _read_entry(folder: Folder, name: str) -> dict[str, Any]:
+def _read_entry(folder: Folder, name: str) -> dict[str, object]:
     """Read a file of the catalogue, only once."""
     return read_document(catalogue(folder)[name])
 
@@ -144,7 +144,7 @@ def _refuse_unusable(
     seen.add(id(content))
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     """Parse a JSON text; refuse repeated keys."""
     import json
 

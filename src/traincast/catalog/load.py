@@ -292,7 +292,7 @@ def _look_up_name(kind: Kind, name: str) -> names.Named | None:
     return called(name) if is_own else cached_on_disk(called)(name)  # the keys of all files are read
 
 
-def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
+def _document(kind: Kind, name_or_path: str | Path) -> dict[str, object]:
     """Read the file of a model or a system, unchecked: that of a path, or of a name of the catalogue."""
     require_type(kind, name_or_path, NAME, str, Path)
     if _find_name(kind, name_or_path) or not _is_file(name_or_path):
@@ -311,7 +311,7 @@ def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     return document
 
 
-def _known_document(kind: Kind, name: str) -> dict[str, Any]:
+def _known_document(kind: Kind, name: str) -> dict[str, object]:
     """Return the entry of the catalogue of a name; raise if there is none, or if it is another file."""
     if _look_up_name(kind, name) is None:
         _refuse_other_file(name, kind, DESCRIBES[kind])

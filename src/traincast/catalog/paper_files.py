@@ -39,7 +39,7 @@ def is_model(document: Mapping[str, object]) -> bool:
     return document.keys() >= MODEL_KEYS
 
 
-def as_system_file(document: Mapping[str, object], path: Path) -> dict[str, Any]:
+def as_system_file(document: Mapping[str, object], path: Path) -> dict[str, object]:
     """Return a machine of the reference code as a system file; all mistakes at once."""
     wanted = {*FIGURES, *TIER_KEYS, *SIZES}
     problems = _problems(document, wanted, wanted | FIXED.keys() | SEARCHED)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read_document
@@ -107,7 +107,7 @@ def stack_file(name: str) -> "StackFile":
     )
 
 
-def _values_of(facts: Mapping[str, str]) -> dict[str, Any]:
+def _values_of(facts: Mapping[str, str]) -> dict[str, object]:
     """Return what framework, release and facts set, by path, with sources."""
     from traincast.catalog.schema.fields import Entry
 
@@ -317,7 +317,7 @@ def same_software(name: str, experts: bool = True) -> str:
     return min(same, key=lambda other: (stack_year(other) != year, other), default=name)
 
 
-def values_that_count(name: str, experts: bool) -> tuple[Any, ...]:
+def values_that_count(name: str, experts: bool) -> tuple[object, ...]:
     """Return the values of the constants of a software; without `experts` not those of their layers."""
     left_out = frozenset() if experts else OF_EXPERTS
     return tuple(value for path, value in load_stack(name).values().items() if path not in left_out)
@@ -342,7 +342,7 @@ def owners(name: str) -> tuple[tuple[str, frozenset[str]], ...]:
     return (own.name, frozenset(own.changes())), *reversed(tuple(entries))
 
 
-def value_of_owner(owner: str, path: str) -> Any:
+def value_of_owner(owner: str, path: str) -> object:
     """Return the value of an assumption that belongs to a stack, or to an entry of the files of software."""
     if owner in stack_names():
         return load_stack(owner).value(path)

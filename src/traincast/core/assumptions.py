@@ -544,7 +544,7 @@ def from_dict(saved: Mapping[str, Any]) -> Assumptions:
     return Assumptions(name=saved["name"], **stated).with_values(values)
 
 
-def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:
+def _by_path(record: type, prefix: str = "") -> dict[str, Field[object]]:
     paths: dict[str, Field[object]] = {}
     for item in fields(record):
         if is_dataclass(item.type):

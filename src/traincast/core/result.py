@@ -58,7 +58,7 @@ def closed_object(keys: Mapping[str, object]) -> dict[str, Any]:
     return {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
 
 
-def number_keys(kind: str) -> dict[str, Any]:
+def number_keys(kind: str) -> dict[str, object]:
     """Return the JSON Schemas of numbers of one kind in the nomenclature, such as components of a time."""
     return {
         name: {"type": "number"} | describe_key(info.meaning, info.unit)

@@ -406,7 +406,7 @@ def _facts(result: Found) -> dict[str, str]:
     }
 
 
-def _locks(result: Found) -> dict[str, Any]:
+def _locks(result: Found) -> dict[str, object]:
     chosen = {"strategy": result.strategies[0]} if len(result.strategies) == 1 else {}
     return {**chosen, **result.locks}
 

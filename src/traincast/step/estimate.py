@@ -1049,7 +1049,7 @@ def estimate_columns(model: Model, system: System, plan: Plans, gbs: int, assume
     return Estimates(plan=plan, **_step_of(model, system, plan, gbs, assumed))
 
 
-def _of_layers(plan: Plans, model: Model) -> tuple[Any, ...]:
+def _of_layers(plan: Plans, model: Model) -> tuple[object, ...]:
     """Return the knobs and choices of a plan that times and footprints of its parts depend on."""
     around = set(AROUND_LAYERS)
     if model.experts is None:

@@ -162,7 +162,7 @@ def table() -> dict[str, dict[str, float]]:
     }
 
 
-def setting_of(run: Run) -> Any:
+def setting_of(run: Run) -> object:
     """Return what runs of a group have in common."""
     return replace(run.model, name=""), run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack
 

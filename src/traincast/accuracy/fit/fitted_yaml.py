@@ -84,7 +84,7 @@ def system_with(
 def write_system(path: Path, document: Mapping[str, object]) -> None:
     """Write a system file atomically, one line for each entry."""
 
-    def with_flow_entries(item: object) -> Any:
+    def with_flow_entries(item: object) -> object:
         if isinstance(item, list):
             return [with_flow_entries(value) for value in item]
         if not isinstance(item, Mapping):

@@ -156,7 +156,7 @@ def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:
     return [f"{name}: not used by {subject}; {close_to(name, names)}" for name in given if name not in names]
 
 
-def without_effect(given: Mapping[str, Any], files: Mapping[Kind, Sequence[str | Path]]) -> list[str]:
+def without_effect(given: Mapping[str, object], files: Mapping[Kind, Sequence[str | Path]]) -> list[str]:
     """Return a problem for each given value that is not used, since every row of a table states another.
 
     Given values fill empty cells of tables. Logs have no cells: what is given replaces what they say.

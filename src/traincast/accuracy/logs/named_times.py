@@ -1,7 +1,7 @@
 """Logs of MaxText, nanotron and Composer (llm-foundry), which state times of steps but few settings."""
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from traincast.accuracy.logs.training_log import Log, LogFormat
 
@@ -10,7 +10,7 @@ START: Final = r"\bmbs: \d+ \| grad_accum: \d+"  # of nanotron: the line states 
 STATED: Final = {"mbs": "mbs", "cp": "cp", "seq": "sequence_length", "gbs": "global_batch_size"}
 
 
-def _of_nanotron(log: Log) -> dict[str, Any]:
+def _of_nanotron(log: Log) -> dict[str, object]:
     """Return the columns that nanotron states where a training starts."""
     line = next((line for line in log.header if re.search(START, line)), "")
     stated = dict(re.findall(r"(\w+): (\d{1,12})\b", line))

@@ -103,7 +103,7 @@ def check_columns(given: Mapping[str, object]) -> None:
         )
 
 
-def of_model(name: str) -> dict[str, Any]:
+def of_model(name: str) -> dict[str, object]:
     """Return the columns that a model of the catalogue, or of a file, fills; seq is left to the run."""
     model = load_model(name)
     columns: dict[str, object] = {
@@ -125,7 +125,7 @@ def of_model(name: str) -> dict[str, Any]:
     return {name: value for name, value in columns.items() if value is not None}
 
 
-def complete(file: str, from_log: Mapping[str, object], given: Mapping[str, object]) -> dict[str, Any]:
+def complete(file: str, from_log: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """Return the columns of a row: given values first, then the log, then the given model."""
     stated = {name: value for name, value in from_log.items() if value not in (None, "")}
     name = given.get("model")

@@ -86,7 +86,7 @@ def block(lines: list[str], opens: str) -> dict[str, Any]:
     return {}
 
 
-def parse_mapping(text: str) -> dict[str, Any]:
+def parse_mapping(text: str) -> dict[str, object]:
     """Return a mapping from JSON or a Python literal, empty if the text is neither."""
     for parser in (json.loads, literal_eval):
         try:
@@ -98,7 +98,7 @@ def parse_mapping(text: str) -> dict[str, Any]:
     return {}
 
 
-def config_file(path: str | Path) -> dict[str, Any]:
+def config_file(path: str | Path) -> dict[str, object]:
     """Read a configuration file: TOML, JSON or YAML, by its suffix."""
     path = Path(path)
     if path.suffix.lower() != ".toml":

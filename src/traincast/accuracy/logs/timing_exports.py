@@ -83,7 +83,7 @@ def read_profile(path: Path, given: Mapping[str, object]) -> TrainingRows:
     return training_rows(path.name, columns, given, LastRun(steps=steps, left_out=[PROFILED]), warm_up=0)
 
 
-def _mllog(text: str) -> tuple[LastRun, dict[str, Any]]:
+def _mllog(text: str) -> tuple[LastRun, dict[str, object]]:
     """Return the steps of an MLPerf log, whose ``tracked_stats`` are by samples, and what it states."""
     events = [event for line in MLLOG.findall(text) if isinstance(event := _load_series(line), dict)]
     stated = {event.get("key"): event.get("value") for event in events}
@@ -103,7 +103,7 @@ def _mllog(text: str) -> tuple[LastRun, dict[str, Any]]:
     return run, columns | {"source": " ".join(filter(None, [stated.get("submission_org"), platform]))}
 
 
-def _json(file: str, text: str) -> tuple[LastRun, dict[str, Any]]:
+def _json(file: str, text: str) -> tuple[LastRun, dict[str, object]]:
     """Return the steps of TensorBoard's JSON, or the mean step of a Trainer's state or results."""
     document = _load_series(text)
     if isinstance(document, list):

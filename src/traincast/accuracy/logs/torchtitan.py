@@ -147,7 +147,7 @@ def _model(config: Mapping[str, object], log: Log) -> dict[str, Any]:
     return of_model(catalogue_name) if catalogue_name and "model" not in log.given else {}
 
 
-def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, object]:
 
     def whole(argument: str) -> int | None:
         return whole_number(arguments.get(argument))

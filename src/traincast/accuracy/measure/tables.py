@@ -141,7 +141,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
         writer.writerows(rows)
 
 
-def _cells(row: Row, about: Mapping[str, object], size_columns: Mapping[str, None]) -> dict[str, Any]:
+def _cells(row: Row, about: Mapping[str, object], size_columns: Mapping[str, None]) -> dict[str, object]:
     task = row.task
     cells: dict[str, object] = {} if task.family == "products" else {"family": task.family, "op": task.op}
     if task.family == "collectives":

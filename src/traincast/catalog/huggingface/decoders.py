@@ -126,7 +126,7 @@ def mimo_lists(c: Config) -> Keys:
     """Read the lists of MiMo-V2 as published, with 1 for a window and for experts; or its pattern."""
     layers = range(c.count("num_hidden_layers") or 0)
     window = [0 if i == 0 or (i + 1) % 6 == 0 else 1 for i in layers]
-    lists: dict[str, tuple[str, Any, tuple[str, str]]] = {
+    lists: dict[str, tuple[str, object, tuple[str, str]]] = {
         "layer_types": ("hybrid_layer_pattern", window, ("full_attention", "sliding_attention")),
         "mlp_layer_types": ("moe_layer_freq", [int(i > 0) for i in layers], ("dense", "sparse")),
     }

@@ -1,7 +1,7 @@
 """Features of encoder-decoders, their decoders alone, and encoders."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import (
@@ -55,7 +55,7 @@ def encoder(c: Config) -> Keys:
     return {"layers": layers, "encoder": {"seq": encoder_seq(c)} | read}
 
 
-def encoder_seq(c: Config) -> Any:
+def encoder_seq(c: Config) -> object:
     """Return the length of the encoder's sequence: that of the decoder, which is assumed."""
     if c.seq is not None:
         return {"value": c.seq, "source": "requested", "basis": "assumed"}
@@ -302,7 +302,7 @@ def longformer(c: Config) -> Keys:
     return {"local": {"window": window}, "small_weights": small, "left_out": "global attention"}
 
 
-def _window(c: Config) -> Any:
+def _window(c: Config) -> object:
     """Return the tokens of `attention_window`, half to each side; None if it is wrong, which is noted."""
     windows = c.fields.get("attention_window", 512)
     widths = set(map(str, windows)) if isinstance(windows, list) else {str(windows)}

@@ -487,7 +487,7 @@ def of_experts(key: str) -> Feature:
     return lambda c: {"experts": c.content["experts"] | {key: True}} if "experts" in c.content else {}
 
 
-def keys_if_set(flag: str, **keys: Any) -> Feature:
+def keys_if_set(flag: str, **keys: object) -> Feature:
     """Return a feature that adds keys where a flag of the configuration is set."""
     return lambda c: keys if c.flag(flag) else {}
 

@@ -1,7 +1,7 @@
 """Features of models whose layers are of several kinds: hybrids, and attention to selected keys."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import (
@@ -19,7 +19,7 @@ from traincast.core.errors import is_whole
 from traincast.model.blocks import FeedForward, Kind, Mixer
 
 
-def _flags(c: Config, name: str, value: Any) -> list[bool]:
+def _flags(c: Config, name: str, value: object) -> list[bool]:
     """Return a list with 0 or 1 for each layer; empty if it is null, or wrong, which is noted."""
     layers = c.count("num_hidden_layers")
     if value is None:
@@ -181,7 +181,7 @@ def mamba2(c: Config) -> Keys:
     hidden = c.count("hidden_size")
     if c.value("mamba_head_dim") == "auto":
         width = c.size("mamba_expand") * (hidden or 1) // (heads or 1)
-        head_dim: Any = c.cite(width, "mamba_expand", "hidden_size", "mamba_num_heads")
+        head_dim: object = c.cite(width, "mamba_expand", "hidden_size", "mamba_num_heads")
     else:
         head_dim = c.figure("mamba_head_dim")
     figures = c.figures(state="ssm_state_size", groups="n_groups", conv="conv_kernel", chunk="chunk_size")

@@ -77,7 +77,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     return settings
 
 
-def _constants(tree: ast.Module) -> dict[str, Any]:
+def _constants(tree: ast.Module) -> dict[str, object]:
     """Return names of the module with a value: assigned literals, and defaults of the command line."""
     names: dict[str, object] = {}
     for node in ast.walk(tree):
@@ -100,7 +100,7 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
 def _arguments(call: ast.Call, names: Mapping[str, object]) -> dict[str, Any]:
     """Return the keyword arguments of a call; a name without a value as a variable of the shell."""
 
-    def value_of(node: ast.expr) -> Any:
+    def value_of(node: ast.expr) -> object:
         name = last_name(node)
         if isinstance(node, ast.Attribute) and name.isupper():  # a member of an enumeration
             return name

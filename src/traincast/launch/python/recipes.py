@@ -278,7 +278,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     return (named, *megatron_bridge.assumptions(own), *notes)
 
 
-def _checkpoint_name(built: Mapping[str, object], part: str) -> Any:
+def _checkpoint_name(built: Mapping[str, object], part: str) -> object:
     """Return the checkpoint or preset that a function makes a part from; empty for an instance of a class."""
     return "" if str(built.get(f"{part}.{CLASS}", ""))[:1].isupper() else built.get(f"{part}.{TEXT}")
 

@@ -65,7 +65,7 @@ def module_file(module: str, folder: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def constants_of(tree: ast.Module) -> dict[str, Any]:
+def constants_of(tree: ast.Module) -> dict[str, object]:
     """Return the constants of a file by name."""
     return {
         target.id: constant(node.value)

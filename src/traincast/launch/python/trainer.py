@@ -398,7 +398,7 @@ class _TrainingProgram(PythonProgram):
         words: list[object],
         given: dict[str, object],
         names: Mapping[str, object],
-    ) -> Any:
+    ) -> object:
         """Return what a method makes: a model, or the options of a command line; None of others."""
         title = ast.unparse(owner).rpartition(".")[2]
         if name in ("from_pretrained", "from_config"):
@@ -429,7 +429,7 @@ class _TrainingProgram(PythonProgram):
             self.built.further.setdefault(DOUBT, f"{ast.unparse(owner)}.{name}")
         return parser
 
-    def _load_checkpoint(self, title: str, words: list[object], given: dict[str, object]) -> Any:
+    def _load_checkpoint(self, title: str, words: list[object], given: dict[str, object]) -> object:
         """Return a model, or what else is loaded, from a checkpoint."""
         first = words[0] if words else given.get("pretrained_model_name_or_path", given.get("config"))
         checkpoint = first.get("name") if isinstance(first, dict) else first
@@ -455,7 +455,7 @@ class _TrainingProgram(PythonProgram):
         default = given.get("default", Unread(key) if is_needed else usual)
         options[key] = self.built.given.get(key, default)
 
-    def _record(self, name: str) -> Any:
+    def _record(self, name: str) -> object:
         """Return the fields of a dataclass of the program that a command line fills; or that of a library."""
         if name in self.derived:
             self.built.on_command_line = name
@@ -472,7 +472,7 @@ class _TrainingProgram(PythonProgram):
             self.built.on_command_line = name
         return Unread(name)
 
-    def _built(self, name: str, words: list[object], given: dict[str, object]) -> Any:
+    def _built(self, name: str, words: list[object], given: dict[str, object]) -> object:
         """Return what a function or class of a library makes."""
         if name == "ArgumentParser":
             return {CLASS: name, "options": {}}
@@ -521,7 +521,7 @@ def _fields(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     return fields
 
 
-def _literal(text: str) -> Any:
+def _literal(text: str) -> object:
     """Return what a text says in Python: a number or a truth value; else the text."""
     try:
         return ast.literal_eval(text)
@@ -529,7 +529,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _convert_value(kind: str, value: object) -> Any:
+def _convert_value(kind: str, value: object) -> object:
     """Return a value as a number, a text or a truth value; as it is where that is not known."""
     if isinstance(value, Unread):
         return value

@@ -54,7 +54,7 @@ def lock_names(locks: Mapping[str, object], equals: str = "=") -> str:
     )
 
 
-def searched_locks(framework: Framework, model: Model, locks: Mapping[str, object]) -> dict[str, Any]:
+def searched_locks(framework: Framework, model: Model, locks: Mapping[str, object]) -> dict[str, object]:
     """Return the locks on what a framework searches, not those that ask for another recipe or program.
 
     A lock on a choice of which it searches one value, such as a precision, is no limit on the search but

@@ -135,7 +135,7 @@ def held_choices(framework: Framework, locks: Mapping[str, object], answer: Answ
 
 def _held_values(
     framework: Framework, locks: Mapping[str, object], answer: Answer
-) -> dict[str, tuple[Any, ...]]:
+) -> dict[str, tuple[object, ...]]:
     """Return the values of each knob that the search holds constant, but for those that are locked."""
     searched = {"replicas"} if framework.searches_replicas(answer[1].model) else set()
     return {name: of for name, of in framework.held.items() if name not in {*locks, *searched}}

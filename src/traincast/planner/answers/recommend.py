@@ -363,7 +363,7 @@ class Family:
         values = dict.fromkeys(getattr(plan, knob) for plan in sorted(plans, key=_order_of(knob)))
         return [value for value in values if value != getattr(self.plan, knob)]
 
-    def varied_knobs(self) -> dict[str, list[Any]]:
+    def varied_knobs(self) -> dict[str, list[object]]:
         """Return the knobs of which another value alone is about as fast, with these values."""
         others = {knob: self.others(knob) for knob in VARIED}
         return {knob: values for knob, values in others.items() if values}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -162,7 +162,7 @@ def load_prices(path: str | Path | None = None) -> Prices:
     return Prices(tuple(parts), electricity, **numbers)
 
 
-def check_source(place: str, raw: object, problems: list[str]) -> Mapping[str, Any]:
+def check_source(place: str, raw: object, problems: list[str]) -> Mapping[str, object]:
     """Return a mapping; a mistake in its source or basis is added to `problems`."""
     if not isinstance(raw, Mapping):
         problems.append(f"{place} = {raw!r}: must have value or price, source and basis")

@@ -44,7 +44,7 @@ class Refusal:
         software = _software(choices.get("stack", ""))
         return all(software.get(fact) == value for fact, value in self.software.items())
 
-    def drop_refused_part(self, value: object) -> Any:
+    def drop_refused_part(self, value: object) -> object:
         """Return a value of the choice without its refused part; False, 0 or the default if none remains."""
         left = self._remaining_part(value)
         return value if left is None else left

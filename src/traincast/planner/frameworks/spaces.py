@@ -545,7 +545,7 @@ RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
 
 
-def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> Any:
+def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> object:
     """Return whether plans that overlap expert communication in a pipeline have virtual stages."""
     return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
 
@@ -677,13 +677,13 @@ MEGATRON_LINEAR: Final = Rule(
 )
 
 
-def _in_expert_order(model: Model, plan: Plans, gbs: int) -> Any:
+def _in_expert_order(model: Model, plan: Plans, gbs: int) -> object:
     """Return whether a rank has as many replicas of experts as of the rest, or pp is numbered last."""
     of_experts = plan.etp * plan.ep if model.experts is not None else plan.tp
     return plan.order == ORDER or (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
 
 
-def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> Any:
+def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> object:
     """Return whether tensor and context ranks share the heads of a gated delta net evenly."""
     if model.gated_delta is None:
         return True

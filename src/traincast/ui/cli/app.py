@@ -12,7 +12,7 @@ from traincast.core.version import __version__
 from traincast.ui.cli.completion import names_of_choices
 
 
-def _convert_whole(kind: object, tokens: Sequence[Token]) -> Any:
+def _convert_whole(kind: object, tokens: Sequence[Token]) -> object:
     """Convert arguments as cyclopts does, but read whole numbers from decimal digits alone.
 
     Else 4.5 GPUs are 4, and 0x10, 1_000 or digits of another script are numbers here and words elsewhere.

@@ -96,7 +96,7 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
     return explanation.to_dict() | rows | said
 
 
-def _ranking(case: ExplorerCase, result: Found) -> dict[str, Any]:
+def _ranking(case: ExplorerCase, result: Found) -> dict[str, object]:
     """Return the plan of each family as a row, with the cells of the columns of the terminal's table."""
     ranked = Ranking(result, by_time=False)
     first = ranked.header.index("strategy")
@@ -131,7 +131,7 @@ def compare(request: Request) -> dict[str, Any]:
     return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}
 
 
-def answer_measured(request: Request) -> dict[str, Any]:
+def answer_measured(request: Request) -> dict[str, object]:
     """Return how far a measured step of a plan is from the predicted, why that may be, and what to change."""
     seen = {name: request[name] for name in MEASURED if request.get(name) is not None}
     if len(seen) != 1:

@@ -118,7 +118,7 @@ def calibrated_words(system: System) -> str:
     return f"calibrated to your {system.calibrated_to}" if system.calibrated_to else ""
 
 
-def _frameworks() -> list[dict[str, Any]]:
+def _frameworks() -> list[dict[str, object]]:
     """Return the frameworks with the programs that run their plans, as one group."""
     rows = FRAMEWORKS.values()
     options = [_option(row.name, row.about, row.also_called) for row in rows]
@@ -158,7 +158,7 @@ def _components(kind: str) -> list[dict[str, str]]:
     return [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in columns.items()]
 
 
-def _lock_kind(name: str) -> dict[str, Any]:
+def _lock_kind(name: str) -> dict[str, object]:
     """Return what a knob or choice can be locked to: a number, text, or one of several values."""
     if name not in CHOICES:
         return {"kind": "number"}
@@ -168,7 +168,7 @@ def _lock_kind(name: str) -> dict[str, Any]:
     return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
 
 
-def model_info(model: Model) -> dict[str, Any]:
+def model_info(model: Model) -> dict[str, object]:
     """Return the key figures of a model."""
     shape = ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")
     return {
@@ -187,14 +187,14 @@ def model_info(model: Model) -> dict[str, Any]:
     }
 
 
-def system_info(name: object) -> dict[str, Any]:
+def system_info(name: object) -> dict[str, object]:
     """Return a system of the catalogue and every figure that can be changed: value, unit and slider range."""
     system = catalogue_system(name)
     figures = [_figure(system, path, entry) for path, entry in entries(system).items()]
     return system_summary(system) | {"tiers": [tier.name for tier in system.tiers], "figures": figures}
 
 
-def system_summary(system: System) -> dict[str, Any]:
+def system_summary(system: System) -> dict[str, object]:
     """Return the key figures of a system."""
     return {
         "name": system.name,
@@ -208,7 +208,7 @@ def system_summary(system: System) -> dict[str, Any]:
     }
 
 
-def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
+def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, object]:
     value = figure_at(system, path)
     if issubclass(entry, Share):
         scale = "linear"

@@ -64,7 +64,7 @@ def design(request: Mapping[str, object], progress: Progress) -> dict[str, Any]:
     }
 
 
-def _point(found: Designs, row: int) -> dict[str, Any]:
+def _point(found: Designs, row: int) -> dict[str, object]:
     """Return a machine as the chart draws it."""
     kind = "cheapest" if row == found.cheapest else "machine"
     if not found.designed[row]:

@@ -17,14 +17,14 @@ from traincast.ui.explorer.question import ExplorerCase
 SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 
 
-def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
+def row_of(case: ExplorerCase, est: Estimate) -> dict[str, object]:
     """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
     label = {"label": str(est.plan), "knobs": est.plan.knobs(placement=True)}
     row = est.to_dict() | label | {"metrics": case.metrics(est)}
     return row if est.verdict == "fits" else row | {"short_of": short_of(est, advice=True)}
 
 
-def phases_of(est: Estimate) -> list[dict[str, Any]]:
+def phases_of(est: Estimate) -> list[dict[str, object]]:
     """Return the memory of the fullest rank in every phase of a step."""
     return [row.to_dict() for row in est.memory_timeline()]
 
@@ -49,7 +49,7 @@ def front(result: Found) -> dict[str, Any]:
     return _points(*result.front)
 
 
-def _points(times: LeastTimes, points: Ints) -> dict[str, Any]:
+def _points(times: LeastTimes, points: Ints) -> dict[str, object]:
     """Return time, memory and knobs of layouts, without placements: an estimate chooses them again."""
     knobs: list[dict[str, object]] = [{}] * len(points)
     for number, outcome in enumerate(times.outcomes):

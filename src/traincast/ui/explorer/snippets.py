@@ -19,13 +19,13 @@ TRAINING_IMPORTS: Final = (
 )
 
 
-def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
+def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, object]:
     """Return a plan, or the search, as Python, as a command, and as the flags of each framework."""
     launch = [] if plan is None else list(_launches(case, plan))
     return {"python": _python(case, plan), "cli": _command(case, plan), "launch": launch}
 
 
-def _launches(case: ExplorerCase, plan: Plan) -> Iterator[dict[str, Any]]:
+def _launches(case: ExplorerCase, plan: Plan) -> Iterator[dict[str, object]]:
     """Yield the plan as the flags of each framework, and what these cannot express."""
     est = case.estimate(plan)
     for name, form in FORMATS.items():

@@ -111,7 +111,7 @@ def json_bytes(value: object) -> bytes:
         return ENCODER.encode(_finite(value)).encode()
 
 
-def _finite(value: object) -> Any:
+def _finite(value: object) -> object:
     """Return the value with null in place of numbers that are not finite."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}

@@ -1,7 +1,6 @@
 """HTML report on one plan, and what all reports on plans show: time, memory, cost and uncertainty."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Column
@@ -37,7 +36,7 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     return Page("Estimate of a plan", text.title(est), lines, "plan.html.jinja", content, bool(est.fits))
 
 
-def plan_content(est: Estimate, measures: Metrics) -> dict[str, Any]:
+def plan_content(est: Estimate, measures: Metrics) -> dict[str, object]:
     """Return what the answer, `plan_sections` and `foundations` show of one plan."""
     from traincast.ui.figures import time_waterfall
 
@@ -122,7 +121,7 @@ def _knobs(est: Estimate) -> Table:
     return Table("What the plan sets, other than the default", header, rows, header[1:])
 
 
-def memory_content(est: Estimate) -> dict[str, Any]:
+def memory_content(est: Estimate) -> dict[str, object]:
     """Return the memory of every stage as a figure, and of the fullest rank as a table."""
     from traincast.ui.figures import memory_timeline, stage_memory
 
@@ -186,7 +185,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
     return ((name, form(float(value))) for name, value, form in job_metrics if value is not None)
 
 
-def sensitivity_content(gains: Mapping[str, float]) -> dict[str, Any]:
+def sensitivity_content(gains: Mapping[str, float]) -> dict[str, object]:
     """Return what better hardware would gain."""
     relevant = {name: change for name, change in gains.items() if abs(change) > MIN_CHANGE_REPORTED}
     rows = [(name, format_signed(relevant[name])) for name in sorted(relevant, key=relevant.__getitem__)]
@@ -197,7 +196,7 @@ def sensitivity_content(gains: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _operations(est: Estimate) -> dict[str, Any]:
+def _operations(est: Estimate) -> dict[str, object]:
     from traincast.ui.figures import roofline
 
     caption = "Operations of one micro-batch, once for each kind of layer"
@@ -206,7 +205,7 @@ def _operations(est: Estimate) -> dict[str, Any]:
     return {"roofline": roofline(est), "operations": table}
 
 
-def _uncertainty(est: Estimate) -> dict[str, Any]:
+def _uncertainty(est: Estimate) -> dict[str, object]:
     """Return intervals, and in which respects the plan lies outside of measured runs."""
     interval = None
     if est.interval is not None:

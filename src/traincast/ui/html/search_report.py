@@ -1,6 +1,6 @@
 """HTML report on a search: the recommended plan, why the others lose, and what was rejected."""
 
-from typing import Any, Final
+from typing import Final
 
 from traincast.catalog.software_stacks import stack_words
 from traincast.core.units import count_of, format_signed, gib, seconds
@@ -71,7 +71,7 @@ def _question(result: Found) -> Pairs:
     yield "Candidates", f"{result.candidates:,} meet every rule, {result.feasible:,} of them fit in memory"
 
 
-def _nearest_miss(result: Found, explanation: Explanation) -> dict[str, Any]:
+def _nearest_miss(result: Found, explanation: Explanation) -> dict[str, object]:
     """Return what an answer says where nothing fits."""
     if explanation.miss is None:
         return {"nearest": None, "why_none": [line.strip() for line in explanation.lines()[1:]]}
@@ -90,7 +90,7 @@ def _nearest_miss(result: Found, explanation: Explanation) -> dict[str, Any]:
     return {"nearest": nearest, "memory": memory_content(est), "least_memory": least_memory}
 
 
-def _best_plans(result: Found, each: bool) -> dict[str, Any]:
+def _best_plans(result: Found, each: bool) -> dict[str, object]:
     """Return the recommendation, the ranking and how sure it is, the Pareto front, and the sensitivities."""
     from traincast.ui.figures import pareto, tornado
 
@@ -127,7 +127,7 @@ def _pareto_table(result: Found) -> Table:
     return Table(caption, ("plan", "step", "memory"), listed)
 
 
-def _comparisons(explanation: Explanation) -> dict[str, Any]:
+def _comparisons(explanation: Explanation) -> dict[str, object]:
     """Return the best alternative and the fastest plan of each degree against the recommended one."""
     best = explanation.plans[0]
 
@@ -162,7 +162,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
     return {"comparisons": sentences, "degrees": tables}
 
 
-def _misses(explanation: Explanation) -> dict[str, Any]:
+def _misses(explanation: Explanation) -> dict[str, object]:
     """Return the faster plans that memory excludes, and the degrees that were not tried."""
     winner = explanation.plans[0][1]
     faster = (
