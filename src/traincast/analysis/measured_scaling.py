@@ -55,16 +55,16 @@ def measured_scaling(path: str | Path, stages: Sequence[Scaling]) -> list[Measur
         If the file cannot be read, or does not belong to the question; all mistakes at once.
     """
     path = Path(path)
-    seconds = _read(path, stages)
+    seconds = _read_iterations(path, stages)
     compared = []
     for stage in stages:
         measured = {gpus: value for (zero, gpus), value in seconds.items() if zero == stage.zero}
         if measured:
-            compared.append(_compared(stage, measured))
+            compared.append(_compare_stage(stage, measured))
     return compared
 
 
-def _compared(stage: Scaling, measured: dict[int, float]) -> MeasuredScaling:
+def _compare_stage(stage: Scaling, measured: dict[int, float]) -> MeasuredScaling:
     """Compare the iterations of one stage, those of the fewest GPUs among them [s]."""
     formula = dict(zip(map(int, stage.gpus), map(float, stage.efficiency), strict=True))
     fewest = min(formula)
@@ -76,7 +76,7 @@ def _compared(stage: Scaling, measured: dict[int, float]) -> MeasuredScaling:
     return MeasuredScaling(stage.zero, sum(squares) / len(squares), rows)
 
 
-def _read(path: Path, stages: Sequence[Scaling]) -> dict[tuple[int, int], float]:
+def _read_iterations(path: Path, stages: Sequence[Scaling]) -> dict[tuple[int, int], float]:
     """Read the iterations of a file by stage of ZeRO and number of GPUs [s]."""
     try:
         lines = text_of(path).splitlines()

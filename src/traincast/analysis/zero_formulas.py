@@ -112,10 +112,10 @@ def message_count(kind: CollectiveKind, zero: int, P: float, layers: int, gpus: 
 def _group(n: Any, system: System) -> Group:
     """Return all GPUs of a job as one group; each domain holds the largest divisor of the job that fits."""
 
-    def within(job: float, inner: float, size: int) -> float:
+    def domain_size(job: float, inner: float, size: int) -> float:
         return max(k for k in np.arange(inner, min(size, job) + 1, inner) if job % k == 0)
 
     near: list[Any] = [np.ones_like(n)]
     for tier in system.tiers[:-1]:
-        near.append(np.vectorize(within, otypes=[float])(n, near[-1], int(tier.size or 1)))
+        near.append(np.vectorize(domain_size, otypes=[float])(n, near[-1], int(tier.size or 1)))
     return Group(n, tuple(near[1:]))

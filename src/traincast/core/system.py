@@ -38,7 +38,7 @@ def _share(meaning: str, spread: float | None = None) -> FigureSpec:
     return FigureSpec("", meaning, "share", spread=spread)
 
 
-def _sustained(bits: int) -> FigureSpec:
+def _sustained_spec(bits: int) -> FigureSpec:
     return _share(f"share of the peak at {bits} bits that large GEMMs sustain", 0.1)
 
 
@@ -66,10 +66,10 @@ class Accelerator(ColumnsEqual):
     int8_flops: Annotated[Known, _flops("dense peak of the matrix units on 8-bit integers")] = None
     fp4_flops: Annotated[Known, _flops("dense peak of the matrix units on 4-bit numbers")] = None
     # In steady training, under the power limit.
-    fp32_sustained: Annotated[Known, _sustained(32)] = None
-    matrix_sustained: Annotated[Known, _sustained(16)] = None
-    fp8_sustained: Annotated[Known, _sustained(8)] = None
-    fp4_sustained: Annotated[Known, _sustained(4)] = None
+    fp32_sustained: Annotated[Known, _sustained_spec(32)] = None
+    matrix_sustained: Annotated[Known, _sustained_spec(16)] = None
+    fp8_sustained: Annotated[Known, _sustained_spec(8)] = None
+    fp4_sustained: Annotated[Known, _sustained_spec(4)] = None
     # Before the power limit acts, if that differs.
     matrix_burst: Annotated[
         Known, _share("share of the peak at 16 bits that large products reach for a moment")
@@ -404,7 +404,7 @@ class System(ColumnsEqual):
         """Return the system with some figures replaced, each under its path in a system file."""
         problems: list[str] = []
 
-        def changed(path: str, part: Any) -> Any:
+        def replace_figures(path: str, part: Any) -> Any:
             values = {
                 item.name: figures[f"{path}.{item.name}"]
                 for item in fields(part)
@@ -415,7 +415,7 @@ class System(ColumnsEqual):
             except InputError as error:
                 problems.extend(f"{path}.{problem}" for problem in error.problems)
 
-        accelerator, *tiers = (changed(path, part) for path, part in self.parts().items())
+        accelerator, *tiers = (replace_figures(path, part) for path, part in self.parts().items())
         raise_problems(f"system {self.name}", problems)
         return replace(self, accelerator=accelerator, tiers=tuple(tiers))
 

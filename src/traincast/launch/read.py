@@ -111,7 +111,7 @@ class Reading(Result):
     def used(self) -> Annotated[tuple[str, ...], Doc(key="read")]:
         """Settings that the prediction uses."""
         read = self.form.known | self._of_figures
-        return self._spelled(name for name in self.settings if name in read)
+        return self._spell(name for name in self.settings if name in read)
 
     @cached_property
     def _of_figures(self) -> frozenset[str]:
@@ -167,19 +167,19 @@ class Reading(Result):
     @property
     def small(self) -> Annotated[tuple[str, ...], KEY]:
         """Settings of small effect, which is not predicted."""
-        return self._spelled(self.not_in_table.small)
+        return self._spell(self.not_in_table.small)
 
     @property
     def not_understood(self) -> Annotated[tuple[str, ...], KEY]:
         """Unknown settings."""
-        return self._spelled(self.not_in_table.unknown)
+        return self._spell(self.not_in_table.unknown)
 
     @property
     def ignored(self) -> Annotated[tuple[str, ...], KEY]:
         """Settings that change no step: logs, data, checkpoints, learning rates."""
-        return self._spelled(name for name in self.not_in_table.harmless if name not in self._of_figures)
+        return self._spell(name for name in self.not_in_table.harmless if name not in self._of_figures)
 
-    def _spelled(self, names: Iterable[str]) -> tuple[str, ...]:
+    def _spell(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(map(self.form.spelled, names))
 
     def on_cpus(self) -> "Reading":
@@ -194,7 +194,7 @@ class Reading(Result):
     def problems_of_unread(self) -> list[str]:
         """Return a problem for every setting that matters and is not read: its value, and why."""
         named = {self.form.spelled(name) for name in self.not_in_table.named}
-        unset = self._spelled(self.defaults)
+        unset = self._spell(self.defaults)
         problems = list[str]()
         for each in self.unread:
             if each.setting in named:

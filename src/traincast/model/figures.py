@@ -314,10 +314,10 @@ class ModelFigures:
     def attended(self, local: bool) -> float:
         """Count the query-key pairs of a sequence of `seq` tokens in one head that the mask leaves."""
         if self.documents is None:
-            return self._attended(self.seq, local)
-        return sum(n * self._attended(l, local) for l, n in self.documents.in_sequence(self.seq))
+            return self._document_pairs(self.seq, local)
+        return sum(n * self._document_pairs(l, local) for l, n in self.documents.in_sequence(self.seq))
 
-    def _attended(self, l: int, local: bool) -> float:
+    def _document_pairs(self, l: int, local: bool) -> float:
         """Count the pairs of a document of l tokens."""
         attention = self.local
         if attention is None or not local or attention.window >= l:
@@ -340,7 +340,7 @@ class ModelFigures:
         Those that the mask leaves if `masked`. Compressed keys count as keys.
         """
         if kind.compressed and self.compressed is not None:
-            window = self._attended(self.seq, True) if masked else float(self.seq * self._window)
+            window = self._document_pairs(self.seq, True) if masked else float(self.seq * self._window)
             return window + self.compressed_pairs(kind, masked)
         if not kind.indexed or self.indexer is None:
             return self.attended(kind.local) if masked else float(self.seq**2)

@@ -254,12 +254,14 @@ def _adapter(
     if nonzero(passes):
         addition = replace(with_traffic(addition, passes), has_framework_traffic=True)
     down = replace(down, saved_bytes=saved, recomputed_with=op.recomputed_with)
-    yield _issued(replace(down, module=op.module, experts=op.experts), sharding)
+    yield _count_launches(replace(down, module=op.module, experts=op.experts), sharding)
     for part in (replace(up, recomputed_with=op.module, experts=op.experts), addition):
-        yield _issued(replace(part, only_makes_output=op.only_makes_output, module=op.module), sharding)
+        yield _count_launches(
+            replace(part, only_makes_output=op.only_makes_output, module=op.module), sharding
+        )
 
 
-def _issued(part: Operation, sharding: Sharding) -> Operation:
+def _count_launches(part: Operation, sharding: Sharding) -> Operation:
     """Return an operation of an adapter that is launched as long as adapters are, in units of others.
 
     An adapter has three operations in two directions.

@@ -118,7 +118,9 @@ class DataParallelTraffic:
 
     def exposed_in_step(self, stretch: Sequence[Column]) -> Column:
         """Return the exposed time of the device that has most of it [s]."""
-        return largest([sum(in_step, self.serial) for in_step in self._in_step(self._exposed, stretch)])[0]
+        return largest([sum(in_step, self.serial) for in_step in self._in_step(self._exposed_time, stretch)])[
+            0
+        ]
 
     def hidden_in_step(self, stretch: Sequence[Column]) -> list[tuple[Column, Column]]:
         """Return the hidden gathers of weights and reductions of gradients of every device [s]."""
@@ -127,9 +129,9 @@ class DataParallelTraffic:
     def _hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Passes) -> Column:
         """Return the hidden time of these exchanges [s]."""
         seconds = total(n * exchanges[part].seconds for part, n in device.items())
-        return seconds - replace(self, contention=0.0)._exposed(exchanges, direction, device, passes)
+        return seconds - replace(self, contention=0.0)._exposed_time(exchanges, direction, device, passes)
 
-    def _exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Passes) -> Column:
+    def _exposed_time(self, exchanges: Exchanges, direction: str, device: Counts, passes: Passes) -> Column:
         """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
         window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
         waits = self._waits(device, direction)
@@ -312,15 +314,15 @@ def _replica_groups(
     plan = placement.plan
     (all_ranks, shard_ranks, replicas) = axes
 
-    def over(axis: Axis, kind: CollectiveKind) -> Curve:
+    def curve_of(axis: Axis, kind: CollectiveKind) -> Curve:
         return collective_curve(kind, placement.group(axis), system, assumed, data_parallel=True)
 
-    between = over(replicas, "all-reduce") if nonzero(plan.replicas != 1) else None
+    between = curve_of(replicas, "all-reduce") if nonzero(plan.replicas != 1) else None
     if plan.zero == 0:
-        reduction = over(all_ranks, "all-reduce")
+        reduction = curve_of(all_ranks, "all-reduce")
         return _ReplicaGroup(False, reduction, reduction, between, shards)
-    reduction = over(shard_ranks, "reduce-scatter")
-    gathering = reduction if _alike_both_ways(assumed) else over(shard_ranks, "all-gather")
+    reduction = curve_of(shard_ranks, "reduce-scatter")
+    gathering = reduction if _alike_both_ways(assumed) else curve_of(shard_ranks, "all-gather")
     return _ReplicaGroup(True, reduction, gathering, between, shards)
 
 

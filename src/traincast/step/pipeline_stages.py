@@ -57,15 +57,15 @@ class Stages:
     def take(self, rows: Any) -> "Stages":
         """Return rows of the columns, by a numpy index."""
 
-        def taken(counts: Counts) -> Counts:
+        def take_counts(counts: Counts) -> Counts:
             return {
                 part: column if isinstance(column, float) else column[rows] for part, column in counts.items()
             }
 
-        position = taken({str(i): column for i, column in enumerate(self.position)})
-        stored = tuple(map(taken, self.stored_parts))
+        position = take_counts({str(i): column for i, column in enumerate(self.position)})
+        stored = tuple(map(take_counts, self.stored_parts))
         same = self.executed_parts is self.stored_parts
-        executed = stored if same else tuple(map(taken, self.executed_parts))
+        executed = stored if same else tuple(map(take_counts, self.executed_parts))
         return Stages(tuple(position.values()), executed, stored, self.model_parts)
 
 

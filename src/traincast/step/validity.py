@@ -56,24 +56,24 @@ def _of_linear_attention(
 ) -> Callable[[Model, Plans, int], Any]:
     """Return a condition on models with linear attention; other models pass."""
 
-    def met(model: Model, plan: Plans, gbs: int) -> Any:
+    def holds_everywhere(model: Model, plan: Plans, gbs: int) -> Any:
         configs = [config for part in LINEAR if (config := getattr(model, part)) is not None]
         return np.all([holds(config, plan) for config in configs], axis=0) if configs else True
 
-    return met
+    return holds_everywhere
 
 
 def _of_every_layer(holds: Callable[[Model, Plans, int], Any]) -> Callable[[Model, Plans, int], Any]:
     """Return a condition on the heads, widths and tokens of every kind of layer."""
 
-    def met(model: Model, plan: Plans, gbs: int) -> Any:
+    def holds_in_each(model: Model, plan: Plans, gbs: int) -> Any:
         first, *others = model.variants
         held = holds(first, plan, gbs)
         for variant in others:
             held = held & holds(variant, plan, gbs)
         return held
 
-    return met
+    return holds_in_each
 
 
 def _divides(knob: str, figure: str, noun: str) -> Rule:

@@ -419,7 +419,7 @@ def overlap_experts(timed: Timed, assumed: Assumptions) -> Timed:
     sent = total(seconds.exchange for seconds in passes)
     share = exposed_share(sent, total(seconds.work for seconds in passes), assumed)
 
-    def divided(seconds: PassSeconds) -> PassSeconds:
+    def divide_exchange(seconds: PassSeconds) -> PassSeconds:
         if not nonzero(seconds.exchange):
             return seconds
         return replace(seconds, exchange=share * seconds.exchange, hidden=(1 - share) * seconds.exchange)
@@ -427,9 +427,9 @@ def overlap_experts(timed: Timed, assumed: Assumptions) -> Timed:
     return tuple(
         replace(
             op,
-            forward=divided(op.forward),
-            backward=divided(op.backward),
-            recompute=None if op.recompute is None else divided(op.recompute),
+            forward=divide_exchange(op.forward),
+            backward=divide_exchange(op.backward),
+            recompute=None if op.recompute is None else divide_exchange(op.recompute),
         )
         for op in timed
     )

@@ -154,25 +154,25 @@ class Belief:
         """Learn the time of a candidate [s], with its relative standard error within a trial: it fits."""
         self.times.setdefault(candidate, []).append(seconds)
         self._errors.setdefault(candidate, []).append(error)
-        self._changed()
+        self._forget_posterior()
 
     def memory(self, candidate: int, measured: float | None) -> None:
         """Learn the memory of a candidate [byte]: infinite if only known to fit, None if it does not."""
         self._memory.append((float(self.prior.memory[candidate]), measured))
         self.excluded[candidate] |= measured is None
-        self._changed()
+        self._forget_posterior()
 
     def exclude(self, candidate: int) -> None:
         """Learn that a candidate cannot be run."""
         self.excluded[candidate] = True
-        self._changed()
+        self._forget_posterior()
 
     def wait(self, candidates: Sequence[int]) -> None:
         """Take note of the trials under way: until they have results, they go as predicted."""
         self.pending = list(candidates)
-        self._changed()
+        self._forget_posterior()
 
-    def _changed(self) -> None:
+    def _forget_posterior(self) -> None:
         for name in ("noise", "posterior", "fits", "outlook", "shared"):
             self.__dict__.pop(name, None)
 

@@ -24,11 +24,11 @@ class Journal:
         if path is None:
             return
         if path.is_file() and (lines := path.read_text(encoding="utf-8").splitlines()):
-            self._read(path, lines, json.loads(json.dumps(dict(question))))
+            self._read_lines(path, lines, json.loads(json.dumps(dict(question))))
         else:
             self._append({"question": dict(question)})
 
-    def _read(self, path: Path, lines: list[str], question: Mapping[str, object]) -> None:
+    def _read_lines(self, path: Path, lines: list[str], question: Mapping[str, object]) -> None:
         events: list[dict[str, object]] = []
         for number, line in enumerate(lines, 1):
             try:

@@ -291,7 +291,7 @@ class Tuner:
                 why=self._why(row),
                 launch=launch,
             )
-            self._asked(trial, row)
+            self._note_asked(trial, row)
             self._note(trial)
             return trial
         return None
@@ -330,7 +330,7 @@ class Tuner:
     def _trial_of(self, row: int) -> Trial:
         return self.trials[self._rows.index(row)]
 
-    def _asked(self, trial: Trial, row: int) -> None:
+    def _note_asked(self, trial: Trial, row: int) -> None:
         self.trials.append(trial)
         self._rows.append(row)
         self._wait()
@@ -421,7 +421,7 @@ class Tuner:
         predicted = float(self.candidates.prior.seconds[row])
         figures = (predicted, predicted, predicted, predicted, float(self.belief.fits[row]))
         trial = Trial(len(self.trials) + 1, what, *figures, "its result was given without a trial")
-        self._asked(trial, row)
+        self._note_asked(trial, row)
         self._note(trial)
         return trial
 
@@ -459,7 +459,7 @@ class Tuner:
             row = self.candidates.find(plan)
             while (chosen := self.belief.choose()) not in (row, None) and self._launch(chosen) is None:
                 continue  # excluded, as it was when the trial began
-            self._asked(Trial(plan=plan, **asked, launch=self._launch(row)), row)
+            self._note_asked(Trial(plan=plan, **asked, launch=self._launch(row)), row)
         else:
             self._told(event)
             self.verify()

@@ -17,7 +17,7 @@ from traincast.core.units import seconds
 from traincast.ui.html import notebook, plan_report, search_report
 from traincast.ui.html.notebook import RESULT_MODULES, register
 from traincast.ui.html.notebook_cards import CARDS, card
-from traincast.ui.html.rendering import Bar, Page, Table, environment, linked, write_page
+from traincast.ui.html.rendering import Bar, Page, Table, environment, link_addresses, write_page
 
 HOSTILE = "</style><script>alert('$x^$')</script>\"' onload=& \x08#000000 url(#p) id=\"a\" {0} %s \\frac"
 
@@ -92,7 +92,7 @@ def test_templates_mark_nothing_as_safe_but_an_attribute():
     ],
 )
 def test_addresses_become_links_and_nothing_else_does(text, shown):
-    assert linked(text) == shown
+    assert link_addresses(text) == shown
 
 
 def test_hostile_names_stay_text(found):

@@ -144,12 +144,12 @@ def _complete_reading(
 def _with_examples(errors: ErrorCollector) -> list[str]:
     """Return the problems of a launch and its log, each thing to give with an example."""
 
-    def spelled(match: re.Match[str]) -> str:
+    def spell_example(match: re.Match[str]) -> str:
         return f"--given {match[1]}={EXAMPLES.get(match[1], '…')}"
 
     problems = list[str]()
     for error in errors.errors:
         of_both = error.subject in ("what is given", errors.subject)
         about = "" if of_both else f"{Path(error.subject).name}: "
-        problems += [about + NAMED.sub(spelled, problem) for problem in error.problems]
+        problems += [about + NAMED.sub(spell_example, problem) for problem in error.problems]
     return list(dict.fromkeys(problems))

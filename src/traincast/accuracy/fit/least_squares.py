@@ -68,17 +68,17 @@ def solve(
     root = np.linalg.cholesky(together).T
     latest: list[Any] = [None, None, None]
 
-    def evaluated(theta: Floats) -> tuple[Floats, Floats]:
+    def evaluate(theta: Floats) -> tuple[Floats, Floats]:
         if latest[0] is None or not np.array_equal(latest[0], theta):
             latest[:] = [theta.copy(), *model(theta)]
         return latest[1], latest[2]
 
     def residuals(theta: Floats) -> Floats:
-        y, _ = evaluated(theta)
+        y, _ = evaluate(theta)
         return np.concatenate((y[rows] / data.scales[rows], root @ theta))
 
     def derivatives(theta: Floats) -> Floats:
-        _, slopes = evaluated(theta)
+        _, slopes = evaluate(theta)
         return np.vstack((slopes[rows] * fitted / data.scales[rows, None], root))
 
     fit = least_squares()(
@@ -91,7 +91,7 @@ def solve(
         xtol=1e-4,
         ftol=1e-5,
     )
-    return solution_at(fit.x, *evaluated(fit.x), data, fitted, together)
+    return solution_at(fit.x, *evaluate(fit.x), data, fitted, together)
 
 
 def solution_at(theta: Floats, y: Floats, slopes: Floats, data: Data, free: Bools, prior: Floats) -> Solution:

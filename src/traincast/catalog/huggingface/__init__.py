@@ -30,7 +30,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     """Convert a configuration to the content of a model file."""
     if diffusers.is_diffusers(document):
         return diffusers.as_model_file(document, path, seq)
-    document, text_part = _spelled(document)
+    document, text_part = _spell_text_config(document)
     text_config = document.get("text_config")
     row = whole(document)
     inner = text_config if isinstance(text_config, dict) else document
@@ -74,7 +74,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     return {key: value for key, value in (content | header).items() if value is not None}
 
 
-def _spelled(document: Mapping[str, object]) -> tuple[Mapping[str, Any], str]:
+def _spell_text_config(document: Mapping[str, object]) -> tuple[Mapping[str, Any], str]:
     """Return a configuration with its language model under text_config, and the name of that part in it."""
     name = "text_config"
     thinker = document.get("thinker_config")  # Qwen Omni, whose other part speaks
@@ -134,7 +134,7 @@ def _model_type(document: Mapping[str, object], inner: Mapping[str, object]) -> 
         return "jina_embeddings_v3"
     known = _text_type(document)
     if inner is document:
-        return known or inner.get("model_type") or _named(first)
+        return known or inner.get("model_type") or _find_type(first)
     return inner.get("model_type", known or f"{document.get('model_type')}_text")
 
 
@@ -147,7 +147,7 @@ def _text_type(document: Mapping[str, object]) -> Any:
     return next((name for value, name in types.items() if str(value) == str(document.get(field))), None)
 
 
-def _named(architecture: str) -> str | None:
+def _find_type(architecture: str) -> str | None:
     """Return the type that an architecture is named after; None if there is none."""
     plain = {name.replace("-", "").replace("_", "").lower(): name for name in model_types()}
     stems = (architecture.removesuffix(end) for end in tables()["heads"] if architecture.endswith(end))
@@ -183,18 +183,18 @@ def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
     heads = _value(content, "heads")
     kv_heads = _value(content, "kv_heads")
     head_dim = _value(content, "head_dim")
-    h = config.spelled("num_attention_heads")
-    e = config.spelled("hidden_size")
+    h = config.spell("num_attention_heads")
+    e = config.spell("hidden_size")
     problems = []
     if head_dim is None and "latent" not in content and heads and hidden % heads:
         problems.append(f"{h} = {heads}: must divide {e} = {hidden}")
     if kv_heads is not None and heads % kv_heads:
-        problems.append(f"{config.spelled('num_key_value_heads')} = {kv_heads}: must divide {h} = {heads}")
+        problems.append(f"{config.spell('num_key_value_heads')} = {kv_heads}: must divide {h} = {heads}")
     experts = content.get("experts") or {}
     total = _value(experts, "experts")
     topk = _value(experts, "topk")
     if experts and topk > total:
-        name = config.spelled("num_experts")
+        name = config.spell("num_experts")
         problems.append(f"num_experts_per_tok = {topk}: must be at most {name} = {total}")
     return problems
 

@@ -68,7 +68,7 @@ class Config:
         self.problems: list[str] = []
         self.content: dict[str, Any] = {}  # keys of the model file read so far
 
-    def spelled(self, name: str) -> str:
+    def spell(self, name: str) -> str:
         """Return the spelling of a field in the configuration: that of the type, or the usual one.
 
         transformers reads both (`attribute_map`).
@@ -80,21 +80,21 @@ class Config:
 
     def value(self, name: str) -> Any:
         """Return a field as written, or its default; None if it is missing, which is noted."""
-        value = self.fields.get(self.spelled(name), self.defaults.get(name, _MISSING))
+        value = self.fields.get(self.spell(name), self.defaults.get(name, _MISSING))
         if value is not _MISSING:
             return value
-        self._note(f"{self.spelled(name)}: missing")
+        self._note(f"{self.spell(name)}: missing")
         return None
 
     def wrong(self, name: str, wanted: str) -> None:
         """Note that a field cannot be used."""
-        value = self.fields.get(self.spelled(name), self.defaults.get(name))
-        self._note(f"{self.spelled(name)} = {value!r}: {wanted}")
+        value = self.fields.get(self.spell(name), self.defaults.get(name))
+        self._note(f"{self.spell(name)} = {value!r}: {wanted}")
 
     def count(self, name: str, least: int = 1) -> int | None:
         """Return a whole number, or one listed for all layers; None if null, or wrong, which is noted."""
         value = self.value(name)
-        layers = self.fields.get(self.spelled("num_hidden_layers"))
+        layers = self.fields.get(self.spell("num_hidden_layers"))
         if isinstance(value, list) and 0 < len(value) == layers == value.count(value[0]):
             value = value[0]
         if name in DEPTHS and is_whole(value) and value > MAX_LAYERS:  # features list layers one by one
@@ -114,7 +114,7 @@ class Config:
     def figure(self, name: str) -> dict[str, Any] | None:
         """Return a whole number with its source; None if it is null or wrong."""
         number = self.count(name)
-        return None if number is None else self.sourced(number, name)
+        return None if number is None else self.cite(number, name)
 
     def figures(self, **names: str) -> dict[str, Any]:
         """Return figures as they are: key of a model file = field."""
@@ -127,10 +127,10 @@ class Config:
         source = f"{self.place}: {part}.{name}"
         return {"value": number, "source": source} if is_whole(number) else self.figure(usual)
 
-    def sourced(self, number: float, *names: str) -> dict[str, Any]:
+    def cite(self, number: float, *names: str) -> dict[str, Any]:
         """Return a number with the fields it comes from as its source."""
         default = f" (default of {self.model_type})"
-        origins = [self.spelled(name) + ("" if self._present(name) else default) for name in names]
+        origins = [self.spell(name) + ("" if self._present(name) else default) for name in names]
         return {"value": number, "source": f"{self.place}: {', '.join(origins)}"}
 
     def factor(self, name: str) -> float:
@@ -169,7 +169,7 @@ class Config:
     def check_allowed(self) -> None:
         """Note fields of the type whose value is not the only one that can be represented."""
         for name, allowed in self.allowed.items():
-            if self.fields.get(self.spelled(name), allowed) != allowed:
+            if self.fields.get(self.spell(name), allowed) != allowed:
                 self.wrong(name, f"cannot be represented; only {allowed!r} can")
 
     def only(self, name: str, allowed: object) -> None:
@@ -178,7 +178,7 @@ class Config:
             self.wrong(name, f"cannot be represented; only {allowed!r} can")
 
     def _present(self, name: str) -> bool:
-        return self.spelled(name) in self.fields
+        return self.spell(name) in self.fields
 
     def _note(self, problem: str) -> None:
         if problem not in self.problems:

@@ -6,13 +6,13 @@ from typing import Any, Final
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.encoders import encoder_seq
 from traincast.catalog.huggingface.features import GATED, Feature, Keys
-from traincast.catalog.huggingface.hybrids import shaped
+from traincast.catalog.huggingface.hybrids import shape_keys
 from traincast.core.errors import is_whole
 
 
 def half_as_wide(c: Config) -> Keys:
     """Read the width of a gated MLP, half of what is written."""
-    return {"ffn": c.sourced((c.count("intermediate_size") or 0) // 2, "intermediate_size")}
+    return {"ffn": c.cite((c.count("intermediate_size") or 0) // 2, "intermediate_size")}
 
 
 def mllama(c: Config) -> Keys:
@@ -29,7 +29,7 @@ def mllama(c: Config) -> Keys:
     return {
         "layer_kinds": ["cross dense" if i in crossed else "dense" for i in range(layers)],
         "encoder": {"seq": encoder_seq(c), "qk_norm": True},
-        "small_end_weights": c.sourced(small, "hidden_size", "cross_attention_layers"),
+        "small_end_weights": c.cite(small, "hidden_size", "cross_attention_layers"),
         "left_out": "vision tower",
         "tied": False,  # whatever it says
     }
@@ -40,7 +40,7 @@ def norm_type(c: Config) -> Keys:
     rows = c.count("additional_vocab_size", least=0) or 0
     hidden = c.size("hidden_size")
     norm = c.word("qk_norm_type", {"qwen3": "head", "olmo": "full"})
-    return {"qk_norm": norm, "small_end_weights": c.sourced(rows * hidden, "additional_vocab_size")}
+    return {"qk_norm": norm, "small_end_weights": c.cite(rows * hidden, "additional_vocab_size")}
 
 
 def shifted_norms(c: Config) -> Keys:
@@ -48,7 +48,7 @@ def shifted_norms(c: Config) -> Keys:
     heads = c.size("num_attention_heads")
     hidden = c.size("hidden_size")
     width = hidden // heads * (heads + (c.count("num_key_value_heads") or heads))
-    return {"small_weights": c.sourced(width, "hidden_size", "num_key_value_heads")}
+    return {"small_weights": c.cite(width, "hidden_size", "num_key_value_heads")}
 
 
 def cpmant(c: Config) -> Keys:
@@ -58,7 +58,7 @@ def cpmant(c: Config) -> Keys:
     names = ("prompt_types", "prompt_length", "segment_types", "position_bias_num_buckets")
     prompts, length, segments, buckets = (c.count(name) or 0 for name in names)
     weights = (prompts * length + segments) * hidden + (segments**2 + buckets) * heads
-    return {"small_end_weights": c.sourced(weights, *names), "tied": False}  # whatever it says
+    return {"small_end_weights": c.cite(weights, *names), "tied": False}  # whatever it says
 
 
 def doge(c: Config) -> Keys:
@@ -68,14 +68,14 @@ def doge(c: Config) -> Keys:
     groups = c.count("num_key_value_heads") or heads
     weights = 2 * hidden + groups * (1 + c.flag("attention_bias"))
     keys: Keys = {"beside": [[groups * (hidden // heads), groups]]}  # from the values to what masks them
-    return keys | {"small_weights": c.sourced(weights, "hidden_size", "num_key_value_heads")}
+    return keys | {"small_weights": c.cite(weights, "hidden_size", "num_key_value_heads")}
 
 
 def last_bias(c: Config) -> Keys:
     """Read the inner width of GPT-NeoX-Japanese, and its one bias, that of the last layer."""
     hidden = c.size("hidden_size")
     multiple = c.size("intermediate_multiple_size")
-    keys: Keys = {"ffn": c.sourced(multiple * hidden, "hidden_size", "intermediate_multiple_size")}
+    keys: Keys = {"ffn": c.cite(multiple * hidden, "hidden_size", "intermediate_multiple_size")}
     return keys | {"small_end_weights": c.figure("hidden_size")}
 
 
@@ -84,7 +84,7 @@ def persimmon(c: Config) -> Keys:
     if not c.flag("qk_layernorm"):
         return {}
     width = c.size("hidden_size") // c.size("num_attention_heads")
-    shifts = c.sourced(2 * width, "hidden_size", "num_attention_heads")
+    shifts = c.cite(2 * width, "hidden_size", "num_attention_heads")
     return {"qk_norm": "head", "small_weights": shifts}
 
 
@@ -115,7 +115,7 @@ def laguna(c: Config) -> Keys:
             "num_attention_heads_per_layer", "cannot be represented; only one number for each layer type can"
         )
         return keys
-    own = {word: c.sourced(min(ns), "num_attention_heads_per_layer") for word, ns in by_word.items()}
+    own = {word: c.cite(min(ns), "num_attention_heads_per_layer") for word, ns in by_word.items()}
     keys["heads"] = own.get("full_attention", own[words[0]])
     if "local" in content and "full_attention" in own:
         keys["local"] = content["local"] | {"heads": own["sliding_attention"]}
@@ -147,7 +147,7 @@ def mimo(c: Config) -> Keys:
     if "local" not in c.content or groups is None:
         return keys
     own = "swa_num_key_value_heads" if is_whole(c.fields.get("swa_num_key_value_heads")) else ""
-    twice = c.sourced(2 * groups, "num_key_value_heads")
+    twice = c.cite(2 * groups, "num_key_value_heads")
     local = {"kv_heads": c.figure(own) if own else twice, "sinks": True}
     return keys | {"local": c.content["local"] | local}
 
@@ -162,9 +162,9 @@ def gemma4(c: Config) -> Keys:
     by_layer = c.fields.get("per_layer_config") or {}  # as transformers saves it
     override: Mapping[str, Any] = next(iter(by_layer.values()), {})
     if "head_dim" in override:
-        wide = c.sourced(override["head_dim"], "per_layer_config")
+        wide = c.cite(override["head_dim"], "per_layer_config")
     if "num_key_value_heads" in override:
-        groups = c.sourced(override["num_key_value_heads"], "per_layer_config")
+        groups = c.cite(override["num_key_value_heads"], "per_layer_config")
     joined = c.flag("attention_k_eq_v")
     local = c.content.get("local")
     keys: Keys = {}
@@ -178,7 +178,7 @@ def gemma4(c: Config) -> Keys:
         experts = {"experts": c.figure("num_experts"), "topk": c.figure("top_k_experts")}
         experts |= {"ffn": c.figure("moe_intermediate_size"), "shared_ffn": c.figure("intermediate_size")}
         small = 4 * (c.count("hidden_size") or 0) + (c.count("num_experts") or 0)
-        keys |= {"experts": experts, "small_weights": c.sourced(small, "hidden_size", "num_experts")}
+        keys |= {"experts": experts, "small_weights": c.cite(small, "hidden_size", "num_experts")}
     return keys | _per_layer_inputs(c) | _reused_keys(c, {**c.content, **keys})
 
 
@@ -196,7 +196,7 @@ def _per_layer_inputs(c: Config) -> Keys:
     if c.flag("enable_moe_block"):
         c.only("enable_moe_block", False)
     names = ("hidden_size_per_layer_input", "num_hidden_layers", "vocab_size_per_layer_input")
-    small = c.sourced(rows * layers * width + width, *names)
+    small = c.cite(rows * layers * width + width, *names)
     keys: Keys = {"beside": [[e, width], [width, e]], "beside_layers": [[e, layers * width]]}
     return keys | {"small_weights": c.figure("hidden_size"), "small_end_weights": small}
 
@@ -213,7 +213,7 @@ def _reused_keys(c: Config, content: Keys) -> Keys:
         c.only("num_kv_shared_layers", 0)
     own: Keys = {"reuses_keys": True}
     if "use_double_wide_mlp" in c.defaults and c.flag("use_double_wide_mlp"):
-        own["ffn"] = c.sourced(2 * ffn["value"], "intermediate_size", "use_double_wide_mlp")
+        own["ffn"] = c.cite(2 * ffn["value"], "intermediate_size", "use_double_wide_mlp")
     every = (local or {}).pop("global_every", 0)
     listed = (local or {}).pop("layers", None)
     is_local = [
@@ -221,7 +221,7 @@ def _reused_keys(c: Config, content: Keys) -> Keys:
         for i in range(layers)
     ]
     kinds = ["local dense" if near else "dense" for near in is_local]
-    keys = shaped(kinds, [own if i >= layers - reusing else {} for i in range(layers)], {})
+    keys = shape_keys(kinds, [own if i >= layers - reusing else {} for i in range(layers)], {})
     return keys | ({"local": local} if any(is_local) else {"local": None})
 
 
@@ -242,7 +242,7 @@ def gemma3n(c: Config) -> Keys:
     keys["beside_layers"] = [*keys["beside_layers"], *[[e, e]] * (2 * (copies - 1))]
     # Norms after LAuReL, before the router of AltUp and after the input of the layer; scale of the result.
     small = 4 * e + copies**2 + copies**3
-    keys["small_weights"] = c.sourced(small, "hidden_size", "altup_num_inputs")
+    keys["small_weights"] = c.cite(small, "hidden_size", "altup_num_inputs")
     return keys | {"left_out": "copies of the residual stream"}
 
 

@@ -52,7 +52,7 @@ def _trunk(c: Config) -> tuple[Keys, int]:
     names = ("num_attention_heads", "attention_head_dim")
     e = c.size(names[0]) * c.size(names[1])
     keys = c.figures(layers="num_layers", heads=names[0], head_dim=names[1])
-    keys |= {"hidden": c.sourced(e, *names), "ffn": c.sourced(4 * e, *names)}
+    keys |= {"hidden": c.cite(e, *names), "ffn": c.cite(4 * e, *names)}
     return keys | {"mlp": "gelu", "norm": "layernorm-plain", "biases": ["qkv", "proj", "mlp"]}, e
 
 
@@ -87,7 +87,7 @@ def flux(c: Config) -> Keys:
     conditions = [FREQUENCIES] * (1 + c.flag("guidance_embeds")) + [c.count("pooled_projection_dim")]
     diffusion = _patches(c, c.size("patch_size"), text=text, text_width=c.count("joint_attention_dim"))
     diffusion |= {"pixels": pixels, "single": True, "conditions": conditions}
-    layers = c.sourced(joint + single, "num_layers", "num_single_layers")
+    layers = c.cite(joint + single, "num_layers", "num_single_layers")
     kinds = ["joint dense"] * joint + ["dense"] * single
     keys |= {"layers": layers, "layer_kinds": kinds, "qk_norm": "head", "positions": "rotary"}
     return keys | {"diffusion": diffusion} | _tokens(c, pixels, text)

@@ -11,7 +11,7 @@ from traincast.catalog.huggingface.features import (
     Feature,
     Keys,
     layer_words,
-    routed,
+    routed_experts,
 )
 
 SOUND_FRAMES: Final = 1499  # [frames] of 30 s: 480,000 samples at a stride of 320 (arXiv 2006.11477)
@@ -35,7 +35,7 @@ def bart(c: Config) -> Keys:
         c.only("tie_word_embeddings", True)
     table = c.count("max_position_embeddings")
     offset = c.count("position_offset", least=0) or 0
-    positions = None if table is None else c.sourced(table + offset, "max_position_embeddings")
+    positions = None if table is None else c.cite(table + offset, "max_position_embeddings")
     keys: Keys = {"biases": ["qkv", "proj", "mlp"]}
     if c.flag("learned_positions"):
         keys |= {"positions": "learned", "max_positions": positions}
@@ -51,7 +51,7 @@ def encoder(c: Config) -> Keys:
     encoding = c.count("encoder_layers")
     decoding = c.count("num_hidden_layers")
     read = c.figures(layers="encoder_layers", heads="encoder_attention_heads", ffn="encoder_ffn_dim")
-    layers = c.sourced((encoding or 0) + (decoding or 0), "encoder_layers", "num_hidden_layers")
+    layers = c.cite((encoding or 0) + (decoding or 0), "encoder_layers", "num_hidden_layers")
     return {"layers": layers, "encoder": {"seq": encoder_seq(c)} | read}
 
 
@@ -60,18 +60,18 @@ def encoder_seq(c: Config) -> Any:
     if c.seq is not None:
         return {"value": c.seq, "source": "requested", "basis": "assumed"}
     context = c.count("max_position_embeddings") or MAX_ASSUMED_SEQ
-    return c.sourced(min(context, MAX_ASSUMED_SEQ), "max_position_embeddings") | {"basis": "assumed"}
+    return c.cite(min(context, MAX_ASSUMED_SEQ), "max_position_embeddings") | {"basis": "assumed"}
 
 
 def t5(c: Config) -> Keys:
     """Read T5: RMS norms, a table of relative positions of each stack, an MLP with a gate or without."""
     buckets = c.count("relative_attention_num_buckets") or 0
     heads = c.count("num_attention_heads") or 0
-    per_layer = {"small_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
-    of_both = {"small_end_weights": c.sourced(2 * buckets * heads, "relative_attention_num_buckets")}
+    per_layer = {"small_weights": c.cite(buckets * heads, "relative_attention_num_buckets")}
+    of_both = {"small_end_weights": c.cite(2 * buckets * heads, "relative_attention_num_buckets")}
     keys: Keys = {"head_dim": c.figure("head_dim"), "mlp": c.word("feed_forward_proj", T5_MLP)}
     if "EncoderModel" in str(c.fields.get("architectures")):  # trained without its decoder
-        of_both = {"small_end_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
+        of_both = {"small_end_weights": c.cite(buckets * heads, "relative_attention_num_buckets")}
         keys |= {"causal": False, "layers": c.figure("encoder_layers"), "encoder": None}
     return keys | (per_layer if c.flag("relative_in_every_layer") else of_both)
 
@@ -94,20 +94,20 @@ def sparse_stacks(c: Config) -> Keys:
         kinds += [f"{stack} {'moe' if is_moe else 'dense'}" for is_moe in has]
     if c.count("encoder_ffn_dim") != c.count("intermediate_size"):  # of experts in both stacks
         c.only("encoder_ffn_dim", c.count("intermediate_size"))
-    experts = routed(c, "encoder_ffn_dim")
+    experts = routed_experts(c, "encoder_ffn_dim")
     return {"layer_kinds": kinds} | ({"experts": experts} if any("moe" in kind for kind in kinds) else {})
 
 
 def longt5(c: Config) -> Keys:
     """Read the encoder's window, to both sides; of attention to sums of blocks, weights alone count."""
     radius, e, heads = (c.size(name) for name in ("local_radius", "hidden_size", "num_attention_heads"))
-    window = c.sourced(2 * radius + 1, "local_radius")
+    window = c.cite(2 * radius + 1, "local_radius")
     keys: Keys = {"encoder": c.content["encoder"] | {"window": window}}
     if c.word("encoder_attention_type", {"local": "", "transient-global": "global"}) != "global":
         return keys
     table = (c.count("relative_attention_num_buckets") or 0) * heads
     ends = c.content["small_end_weights"]
-    keys["encoder"]["small_weights"] = c.sourced(e, "encoder_attention_type", "hidden_size")
+    keys["encoder"]["small_weights"] = c.cite(e, "encoder_attention_type", "hidden_size")
     keys["small_end_weights"] = ends | {"value": ends["value"] + table}
     return keys | {"left_out": "attention to sums of blocks"}
 
@@ -117,7 +117,7 @@ def led(c: Config) -> Keys:
     keys = bart(c)
     window = _window(c)
     e = c.size("hidden_size")
-    small = c.sourced(3 * (e * e + e), "hidden_size")
+    small = c.cite(3 * (e * e + e), "hidden_size")
     encoder = keys["encoder"] | {"max_positions": c.figure("max_encoder_position_embeddings")}
     encoder |= {"small_weights": small} | ({"window": window} if window else {})
     return keys | {"encoder": encoder, "left_out": "global attention"}
@@ -159,8 +159,8 @@ def roc_bert(c: Config) -> Keys:
         width += dim * c.flag(f"enable_{part}")
         tables += rows * dim  # even if it is not enabled
     if not c.flag("concat_input"):
-        return {"small_end_weights": c.sourced(tables, "shape_vocab_size", "pronunciation_vocab_size")}
-    small = c.sourced(tables + e, "shape_vocab_size", "pronunciation_vocab_size")
+        return {"small_end_weights": c.cite(tables, "shape_vocab_size", "pronunciation_vocab_size")}
+    small = c.cite(tables + e, "shape_vocab_size", "pronunciation_vocab_size")
     return {"small_end_weights": small, "beside_layers": [[width, e]]}
 
 
@@ -175,7 +175,7 @@ def xmod(c: Config) -> Keys:
     f = e // factor
     small = (len(languages) - 1) * 2 * e * f + len(languages) * (e + f)
     small += 2 * e if c.flag("adapter_layer_norm") else 0
-    weights = c.sourced(small, "languages", "adapter_reduction_factor")
+    weights = c.cite(small, "languages", "adapter_reduction_factor")
     return {"beside": [[e, f], [f, e]], "small_weights": weights}
 
 
@@ -184,7 +184,7 @@ def xlnet(c: Config) -> Keys:
     e = c.size("hidden_size")
     heads = c.size("num_attention_heads")
     width = heads * (c.count("head_dim") or e // heads)
-    small = c.sourced(e * width + 5 * width, "hidden_size", "num_attention_heads")
+    small = c.cite(e * width + 5 * width, "hidden_size", "num_attention_heads")
     keys: Keys = {"biases": ["mlp"], "small_weights": small, "small_end_weights": c.figure("hidden_size")}
     return keys | {"head_dim": c.figure("head_dim"), "left_out": "scores of relative positions"}
 
@@ -213,7 +213,7 @@ def opt_width(c: Config) -> Keys:
 def esm(c: Config) -> Keys:
     """Count the regression on attention maps of ESM-2's model of contacts."""
     contacts = (c.count("num_hidden_layers") or 0) * (c.count("num_attention_heads") or 0) + 1
-    return {"small_end_weights": c.sourced(contacts, "num_hidden_layers", "num_attention_heads")}
+    return {"small_end_weights": c.cite(contacts, "num_hidden_layers", "num_attention_heads")}
 
 
 def roformer(c: Config) -> Keys:
@@ -221,14 +221,14 @@ def roformer(c: Config) -> Keys:
     length, hidden, heads = (
         c.size(name) for name in ("max_position_embeddings", "hidden_size", "num_attention_heads")
     )
-    return {"small_end_weights": c.sourced(length * (hidden // heads), "max_position_embeddings")}
+    return {"small_end_weights": c.cite(length * (hidden // heads), "max_position_embeddings")}
 
 
 def relative_bias(c: Config) -> Keys:
     """Read the table of relative positions that all layers share (MPNet)."""
     buckets = c.count("relative_attention_num_buckets") or 0
     heads = c.count("num_attention_heads") or 0
-    return {"small_end_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
+    return {"small_end_weights": c.cite(buckets * heads, "relative_attention_num_buckets")}
 
 
 def modernbert(c: Config) -> Keys:
@@ -245,7 +245,7 @@ def modernbert(c: Config) -> Keys:
     layers = [i for i, word in enumerate(words or rule, 1) if word]
     if window is None or not layers:
         return keys
-    return keys | {"local": {"window": c.sourced(window // 2 * 2 + 1, "local_attention"), "layers": layers}}
+    return keys | {"local": {"window": c.cite(window // 2 * 2 + 1, "local_attention"), "layers": layers}}
 
 
 def deberta(c: Config) -> Keys:
@@ -261,7 +261,7 @@ def deberta(c: Config) -> Keys:
     if not isinstance(kernel, int) or kernel < 0:
         c.wrong("conv_kernel_size", "must be a whole number of at least 0")
     elif kernel > 0:  # beside the first layer: a convolution, its bias and a norm
-        small = c.sourced(3 * hidden, "conv_kernel_size", "hidden_size")
+        small = c.cite(3 * hidden, "conv_kernel_size", "hidden_size")
         keys |= {"beside_layers": [[kernel * hidden, hidden]], "small_end_weights": small}
     if not c.flag("position_biased_input"):
         keys["positions"] = "none"
@@ -277,7 +277,7 @@ def deberta(c: Config) -> Keys:
         rows = c.size("max_position_embeddings")
     normed = 2 * hidden if "layer_norm" in str(c.fields.get("norm_rel_ebd")) else 0
     small = normed + keys.get("small_end_weights", {"value": 0})["value"]
-    weights = c.sourced(2 * rows * hidden + small, "max_relative_positions")
+    weights = c.cite(2 * rows * hidden + small, "max_relative_positions")
     return keys | {"small_end_weights": weights, "left_out": "scores of relative positions"}
 
 
@@ -289,7 +289,7 @@ def deberta_v1(c: Config) -> Keys:
     small = e * e * ("c2p" in kinds) + (e * e + e) * ("p2c" in kinds)
     if not (c.flag("relative_attention") and small):
         return keys
-    return keys | {"small_weights": c.sourced(small, "pos_att_type", "hidden_size")}
+    return keys | {"small_weights": c.cite(small, "pos_att_type", "hidden_size")}
 
 
 def longformer(c: Config) -> Keys:
@@ -298,7 +298,7 @@ def longformer(c: Config) -> Keys:
     window = _window(c)
     if window is None:
         return {}
-    small = c.sourced(3 * (e * e + e), "hidden_size")
+    small = c.cite(3 * (e * e + e), "hidden_size")
     return {"local": {"window": window}, "small_weights": small, "left_out": "global attention"}
 
 
@@ -321,18 +321,18 @@ def last_biased_bert(c: Config) -> Keys:
 def dinov2(c: Config) -> Keys:
     """Read DINOv2: scales of the residual stream, tokens of class and mask; two vectors to classify."""
     hidden = c.size("hidden_size")
-    keys: Keys = {"ffn": c.sourced(int(c.factor("mlp_ratio") * hidden), "mlp_ratio", "hidden_size")}
+    keys: Keys = {"ffn": c.cite(int(c.factor("mlp_ratio") * hidden), "mlp_ratio", "hidden_size")}
     if c.flag("use_swiglu_ffn"):  # two thirds, in multiples of 8
         keys = {
             "mlp": "swiglu",
-            "ffn": c.sourced((int(keys["ffn"]["value"] * 2 / 3) + 7) // 8 * 8, "mlp_ratio"),
+            "ffn": c.cite((int(keys["ffn"]["value"] * 2 / 3) + 7) // 8 * 8, "mlp_ratio"),
         }
-    keys["small_weights"] = c.sourced(2 * hidden, "hidden_size")
+    keys["small_weights"] = c.cite(2 * hidden, "hidden_size")
     tokens = (1 + c.flag("use_mask_token")) * hidden
     classifies = "ForImageClassification" in str(c.fields.get("architectures"))
     labels = len(c.fields.get("id2label") or "01") if classifies else 0  # 2 if left out, as transformers
-    keys |= {"small_end_weights": c.sourced(tokens + labels * hidden, "hidden_size", "use_mask_token")}
-    return keys | {"classes": c.sourced(labels, "id2label") if labels else None}
+    keys |= {"small_end_weights": c.cite(tokens + labels * hidden, "hidden_size", "use_mask_token")}
+    return keys | {"classes": c.cite(labels, "id2label") if labels else None}
 
 
 def contrastive(c: Config) -> Keys:
@@ -342,12 +342,12 @@ def contrastive(c: Config) -> Keys:
     others = [] if alone else ["text tower"]
     if c.flag("class_token"):
         width = 0 if alone else c.count("projection_dim") or 0
-        projected = c.sourced(width * (c.count("hidden_size") or 0), "projection_dim")
+        projected = c.cite(width * (c.count("hidden_size") or 0), "projection_dim")
         keys |= {"embedding_norm": True, "small_end_weights": projected}
     else:
         side = c.count("image_size") or 0
         patch = c.size("patch_size")
-        tokens = c.sourced((side // patch) ** 2, "image_size", "patch_size")
+        tokens = c.cite((side // patch) ** 2, "image_size", "patch_size")
         keys |= {"seq": c.seq or tokens, "max_positions": tokens}
         others += ["pooling head"] if c.flag("vision_use_head") else []
     return keys | ({"left_out": " and ".join(others)} if others else {})
@@ -358,8 +358,8 @@ def vit(c: Config) -> Keys:
     hidden = c.count("hidden_size") or 0
     named = c.fields.get("architectures")
     if not (isinstance(named, list) and named and str(named[0]).endswith("Model")):
-        return {"small_end_weights": c.sourced(hidden, "hidden_size")}
-    return {"classes": None, "small_end_weights": c.sourced(hidden * (hidden + 2), "hidden_size")}
+        return {"small_end_weights": c.cite(hidden, "hidden_size")}
+    return {"classes": None, "small_end_weights": c.cite(hidden * (hidden + 2), "hidden_size")}
 
 
 def more_tokens(c: Config, number: int) -> Keys:
@@ -377,7 +377,7 @@ def registers(c: Config) -> Keys:
     return more_tokens(c, c.count("num_register_tokens", least=0) or 0)
 
 
-def distilled(c: Config) -> Keys:
+def read_distillation_token(c: Config) -> Keys:
     """Add the token of DeiT that learns from a teacher, which has a position as well."""
     small = c.content["small_end_weights"]
     weights = small | {"value": small["value"] + (c.count("hidden_size") or 0)}
@@ -397,11 +397,11 @@ def sound(c: Config) -> Keys:
     labels = c.figure("vocab_size") if architecture.endswith("ForCTC") else None
     small = 2 * values + hidden  # norm of the frames, and what masked ones are replaced with
     return {
-        "patch": c.sourced(values, "conv_dim"),
+        "patch": c.cite(values, "conv_dim"),
         "classes": labels,
         "biases": ["qkv", "proj", "mlp"],
         "positions": "none",
-        "small_end_weights": c.sourced(small, "conv_dim", "hidden_size"),
+        "small_end_weights": c.cite(small, "conv_dim", "hidden_size"),
         "seq": c.seq or {"value": SOUND_FRAMES, "source": f"{c.place}: 30 s of sound", "basis": "assumed"},
         "left_out": "convolutions" if architecture.endswith(("Model", "ForCTC")) else "convolutions and head",
     }
@@ -411,10 +411,10 @@ def xlm(c: Config) -> Keys:
     """Read XLM: four times as wide inside, GELU or ReLU, an embedding of languages if there are several."""
     hidden = c.size("hidden_size")
     languages = c.size("n_langs")
-    keys: Keys = {"ffn": c.sourced(4 * hidden, "hidden_size"), "causal": c.flag("causal")}
+    keys: Keys = {"ffn": c.cite(4 * hidden, "hidden_size"), "causal": c.flag("causal")}
     keys["mlp"] = "gelu" if c.flag("gelu_activation") else "relu"
     if languages > 1 and c.flag("use_lang_emb"):
-        keys["small_end_weights"] = c.sourced(languages * hidden, "n_langs")
+        keys["small_end_weights"] = c.cite(languages * hidden, "n_langs")
     return keys
 
 
@@ -474,7 +474,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
     "contrastive": contrastive,
     "vit": vit,
     "registers": registers,
-    "distilled": distilled,
+    "distilled": read_distillation_token,
     "sound": sound,
     "xlm": xlm,
 }

@@ -72,12 +72,12 @@ def text(c: Config) -> Keys:
     context = c.count("max_position_embeddings")
     if context is None:
         return keys
-    seq = c.sourced(min(context, MAX_ASSUMED_SEQ), "max_position_embeddings") | {"basis": "assumed"}
+    seq = c.cite(min(context, MAX_ASSUMED_SEQ), "max_position_embeddings") | {"basis": "assumed"}
     seq["source"] += f" = {context}, at most {MAX_ASSUMED_SEQ}"
     return keys | {"seq": seq}
 
 
-def gated(c: Config) -> Keys:
+def read_gated_mlp(c: Config) -> Keys:
     """Read the activation of a gated MLP."""
     return {"mlp": c.word("hidden_act", GATED)}
 
@@ -121,25 +121,25 @@ def falcon(c: Config) -> Keys:
 
 def multi_query(c: Config) -> Keys:
     """Read the flag for one head of keys and values."""
-    return {"kv_heads": c.sourced(1, "multi_query")} if c.flag("multi_query") else {}
+    return {"kv_heads": c.cite(1, "multi_query")} if c.flag("multi_query") else {}
 
 
 def head_type(c: Config) -> Keys:
     """Read the flag for one head of keys and values as SantaCoder was first published."""
     kind = c.word("attention_head_type", {"multihead": "all", "multiquery": "one"})
-    return {"kv_heads": c.sourced(1, "attention_head_type")} if kind == "one" else {}
+    return {"kv_heads": c.cite(1, "attention_head_type")} if kind == "one" else {}
 
 
 def experts_beside_shared(c: Config) -> Keys:
     """Read routed experts in every layer, and the width of the shared expert; 0 for none."""
     shared = c.count("shared_intermediate_size", least=0)
-    width = {"shared_ffn": c.sourced(shared, "shared_intermediate_size")} if shared else {}
-    return {"experts": routed(c, "intermediate_size") | width}
+    width = {"shared_ffn": c.cite(shared, "shared_intermediate_size")} if shared else {}
+    return {"experts": routed_experts(c, "intermediate_size") | width}
 
 
 def experts_everywhere(c: Config) -> Keys:
     """Read routed and shared experts of one width in every layer."""
-    return {"experts": routed(c, "intermediate_size") | shared(c, "intermediate_size")}
+    return {"experts": routed_experts(c, "intermediate_size") | shared_width(c, "intermediate_size")}
 
 
 def sparse_layers(c: Config) -> Keys:
@@ -152,7 +152,7 @@ def sparse_layers(c: Config) -> Keys:
     given = c.fields.get("mlp_layer_types") is not None
     types = layer_words(c, {"sparse": "sparse", "dense": "dense"}, "mlp_layer_types") if given else []
     is_moe = [layer == "sparse" for layer in types] if given else [i >= first for i in range(layers)]
-    keys = routed(c, "moe_intermediate_size") | shared(c, "moe_intermediate_size")
+    keys = routed_experts(c, "moe_intermediate_size") | shared_width(c, "moe_intermediate_size")
     keys |= _moe_layers(c, is_moe, "mlp_layer_types" if given else "first_k_dense_replace")
     return {"experts": keys} if any(is_moe) else {}
 
@@ -166,12 +166,12 @@ def ernie_experts(c: Config) -> Keys:
     if c.value("moe_layer_end_index") != -1:
         last = c.count("moe_layer_end_index", least=0) or 0
     is_moe = [(i + 1) % every == 0 and first <= i <= last for i in range(layers)]
-    keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_end_index")
-    keys |= shared(c, "moe_intermediate_size")
+    keys = routed_experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_end_index")
+    keys |= shared_width(c, "moe_intermediate_size")
     return {"experts": keys | {"router_bias": True}} if any(is_moe) else {}
 
 
-def sliding(rule: Callable[[Config, int], bool]) -> Feature:
+def window_feature(rule: Callable[[Config, int], bool]) -> Feature:
     """Return a feature that reads the sliding window and its layers.
 
     These are the layers that `layer_types` names, or else those, counted from 0, that the rule of the model
@@ -188,9 +188,9 @@ def sliding(rule: Callable[[Config, int], bool]) -> Feature:
     return feature
 
 
-sliding_everywhere = sliding(lambda c, i: True)
-sliding_every_other = sliding(lambda c, i: (i + 1) % 2 != 0)
-sliding_by_pattern = sliding(lambda c, i: _is_sliding(c, i))
+sliding_everywhere = window_feature(lambda c, i: True)
+sliding_every_other = window_feature(lambda c, i: (i + 1) % 2 != 0)
+sliding_by_pattern = window_feature(lambda c, i: _is_sliding(c, i))
 
 
 def _is_sliding(c: Config, i: int) -> bool:
@@ -206,7 +206,7 @@ def qwen_sliding(c: Config) -> Keys:
     if not c.flag("use_sliding_window"):
         return {}
     first = c.count("max_window_layers", least=0) or 0
-    return sliding(lambda c, i: i >= first)(c)
+    return window_feature(lambda c, i: i >= first)(c)
 
 
 def sliding_by_type(c: Config) -> Keys:
@@ -215,10 +215,10 @@ def sliding_by_type(c: Config) -> Keys:
         return sliding_by_pattern(c)
     if c.fields.get("layer_types") is None and c.value("sliding_window") is not None:
         c.wrong("layer_types", "must be given")
-    return sliding(lambda c, i: False)(c)
+    return window_feature(lambda c, i: False)(c)
 
 
-def chunked(c: Config) -> Keys:
+def read_chunked_attention(c: Config) -> Keys:
     """Read chunked attention of Llama 4, in the layers with rotary positions."""
     chunk = c.figure("attention_chunk_size")
     layers = c.count("num_hidden_layers")
@@ -257,12 +257,12 @@ def _local(window: Keys, is_local: Sequence[bool]) -> Keys:
 
 def experts(c: Config) -> Keys:
     """Read experts in every layer, as wide as the MLP they replace."""
-    return {"experts": routed(c, "intermediate_size")}
+    return {"experts": routed_experts(c, "intermediate_size")}
 
 
 def gpt_oss_experts(c: Config) -> Keys:
     """Read the experts of GPT-OSS, whose router has a bias; set attention sinks."""
-    return {"experts": routed(c, "intermediate_size") | {"router_bias": True}, "sinks": True}
+    return {"experts": routed_experts(c, "intermediate_size") | {"router_bias": True}, "sinks": True}
 
 
 def qwen_experts(c: Config) -> Keys:
@@ -271,7 +271,7 @@ def qwen_experts(c: Config) -> Keys:
     every = c.count("decoder_sparse_step")
     dense = c.numbers("mlp_only_layers")
     is_moe = [i not in dense and (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
-    keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "mlp_only_layers")
+    keys = routed_experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "mlp_only_layers")
     return {"experts": keys} if any(is_moe) else {}
 
 
@@ -298,8 +298,8 @@ def deepseek_experts(c: Config) -> Keys:
         return sparse_layers(c)
     first = c.count("first_k_dense_replace", least=0) or 0
     is_moe = [i >= first and i % (every or 1) == 0 for i in range(layers or 0)]
-    keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
-    keys |= shared(c, "moe_intermediate_size")
+    keys = routed_experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
+    keys |= shared_width(c, "moe_intermediate_size")
     limits = {"groups": "n_group", "group_topk": "topk_group"}
     keys |= c.figures(**{key: name for key, name in limits.items() if c.fields.get(name)})
     return {"experts": keys} if any(is_moe) else {}
@@ -311,22 +311,22 @@ def llama4_experts(c: Config) -> Keys:
     every = c.count("interleave_moe_layer_step")
     listed = c.numbers("moe_layers")
     is_moe = [i in listed if listed else (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
-    keys = routed(c, "intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
+    keys = routed_experts(c, "intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
     keys |= _moe_layers(c, is_moe, "moe_layers")
     return {"ffn": c.figure("intermediate_size_mlp")} | ({"experts": keys} if any(is_moe) else {})
 
 
-def routed(c: Config, width: str) -> Keys:
+def routed_experts(c: Config, width: str) -> Keys:
     """Read the number of experts, those of a token, and their width."""
     return c.figures(experts="num_experts", topk="num_experts_per_tok", ffn=width)
 
 
-def shared(c: Config, width: str) -> Keys:
+def shared_width(c: Config, width: str) -> Keys:
     """Read the inner width of all shared experts together."""
     number = c.count("n_shared_experts", least=0)
     if not number:
         return {}
-    return {"shared_ffn": c.sourced(number * c.size(width), "n_shared_experts", width)}
+    return {"shared_ffn": c.cite(number * c.size(width), "n_shared_experts", width)}
 
 
 def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
@@ -357,17 +357,17 @@ def values_as_wide(c: Config) -> Keys:
     heads = c.size("num_attention_heads")
     if c.value("v_head_dim") is not None:
         return {}
-    width = c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
+    width = c.cite(hidden // heads, "hidden_size", "num_attention_heads")
     return {"latent": c.content["latent"] | {"value_dim": width}}
 
 
 def multi_token_prediction(c: Config) -> Keys:
     """Read the modules for multi-token prediction."""
     modules = c.count("num_nextn_predict_layers", least=0)
-    return {"mtp": c.sourced(modules, "num_nextn_predict_layers")} if modules else {}
+    return {"mtp": c.cite(modules, "num_nextn_predict_layers")} if modules else {}
 
 
-def learned(c: Config) -> Keys:
+def read_learned_positions(c: Config) -> Keys:
     """Read the length of the table of learned positions."""
     return {"positions": "learned", "max_positions": c.figure("max_position_embeddings")}
 
@@ -375,7 +375,7 @@ def learned(c: Config) -> Keys:
 def learned_after_two(c: Config) -> Keys:
     """Read the length of the table of learned positions, which has two rows more (OPT, BioGPT)."""
     length = c.count("max_position_embeddings")
-    table = None if length is None else c.sourced(length + 2, "max_position_embeddings")
+    table = None if length is None else c.cite(length + 2, "max_position_embeddings")
     return {"positions": "learned", "max_positions": table}
 
 
@@ -383,7 +383,7 @@ def four_times_as_wide(c: Config) -> Keys:
     """Read the width of the MLP: four times that of the model if left out."""
     width = c.count("hidden_size")
     if c.value("intermediate_size") is None and width:
-        return {"ffn": c.sourced(4 * width, "hidden_size")}
+        return {"ffn": c.cite(4 * width, "hidden_size")}
     return {}
 
 
@@ -418,7 +418,7 @@ def mpt(c: Config) -> Keys:
     nested = c.fields.get("attn_config") or {}
     if nested.get("attn_type", "multihead_attention") != "multihead_attention" or nested.get("qk_ln"):
         c.wrong("attn_config", "cannot be represented; only multihead_attention without qk_ln can")
-    keys: Keys = {"positions": "none", "ffn": c.sourced((ratio or 1) * (width or 1), "expansion_ratio")}
+    keys: Keys = {"positions": "none", "ffn": c.cite((ratio or 1) * (width or 1), "expansion_ratio")}
     if not nested.get("alibi", True):
         c.wrong("attn_config", "cannot be represented; only alibi = true can")
     return keys
@@ -432,14 +432,14 @@ def image(c: Config) -> Keys:
     labels = c.fields.get("id2label")
     keys: Keys = {"biases": [*(["qkv"] if c.flag("qkv_bias") else []), "proj", "mlp"], "positions": "learned"}
     if isinstance(labels, dict) and labels:
-        keys["classes"] = c.sourced(len(labels), "id2label")
+        keys["classes"] = c.cite(len(labels), "id2label")
     if side is None or patch is None or channels is None:
         return keys
     if side % patch and not c.defaults.get("cuts_rest"):
         c.wrong("patch_size", f"must divide image_size = {side}")
-    tokens = c.sourced((side // patch) ** 2 + 1, "image_size", "patch_size")
+    tokens = c.cite((side // patch) ** 2 + 1, "image_size", "patch_size")
     return keys | {
-        "patch": c.sourced(patch**2 * channels, "patch_size", "num_channels"),
+        "patch": c.cite(patch**2 * channels, "patch_size", "num_channels"),
         "seq": c.seq or tokens,
         "max_positions": tokens,
     }
@@ -462,10 +462,12 @@ def layer_words(c: Config, words: Mapping[str, str], name: str = "layer_types") 
 def experts_beside_gated(c: Config) -> Keys:
     """Read routed experts in every layer, and a shared expert with a gate."""
     width = c.figure("shared_expert_intermediate_size")
-    return {"experts": routed(c, "moe_intermediate_size") | {"shared_ffn": width, "shared_gate": True}}
+    return {
+        "experts": routed_experts(c, "moe_intermediate_size") | {"shared_ffn": width, "shared_gate": True}
+    }
 
 
-def copied(**fields: str) -> Feature:
+def copy_figures(**fields: str) -> Feature:
     """Return a feature that reads figures as they are: key of a model file = field."""
     return lambda c: c.figures(**fields)
 
@@ -485,17 +487,17 @@ def of_experts(key: str) -> Feature:
     return lambda c: {"experts": c.content["experts"] | {key: True}} if "experts" in c.content else {}
 
 
-def flagged(flag: str, **keys: Any) -> Feature:
+def keys_if_set(flag: str, **keys: Any) -> Feature:
     """Return a feature that adds keys where a flag of the configuration is set."""
     return lambda c: keys if c.flag(flag) else {}
 
 
 SIMPLE: Final[Mapping[str, Feature]] = {  # those that are rows
-    "grouped": copied(kv_heads="num_key_value_heads", head_dim="head_dim"),
-    "alone": copied(layers="num_hidden_layers", hidden="hidden_size"),  # Mamba and nothing else
-    "one_more_token": copied(small_end_weights="hidden_size"),  # a row of the embedding (Moshi)
-    "last_biased": copied(small_weights="hidden_size"),  # the MLP's second layer alone (TeleChat)
-    "gate_biased": copied(small_weights="num_attention_heads"),  # the gate of each head
+    "grouped": copy_figures(kv_heads="num_key_value_heads", head_dim="head_dim"),
+    "alone": copy_figures(layers="num_hidden_layers", hidden="hidden_size"),  # Mamba and nothing else
+    "one_more_token": copy_figures(small_end_weights="hidden_size"),  # a row of the embedding (Moshi)
+    "last_biased": copy_figures(small_weights="hidden_size"),  # the MLP's second layer alone (TeleChat)
+    "gate_biased": copy_figures(small_weights="num_attention_heads"),  # the gate of each head
     "parallel": flags(parallel="use_parallel_residual"),  # blocks with a norm each
     "head_biased": flags(head_bias="head_bias"),
     "biased": biases(qkv="attention_bias", proj="attention_bias", mlp="mlp_bias"),
@@ -503,11 +505,11 @@ SIMPLE: Final[Mapping[str, Feature]] = {  # those that are rows
     "biased_by_part": biases(qkv="attention_bias", proj="attention_out_bias", mlp="mlp_bias"),
     "router_biased": of_experts("router_bias"),
     "result_normed": of_experts("result_norm"),
-    "qk_normed": flagged("qk_norm", qk_norm="full"),  # with separate weights for every head
-    "qk_normed_per_head": flagged("qk_norm", qk_norm="head"),  # with weights that all heads share
-    "llama4_qk_norm": flagged("use_qk_norm", qk_norm="plain"),  # without weights
-    "four_norms": flagged("use_post_norm", norms=4),  # those of the results of attention and MLP as well
-    "stablelm": flagged("use_parallel_residual", parallel=True, norms=1),  # attention and MLP share a norm
+    "qk_normed": keys_if_set("qk_norm", qk_norm="full"),  # with separate weights for every head
+    "qk_normed_per_head": keys_if_set("qk_norm", qk_norm="head"),  # with weights that all heads share
+    "llama4_qk_norm": keys_if_set("use_qk_norm", qk_norm="plain"),  # without weights
+    "four_norms": keys_if_set("use_post_norm", norms=4),  # those of the results of both blocks as well
+    "stablelm": keys_if_set("use_parallel_residual", parallel=True, norms=1),  # both blocks share a norm
 }
 
 
@@ -515,7 +517,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
     **SIMPLE,
     "trunk": trunk,
     "text": text,
-    "gated": gated,
+    "gated": read_gated_mlp,
     "gemma_gated": gemma_gated,
     "plain": plain,
     "rotary": rotary,
@@ -532,7 +534,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
     "sliding_by_pattern": sliding_by_pattern,
     "qwen_sliding": qwen_sliding,
     "sliding_by_type": sliding_by_type,
-    "chunked": chunked,
+    "chunked": read_chunked_attention,
     "experts": experts,
     "gpt_oss_experts": gpt_oss_experts,
     "qwen_experts": qwen_experts,
@@ -543,7 +545,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
     "latent": latent,
     "values_as_wide": values_as_wide,
     "multi_token_prediction": multi_token_prediction,
-    "learned": learned,
+    "learned": read_learned_positions,
     "learned_after_two": learned_after_two,
     "four_times_as_wide": four_times_as_wide,
     "as_wide_as_the_model": as_wide_as_the_model,

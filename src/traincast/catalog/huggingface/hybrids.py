@@ -12,8 +12,8 @@ from traincast.catalog.huggingface.features import (
     experts_beside_shared,
     four_times_as_wide,
     layer_words,
-    routed,
-    shared,
+    routed_experts,
+    shared_width,
 )
 from traincast.core.errors import is_whole
 from traincast.model.blocks import FeedForward, Kind, Mixer
@@ -45,7 +45,7 @@ def pairs(c: Config, mixers: Sequence[str]) -> Keys:
     return layer_kinds(mixers, has) | ({"experts": experts} if any(has) else {})
 
 
-def shaped(kinds: Sequence[str], figures: Sequence[Keys], of_model: Keys) -> Keys:
+def shape_keys(kinds: Sequence[str], figures: Sequence[Keys], of_model: Keys) -> Keys:
     """Return the keys of layers with figures of their own: those of the model, and shapes for other ones."""
     names: dict[str, str] = {}
     shapes = list[Keys]()
@@ -68,7 +68,7 @@ def layer_kinds(mixers: Sequence[str], has_experts: Sequence[bool]) -> Keys:
     return {"layer_kinds": _stretch(list(map(str, kinds)))}
 
 
-def indexed(c: Config) -> Keys:
+def read_indexer(c: Config) -> Keys:
     """Read the lightning indexer, and which layers share the index of one before them."""
     layers = c.count("num_hidden_layers") or 0
     words = {"full": "indexed", "shared": "index-shared", "F": "indexed", "S": "index-shared"}
@@ -106,7 +106,7 @@ def block_indexed(c: Config) -> Keys:
         keys["experts"] = experts_beside_shared(c)["experts"]
     if "indexed" in mixers:
         block, blocks = (sizes[name] or {"value": 1} for name in ("index_block_size", "index_topk_blocks"))
-        topk = c.sourced(block["value"] * blocks["value"], "index_topk_blocks", "index_block_size")
+        topk = c.cite(block["value"] * blocks["value"], "index_topk_blocks", "index_block_size")
         keys["indexer"] = {"heads": sizes["index_n_heads"], "head_dim": sizes["index_head_dim"]}
         keys["indexer"] |= {"topk": topk, "block": block}
     return keys
@@ -140,7 +140,7 @@ def deepseek_v4(c: Config) -> Keys:
     if c.problems:
         return {}
     keys = layer_kinds(mixers, [True] * layers)
-    keys["experts"] = routed(c, "moe_intermediate_size") | shared(c, "moe_intermediate_size")
+    keys["experts"] = routed_experts(c, "moe_intermediate_size") | shared_width(c, "moe_intermediate_size")
     width = c.figure("head_dim")
     rotary = c.value("qk_rope_head_dim")
     share = 64 / 512 if c.value("partial_rotary_factor") is None else c.factor("partial_rotary_factor")
@@ -150,11 +150,11 @@ def deepseek_v4(c: Config) -> Keys:
         c.wrong("qk_rope_head_dim", f"must be below head_dim = {value}")
         return {}
     keys["latent"] = {"kv_rank": width, "q_rank": c.figure("q_lora_rank"), "value_dim": width, "shared": True}
-    keys["latent"] |= {"nope_dim": value - turned, "rope_dim": c.sourced(turned, "qk_rope_head_dim")}
+    keys["latent"] |= {"nope_dim": value - turned, "rope_dim": c.cite(turned, "qk_rope_head_dim")}
     keys["latent"] |= {"proj_rank": c.figure("o_lora_rank"), "proj_groups": c.figure("o_groups")}
     if any(mixer != "local" for mixer in mixers):
         sizes = {"rate": rates["compressed"], "indexed_rate": rates["compressed-indexed"]}
-        keys["compressed"] = {key: c.sourced(rate, "compress_rates") for key, rate in sizes.items()}
+        keys["compressed"] = {key: c.cite(rate, "compress_rates") for key, rate in sizes.items()}
     if "compressed-indexed" in mixers:
         keys["indexer"] = _indexer(c)
     return keys | {"local": {"window": c.figure("sliding_window")}, "streams": streams}
@@ -181,7 +181,7 @@ def mamba2(c: Config) -> Keys:
     hidden = c.count("hidden_size")
     if c.value("mamba_head_dim") == "auto":
         width = c.size("mamba_expand") * (hidden or 1) // (heads or 1)
-        head_dim: Any = c.sourced(width, "mamba_expand", "hidden_size", "mamba_num_heads")
+        head_dim: Any = c.cite(width, "mamba_expand", "hidden_size", "mamba_num_heads")
     else:
         head_dim = c.figure("mamba_head_dim")
     figures = c.figures(state="ssm_state_size", groups="n_groups", conv="conv_kernel", chunk="chunk_size")
@@ -194,10 +194,10 @@ def mamba(c: Config) -> Keys:
     hidden = c.size("hidden_size")
     times = c.size("mamba_expand")
     figures: Keys = {"width": c.figure("mamba_width")}
-    figures["width"] = figures["width"] or c.sourced(times * hidden, "mamba_expand", "hidden_size")
+    figures["width"] = figures["width"] or c.cite(times * hidden, "mamba_expand", "hidden_size")
     figures |= c.figures(state="ssm_state_size", conv="conv_kernel")
     if c.value("time_step_rank") == "auto":  # a sixteenth of the width, rounded up
-        figures["rank"] = c.sourced(-(-hidden // 16), "time_step_rank", "hidden_size")
+        figures["rank"] = c.cite(-(-hidden // 16), "time_step_rank", "hidden_size")
     else:
         figures["rank"] = c.figure("time_step_rank")
     return {"mamba": figures | {"conv_bias": c.flag("use_conv_bias"), "bias": c.flag("use_bias")}}
@@ -212,14 +212,14 @@ def jamba(c: Config) -> Keys:
     """Read which layers of Jamba have attention and which have experts; the other layers have Mamba-1."""
     layers = range(c.count("num_hidden_layers") or 0)
 
-    def listed(block: str) -> list[bool]:
+    def layers_with(block: str) -> list[bool]:
         every = c.size(f"{block}_layer_period")
         return [i % every == c.count(f"{block}_layer_offset", least=0) for i in layers]
 
-    has_experts = [has and c.size("num_experts") > 1 for has in listed("expert")]
-    keys = layer_kinds(["attention" if attends else "mamba" for attends in listed("attn")], has_experts)
-    keys["mamba"] = c.content["mamba"] | {"norm": True} if not all(listed("attn")) else None
-    return keys | ({"experts": routed(c, "intermediate_size")} if any(has_experts) else {})
+    has_experts = [has and c.size("num_experts") > 1 for has in layers_with("expert")]
+    keys = layer_kinds(["attention" if attends else "mamba" for attends in layers_with("attn")], has_experts)
+    keys["mamba"] = c.content["mamba"] | {"norm": True} if not all(layers_with("attn")) else None
+    return keys | ({"experts": routed_experts(c, "intermediate_size")} if any(has_experts) else {})
 
 
 def falcon_h1(c: Config) -> Keys:
@@ -228,14 +228,14 @@ def falcon_h1(c: Config) -> Keys:
     heads = c.size("mamba_num_heads")
     width = c.count("mamba_d_ssm")
     if c.value("mamba_head_dim") == "auto" and width is not None:
-        head_dim = c.sourced(width // heads, "mamba_d_ssm", "mamba_num_heads")
+        head_dim = c.cite(width // heads, "mamba_d_ssm", "mamba_num_heads")
         keys["mamba2"] = c.content["mamba2"] | {"head_dim": head_dim}
     keys["mamba2"] = keys.get("mamba2", c.content["mamba2"]) | {"norm": c.flag("mamba_rms_norm")}
     c.only("projectors_bias", c.value("use_bias"))
     return keys
 
 
-def lightning(c: Config) -> Keys:
+def read_lightning_layers(c: Config) -> Keys:
     """Read the layers of MiniMax with lightning attention, whose heads are those of attention."""
     words = {"linear_attention": "gated_linear"} | dict.fromkeys(FULL_ATTENTION, "attention")
     layers = c.count("num_hidden_layers") or 0
@@ -252,7 +252,7 @@ def heads_of(c: Config) -> Keys:
     """Return the heads of lightning attention, those of attention: their number, and one width."""
     heads = c.size("num_attention_heads")
     hidden = c.size("hidden_size")
-    width = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
+    width = c.figure("head_dim") or c.cite(hidden // heads, "hidden_size", "num_attention_heads")
     return {"heads": c.figure("num_attention_heads"), "key_dim": width, "value_dim": width}
 
 
@@ -275,7 +275,7 @@ def recurrent_gemma(c: Config) -> Keys:
         keys["local"] = {"window": c.figure("attention_window_size")}
     keys["biases"] = [*(["qkv"] if c.flag("attention_bias") else []), "proj", "mlp"]
     # The width of gate and up projection together.
-    return keys | {"ffn": c.sourced((c.count("intermediate_size") or 2) // 2, "intermediate_size")}
+    return keys | {"ffn": c.cite((c.count("intermediate_size") or 2) // 2, "intermediate_size")}
 
 
 def nemotron_h(c: Config) -> Keys:
@@ -288,10 +288,10 @@ def nemotron_h(c: Config) -> Keys:
     kinds = kinds or layer_words(c, letters, "hybrid_override_pattern")
     if not kinds and not c.value("hybrid_override_pattern"):
         c.wrong("hybrid_override_pattern", "must be given, or layers_block_type")
-    keys: Keys = {"layers": c.sourced(len(kinds), source), "layer_kinds": _stretch(kinds)}
+    keys: Keys = {"layers": c.cite(len(kinds), source), "layer_kinds": _stretch(kinds)}
     if "moe only" in kinds:
         shared = {"shared_ffn": c.figure("moe_shared_expert_intermediate_size")}
-        keys["experts"] = routed(c, "moe_intermediate_size") | shared
+        keys["experts"] = routed_experts(c, "moe_intermediate_size") | shared
         keys["experts"] |= {"width": c.figure("moe_latent_size")} if c.value("moe_latent_size") else {}
     predicts = c.count("num_nextn_predict_layers", least=0)
     return keys | ({"left_out": "multi-token prediction"} if predicts else {})
@@ -327,10 +327,10 @@ def olmo_hybrid(c: Config) -> Keys:
     figures = {"key_heads": heads, "value_heads": heads} | figures
     if "key_dim" not in figures:
         width = int(0.75 * hidden / (figures["key_heads"] or {"value": 1})["value"])
-        figures["key_dim"] = c.sourced(width, "hidden_size", "linear_num_key_heads")
+        figures["key_dim"] = c.cite(width, "hidden_size", "linear_num_key_heads")
     if "value_dim" not in figures:
         width = 2 * (figures["key_dim"] or {"value": 1})["value"]
-        figures["value_dim"] = c.sourced(width, "linear_key_head_dim")
+        figures["value_dim"] = c.cite(width, "linear_key_head_dim")
     return keys | {"gated_delta": figures}
 
 
@@ -375,14 +375,14 @@ def xlstm(c: Config) -> Keys:
         if int(wide[name]) % heads:
             c.wrong(name, f"times hidden_size = {hidden} must be a multiple of the heads, {heads}")
     dims = {
-        key: c.sourced(int(wide[name]) // heads, name, "hidden_size", "num_attention_heads")
+        key: c.cite(int(wide[name]) // heads, name, "hidden_size", "num_attention_heads")
         for key, name in {"key_dim": "qk_dim_factor", "value_dim": "v_dim_factor"}.items()
     }
     multiple = c.size("ffn_round_up_to_multiple_of")
     ffn = int((wide["ffn_proj_factor"] + multiple - 1) // multiple * multiple)
     net = {"heads": c.figure("num_attention_heads"), "gates": 2, "chunk": c.figure("chunk_size")} | dims
     keys = SIMPLE["alone"](c) | {"layer_kinds": ["gated_linear dense"], "gated_linear": net}
-    return keys | {"ffn": c.sourced(ffn, "ffn_proj_factor", "hidden_size", "ffn_round_up_to_multiple_of")}
+    return keys | {"ffn": c.cite(ffn, "ffn_proj_factor", "hidden_size", "ffn_round_up_to_multiple_of")}
 
 
 def rwkv(c: Config) -> Keys:
@@ -398,9 +398,9 @@ def longcat(c: Config) -> Keys:
     """Read LongCat's layers, two of ours: one with an MLP beside its experts, one with an MLP alone."""
     layers = c.size("num_layers")
     zero = c.count("zero_expert_num", least=0)
-    experts = routed(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
-    experts |= {"zero": c.sourced(zero, "zero_expert_num")} if zero else {}
-    twice = c.sourced(2 * layers, "num_layers")
+    experts = routed_experts(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
+    experts |= {"zero": c.cite(zero, "zero_expert_num")} if zero else {}
+    twice = c.cite(2 * layers, "num_layers")
     return {"layers": twice, "layer_kinds": ["moe", "dense"], "experts": experts}
 
 
@@ -440,15 +440,15 @@ def lfm2(c: Config) -> Keys:
     if not c.flag("block_auto_adjust_ff_dim") or width is None:
         return {}
     if c.value("block_ffn_dim_multiplier") is None:
-        return {"ffn": c.sourced(2 * width // 3, "intermediate_size")}
+        return {"ffn": c.cite(2 * width // 3, "intermediate_size")}
     scale = c.factor("block_ffn_dim_multiplier")
     multiple = c.size("block_multiple_of")
     adjusted = -(-int(scale * (2 * width // 3)) // multiple) * multiple
-    return {"ffn": c.sourced(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}
+    return {"ffn": c.cite(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}
 
 
 FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
-    "indexed": indexed,
+    "indexed": read_indexer,
     "block_indexed": block_indexed,
     "deepseek_v4": deepseek_v4,
     "mamba2": mamba2,
@@ -456,7 +456,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
     "plain_inner_norms": plain_inner_norms,
     "jamba": jamba,
     "falcon_h1": falcon_h1,
-    "lightning": lightning,
+    "lightning": read_lightning_layers,
     "recurrent_gemma": recurrent_gemma,
     "nemotron_h": nemotron_h,
     "bamba": bamba,

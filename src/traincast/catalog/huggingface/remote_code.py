@@ -11,9 +11,9 @@ from traincast.catalog.huggingface.features import (
     Keys,
     experts,
     layer_words,
-    routed,
+    routed_experts,
 )
-from traincast.catalog.huggingface.hybrids import heads_of, layer_kinds, pairs, shaped
+from traincast.catalog.huggingface.hybrids import heads_of, layer_kinds, pairs, shape_keys
 from traincast.core.errors import is_whole
 
 
@@ -40,7 +40,7 @@ def hf_olmo(c: Config) -> Keys:
     source = "intermediate_size" if width else "mlp_ratio"
     total = width or ratio * c.size("hidden_size")
     norm = "layernorm" if c.flag("layer_norm_with_affine") else "layernorm-plain"
-    return {"ffn": c.sourced(total // 2, source), "norm": norm}
+    return {"ffn": c.cite(total // 2, source), "norm": norm}
 
 
 def arctic(c: Config) -> Keys:
@@ -57,7 +57,9 @@ def arctic(c: Config) -> Keys:
 
 def grok2(c: Config) -> Keys:
     """Read Grok-2: experts beside an MLP in every layer."""
-    return {"experts": routed(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}}
+    return {
+        "experts": routed_experts(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
+    }
 
 
 def ring_linear(c: Config) -> Keys:
@@ -99,7 +101,7 @@ def step(c: Config) -> Keys:
     keys = layer_kinds(mixers, has) | per_head_gate(c)
     if any(has):
         shared = {"shared_ffn": c.figure("shared_expert_intermediate_size")}
-        keys["experts"] = routed(c, "moe_intermediate_size") | shared
+        keys["experts"] = routed_experts(c, "moe_intermediate_size") | shared
     if "local" in mixers:
         names = {"heads": "num_attention_heads", "kv_heads": "num_attention_groups", "head_dim": "head_dim"}
         own = {key: other.get(name) for key, name in names.items()}
@@ -128,7 +130,7 @@ def blocks(c: Config) -> Keys:
             return {}
         source = f"{c.place}: num_key_value_heads_per_layer"
         figures = [{"kv_heads": {"value": n, "source": source}} for n in groups]
-        return shaped(["dense"] * layers, figures, figures[0])
+        return shape_keys(["dense"] * layers, figures, figures[0])
     is_list = isinstance(configs, list) and all(isinstance(block, dict) for block in configs)
     if not isinstance(configs, list) or not is_list or len(configs) != layers:
         c.wrong("block_configs", f"must hold a mapping for each of the {layers} layers")
@@ -160,8 +162,8 @@ def blocks(c: Config) -> Keys:
             kinds.append(word[tuple(of_layer)])
             figures.append(of_layer)
     of_model = {key: next((one[key] for one in figures if key in one), None) for key in ("kv_heads", "ffn")}
-    keys = shaped(kinds, figures, of_model)
-    return keys | {"layers": c.sourced(len(kinds), "block_configs"), "ffn": keys["ffn"] or 0}
+    keys = shape_keys(kinds, figures, of_model)
+    return keys | {"layers": c.cite(len(kinds), "block_configs"), "ffn": keys["ffn"] or 0}
 
 
 def openelm(c: Config) -> Keys:
@@ -181,10 +183,10 @@ def openelm(c: Config) -> Keys:
         widths.append(width + divisor * (width < 0.9 * n * c.size("hidden_size")))
     names = {"heads": "num_query_heads", "kv_heads": "num_kv_heads", "ffn": "ffn_multipliers"}
     figures = [
-        {key: c.sourced(n, names[key]) for key, n in zip(names, of_layer, strict=True)}
+        {key: c.cite(n, names[key]) for key, n in zip(names, of_layer, strict=True)}
         for of_layer in zip(heads, groups, widths, strict=True)
     ]
-    keys = shaped(["dense"] * layers, figures, figures[0]) | {"layers": c.figure("num_hidden_layers")}
+    keys = shape_keys(["dense"] * layers, figures, figures[0]) | {"layers": c.figure("num_hidden_layers")}
     keys |= {"hidden": c.figure("hidden_size"), "head_dim": c.figure("head_dim"), "dropout": False}
     c.only("ffn_with_glu", True)
     return keys | ({"qk_norm": "head"} if c.flag("normalize_qk_projections") else {})
@@ -200,7 +202,7 @@ def across_layers(c: Config) -> Keys:
     if not c.flag("use_cla") or every == 1:
         return {}
     figures: list[Keys] = [{"reuses_keys": True} if i % every else {} for i in range(layers)]
-    return shaped(["moe"] * layers, figures, {})
+    return shape_keys(["moe"] * layers, figures, {})
 
 
 def molmo(c: Config) -> Keys:
@@ -210,7 +212,7 @@ def molmo(c: Config) -> Keys:
     keys: Keys = {"biases": ["qkv"] if c.flag("qkv_bias") else []}
     keys |= {"qk_norm": "full"} if c.flag("qk_norm") else {}
     c.only("norm_after", False)
-    return keys | {"small_end_weights": c.sourced(rows * hidden, "additional_vocab_size")}
+    return keys | {"small_end_weights": c.cite(rows * hidden, "additional_vocab_size")}
 
 
 def nomic(c: Config) -> Keys:

@@ -61,7 +61,7 @@ def tower(
     around.check_allowed()
     keys = _tower(c, family)
     if not c.problems and not around.problems:
-        keys |= _merged(c, around, row, keys)
+        keys |= _merge_patches(c, around, row, keys)
     if not c.problems and not around.problems:
         keys["projectors"] = _projectors(c, around, row, hidden, keys)
         extra = hidden if row.get("small_weights") == "t" else 0
@@ -70,7 +70,7 @@ def tower(
     content: Keys = {"tower": keys}
     if family.get("crossed"):  # layers attend to what it makes
         read = keys["tiles"]["value"] * (side**2 + keys["kept"])
-        content |= {"encoder": {"seq": c.sourced(read, "image_size", "max_num_tiles"), "qk_norm": True}}
+        content |= {"encoder": {"seq": c.cite(read, "image_size", "max_num_tiles"), "qk_norm": True}}
         content["left_out"] = None
     return content, [f"vision_config.{problem}" for problem in c.problems] + around.problems
 
@@ -109,11 +109,11 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
     if family.get("head") and c.flag(family["head"]):  # pools by attention: probe, attention, norm and MLP
         ffn = c.size("intermediate_size")
         small += hidden + 4 * hidden**2 + 4 * hidden + 2 * hidden + 2 * hidden * ffn + ffn + hidden
-    tiled: Keys = _tiled(c, rows * hidden) if family.get("crossed") else {}
+    tiled: Keys = _tile_keys(c, rows * hidden) if family.get("crossed") else {}
     small += tiled.pop("small_weights", 0)
     if tiled:
         both = c.size("num_hidden_layers") + c.size("num_global_layers")
-        layers["layers"] = c.sourced(both, *LAYERS_OF_TILES)
+        layers["layers"] = c.cite(both, *LAYERS_OF_TILES)
         classes = classes - (rows % -8)  # rows that fill a tile up to a multiple of 8
     if family.get("windows"):
         layers |= _windows(c, patch)
@@ -121,11 +121,11 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
         size = min(size, USUAL_SIZE)
     return {
         "layers": {key: value for key, value in layers.items() if value is not None},
-        "patch": c.sourced(patch**2 * (c.count("num_channels") or 3) * (frames or 1), *fields),
-        "patch_size": c.sourced(patch, "patch_size"),
+        "patch": c.cite(patch**2 * (c.count("num_channels") or 3) * (frames or 1), *fields),
+        "patch_size": c.cite(patch, "patch_size"),
         "size": {"value": size, "source": f"{c.place}: images of any size [pixel]", "basis": "assumed"}
         if resizable
-        else c.sourced(size, "image_size"),
+        else c.cite(size, "image_size"),
         "classes": classes,
         "patch_bias": family.get("patch_bias", True),
         "small_weights": small,
@@ -141,7 +141,7 @@ def _layers(c: Config, family: Mapping[str, Any]) -> Keys:
     if c.value("mlp_ratio") is None:
         layers["ffn"] = c.figure(family.get("inner", "intermediate_size"))
     else:
-        layers["ffn"] = c.sourced(int(c.size("hidden_size") * c.factor("mlp_ratio")), "mlp_ratio")
+        layers["ffn"] = c.cite(int(c.size("hidden_size") * c.factor("mlp_ratio")), "mlp_ratio")
     layers["mlp"] = c.word("hidden_act", GATED if family["mlp"] == "gated" else PLAIN)
     if family.get("biased_attention"):
         layers["biases"] = ["qkv"] if c.flag("attention_bias") else []
@@ -161,7 +161,7 @@ def _table(c: Config, rows: Any, patches: int) -> int:
     return product
 
 
-def _tiled(c: Config, table: int) -> Keys:
+def _tile_keys(c: Config, table: int) -> Keys:
     """Return what Llama 3.2 Vision has for the tiles of an image: their number, tables of positions, gates.
 
     `table` are the weights of the positions in a tile.
@@ -173,7 +173,7 @@ def _tiled(c: Config, table: int) -> Keys:
         ratios = []
     of_tiles = (len(ratios) + 1) * tiles * (table + 2 * c.size("hidden_size"))
     gates = 3 + 2 * c.size("num_global_layers")
-    return {"tiles": c.sourced(tiles, "max_num_tiles"), "kept": 1, "small_weights": of_tiles + gates}
+    return {"tiles": c.cite(tiles, "max_num_tiles"), "kept": 1, "small_weights": of_tiles + gates}
 
 
 def _windows(c: Config, patch: int) -> Keys:
@@ -182,11 +182,11 @@ def _windows(c: Config, patch: int) -> Keys:
     layers = c.count("num_hidden_layers") or 0
     side = (c.count("window_size") or patch) // patch
     local = [i + 1 for i in range(layers) if i not in full]
-    window = c.sourced(side**2, "window_size", "patch_size")
+    window = c.cite(side**2, "window_size", "patch_size")
     return {"local": {"window": window, "chunked": True, "layers": local}} if local else {}
 
 
-def _merged(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str, Any]) -> Keys:
+def _merge_patches(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str, Any]) -> Keys:
     """Return how many patches a side of a token has, and with it the side of a resizable image."""
     if "tokens" in row:
         number = around.size(row["tokens"])
@@ -195,14 +195,14 @@ def _merged(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str
             around.wrong(row["tokens"], f"must be a square whose side divides {keys['side']} patches")
             return {}
         merge = keys["side"] // tokens
-        source = around.sourced(1, row["tokens"])["source"]
+        source = around.cite(1, row["tokens"])["source"]
     elif "merge" in row:
         value = _number(around.value(row["merge"]))
         if not is_factor(value):
             around.wrong(row["merge"], "must be a number above 0")
             return {}
         merge = round(1 / value) if value < 1 else round(value)
-        source = around.sourced(1, row["merge"])["source"]
+        source = around.cite(1, row["merge"])["source"]
     else:
         return {}
     merged: Keys = {"merge": {"value": merge, "source": source}}

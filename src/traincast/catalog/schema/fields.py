@@ -85,7 +85,7 @@ class Entry(Part):
         return None if raw is None else cls._within_bounds(raw)
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         """Refuse a value outside of its interval."""
         low = self.low
         high = self.high

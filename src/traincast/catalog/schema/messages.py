@@ -32,14 +32,14 @@ def _error_line(schema: type[File], document: Mapping[str, object], detail: Erro
     *parents, last = detail["loc"]
     match detail["type"]:
         case "missing":
-            return f"{_dotted(detail['loc'])}: missing{_missing_hint(_part_at(schema, parents), last)}"
+            return f"{_dotted_path(detail['loc'])}: missing{_missing_hint(_part_at(schema, parents), last)}"
         case "extra_forbidden":
-            return f"{_dotted(detail['loc'])}: {_extra_key_hint(str(last), _part_at(schema, parents))}"
+            return f"{_dotted_path(detail['loc'])}: {_extra_key_hint(str(last), _part_at(schema, parents))}"
         case "value_error":
             wrong = str(detail["ctx"]["error"])
             if isinstance(detail["ctx"]["error"], Misplaced):
                 place = (*detail["loc"], *detail["ctx"]["error"].place)
-                return f"{_dotted(place)} = {_excerpt(document, place)}: {wrong}"
+                return f"{_dotted_path(place)} = {_excerpt(document, place)}: {wrong}"
         case "literal_error":
             wrong = f"not a known word; write {detail['ctx']['expected']}"
         case "bool_type":
@@ -51,19 +51,19 @@ def _error_line(schema: type[File], document: Mapping[str, object], detail: Erro
         case "model_type":
             wrong = f"not a mapping; its keys are {', '.join(_part_at(schema, detail['loc']).model_fields)}"
         case "invalid_key":
-            return f"{_dotted(detail['loc'])}: a key that is not text; put it in quotes"
+            return f"{_dotted_path(detail['loc'])}: a key that is not text; put it in quotes"
         case "too_long":
-            return f"{_dotted(detail['loc'])}: {detail['ctx']['actual_length']} tiers; {TIERS}"
+            return f"{_dotted_path(detail['loc'])}: {detail['ctx']['actual_length']} tiers; {TIERS}"
         case "tuple_type":
             wrong = f"not a list; {TIERS if last == 'network' else 'write for instance [one, other]'}"
         case _:
             wrong = detail["msg"]
     written = _excerpt(document, detail["loc"])
     path = parents if last == "value" else detail["loc"]
-    return f"{_dotted(path)} = {written}: {wrong}"
+    return f"{_dotted_path(path)} = {written}: {wrong}"
 
 
-def _dotted(loc: Iterable[str | int]) -> str:
+def _dotted_path(loc: Iterable[str | int]) -> str:
     """Format a place in a file as a dotted path."""
     return ".".join(map(str, loc))
 

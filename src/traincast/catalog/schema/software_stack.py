@@ -41,7 +41,7 @@ class StackFile(AssumptionsFile):
 
     @field_validator("facts", mode="before")
     @classmethod
-    def _known(cls, facts: dict[str, Words]) -> dict[str, str]:
+    def _spell_facts(cls, facts: dict[str, Words]) -> dict[str, str]:
         """Return the facts in their own spelling."""
         return {name: check_fact(name, value) for name, value in facts.items()}
 

@@ -36,7 +36,7 @@ class DomainTier(TierPart):
 
     @field_validator("size")
     @classmethod
-    def _limited(cls, size: Count) -> Count:
+    def _check_size(cls, size: Count) -> Count:
         """Refuse a size with too many divisors to try."""
         if size.value > MAX_VALUES["gpus"]:
             raise ValueError(f"above {MAX_VALUES['gpus']:,}; write for instance 8")
@@ -95,7 +95,7 @@ class SoftwarePart(Part):
 
     @field_validator("stack")
     @classmethod
-    def _known(cls, stack: str) -> str:
+    def _check_known(cls, stack: str) -> str:
         if stack not in catalogue("stacks"):
             raise ValueError(f"no stack of the catalogue; {close_to(stack, catalogue('stacks'))}")
         return stack

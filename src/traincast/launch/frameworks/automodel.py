@@ -79,7 +79,7 @@ def read(text: str) -> Settings:
     return settings
 
 
-def spelled(name: str) -> str:
+def spell(name: str) -> str:
     """Return a setting's name as recipes have it."""
     return f"{FREEZING}freeze_vision_tower" if name == FROZEN_TOWER else name
 
@@ -355,7 +355,7 @@ def stack(settings: Settings) -> str:
     return "huggingface-fused-loss" if is_fused else EAGER
 
 
-def required(writing: Writing) -> Values:
+def required_settings(writing: Writing) -> Values:
     """Return the recipe, the model's checkpoint, and what a recipe requires besides."""
     return {
         "recipe": RECIPE,

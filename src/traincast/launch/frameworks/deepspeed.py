@@ -30,7 +30,7 @@ FIGURES: Final = {  # of memory -> setting
 OFFLOADED_FROM: Final = {"optimizer": 1, "weights": 3}  # part -> stage of ZeRO
 
 
-def required(writing: Writing) -> Values:
+def required_settings(writing: Writing) -> Values:
     """Return PyTorch's AdamW on CPUs: DeepSpeed would compile its own for minutes at the first start."""
     is_adam = writing.facts.get("optimizer_kind") == "adam"
     return {"optimizer.params.torch_adam": True} if is_adam and writing.facts.get("device") == "cpu" else {}

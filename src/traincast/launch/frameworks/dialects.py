@@ -38,7 +38,7 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
     own_names = {megatron_name: own_name for own_name, megatron_name in table.get("names", {}).items()}
 
     def read_translated(text: str, given: Given = NOTHING) -> Settings:
-        return translated(name, read(text, given))
+        return translate(name, read(text, given))
 
     def defaults(settings: Settings) -> Values:
         if not experts:
@@ -103,7 +103,7 @@ def named_model(settings: Settings, setting: str = "model") -> str:
     raise unknown_model(setting, name)
 
 
-def translated(name: str, own: Mapping[str, Any]) -> Settings:
+def translate(name: str, own: Mapping[str, Any]) -> Settings:
     """Return the settings of a dialect as Megatron-LM's; those it has no name for keep theirs."""
     table = TABLE[name]
     names, inverted, values = (table.get(part, {}) for part in ("names", "inverted", "values"))
@@ -219,7 +219,7 @@ def read_primus(text: str, given: Given = NOTHING) -> Settings:
         raise not_allowed("framework", framework, PRIMUS_FRAMEWORKS)
     own = {name: value for name, value in trainer.items() if name != "overrides"}
     own |= flatten(trainer.get("overrides") or {})
-    settings |= {name: _filled(value, given.variables) for name, value in own.items()}
+    settings |= {name: _fill_in(value, given.variables) for name, value in own.items()}
     if "model" in settings:
         name = str(settings["model"]).removesuffix(".yaml")
         settings[NAMED_MODEL] = name
@@ -233,7 +233,7 @@ def read_primus(text: str, given: Given = NOTHING) -> Settings:
     return settings
 
 
-def _filled(value: Any, variables: Mapping[str, str]) -> Any:
+def _fill_in(value: Any, variables: Mapping[str, str]) -> Any:
     """Return a value with ${NAME:default} filled in."""
 
     def one(match: re.Match[str]) -> str:
@@ -247,7 +247,7 @@ def filled_in(text: str) -> Settings:
     document = flatten(parse_document(text, "yaml", repeated=True))
     for _ in range(MAX_INTERPOLATIONS):
         pending = [name for name, value in document.items() if INTERPOLATION.search(str(value))]
-        changes = {name: _interpolated(name, document) for name in pending if isinstance(document[name], str)}
+        changes = {name: _interpolate(name, document) for name in pending if isinstance(document[name], str)}
         if all(document[name] == value for name, value in changes.items()):
             break
         document |= changes
@@ -264,7 +264,7 @@ def read_nemo(text: str, given: Given = NOTHING) -> Settings:
     return Settings({name.removeprefix("model."): value for name, value in document.items()})
 
 
-def _interpolated(name: str, document: Mapping[str, Any]) -> Any:
+def _interpolate(name: str, document: Mapping[str, Any]) -> Any:
     """Return the value of a setting with references to others, sums and products filled in once."""
 
     def value(match: re.Match[str]) -> str:

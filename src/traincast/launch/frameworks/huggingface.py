@@ -223,7 +223,7 @@ class TrainerProgram:
             return f"fsdp_config.{section}"
         return FLAT.get(name, name)
 
-    def spelled(self, name: str) -> str:
+    def spell(self, name: str) -> str:
         """Return a setting's name as the program spells it."""
         own = next((own for own, common in self.names.items() if common == name), name)
         for prefix, short in self.prefixes.items():
@@ -232,8 +232,8 @@ class TrainerProgram:
 
     def write(self, writing: Writing) -> str:
         """Write a configuration in the program's own names."""
-        settings = {**self.required(writing), **writing.all_settings}
-        own = {self.spelled(name): value for name, value in settings.items()}
+        settings = {**self.required_settings(writing), **writing.all_settings}
+        own = {self.spell(name): value for name, value in settings.items()}
         return TEXT_FORMATS[".yaml"].write(own, writing.head)
 
     @property
@@ -262,7 +262,7 @@ class TrainerProgram:
             },
         )
 
-    def required(self, writing: Writing) -> Values:
+    def required_settings(self, writing: Writing) -> Values:
         """Return the model's checkpoint, and what the program requires besides."""
         documents = writing.facts.get("documents")
         packed = self.writes["packed"] if documents is not None and documents.packed else {}
@@ -360,7 +360,7 @@ class TrainerProgram:
         elif modules == ["all-linear"]:
             targets = ("all",)
         else:
-            targets = targets_of("lora_target_modules", _listed(modules)) if modules else (DEFAULT,)
+            targets = targets_of("lora_target_modules", _module_names(modules)) if modules else (DEFAULT,)
         dropout = self.usual["lora_dropout"] > 0
         if settings.get("lora_dropout") is not None:
             dropout = probability(settings, "lora_dropout")
@@ -410,8 +410,8 @@ class TrainerProgram:
         (utils/fsdp_utils.py, fsdp2_prepare_model). DeepSpeed casts all (0.19.8, runtime/engine.py,
         _cast_module_mixed_precision).
         """
-        narrow = self._mixed(settings) and self.engine(settings) != "DEEPSPEED"
-        return bool(narrow) and "dtype" in self.weights and self._loaded(settings) == "fp32"
+        narrow = self._product_precision(settings) and self.engine(settings) != "DEEPSPEED"
+        return bool(narrow) and "dtype" in self.weights and self._weight_precision(settings) == "fp32"
 
     def write_training(self, facts: Facts) -> Values:
         """Write what is trained; nothing of adapters where a layer has no name of its own."""
@@ -430,7 +430,7 @@ class TrainerProgram:
             "lora_dropout": 0.05 if adapters.dropout else 0.0,
         }
 
-    def derived(self, settings: Settings) -> Settings:
+    def derive_settings(self, settings: Settings) -> Settings:
         """Return the settings of Accelerate that the program makes of its own."""
         words = settings.get("fsdp")
         options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
@@ -462,12 +462,12 @@ class TrainerProgram:
 
     def engine(self, settings: Settings) -> str:
         """Return what distributes the training: a word of `accelerate.DISTRIBUTED_TYPES`."""
-        return accelerate.distributed_type(self.derived(settings))
+        return accelerate.distributed_type(self.derive_settings(settings))
 
     def read_parallelism(self, settings: Settings) -> Facts:
         """Read degrees, what is sharded and what is offloaded."""
         self._require_read(settings)
-        facts = self.accelerate(self.derived(settings))
+        facts = self.accelerate(self.derive_settings(settings))
         facts = {name: value for name, value in facts.items() if name in READ_OF_ACCELERATE}
         facts |= {"sp": False} if facts.get("tp", 1) > 1 else {}  # plans of transformers have none
         if (ring := settings.number("context_parallel_size")) > 1 and self.exchanges_heads:
@@ -553,7 +553,7 @@ class TrainerProgram:
         if (every := settings.number(f"{kwargs}every_n_layers")) > 1 and not by_fsdp:
             facts["recompute_every"] = every
         if settings.is_on(f"{kwargs}offload") and not by_fsdp:
-            beside = str(self.accelerate(self.derived(settings)).get("offload", "none"))
+            beside = str(self.accelerate(self.derive_settings(settings)).get("offload", "none"))
             facts["offload"] = "activations" if beside == "none" else f"activations+{beside}"
         return facts
 
@@ -582,7 +582,7 @@ class TrainerProgram:
         """Write the attention kernel."""
         return self.values["attention"][facts.get("attention", "flash")]
 
-    def _mixed(self, settings: Settings) -> str:
+    def _product_precision(self, settings: Settings) -> str:
         """Return the precision of products; empty where nothing mixes them."""
         if settings.is_on("fp8"):
             return "fp8-current"
@@ -591,17 +591,17 @@ class TrainerProgram:
         stated = settings.get("bf16")
         if settings.is_on("bfloat16") or stated == "auto" or not is_off(stated):
             return "bf16"
-        derived = self.derived(settings)
+        derived = self.derive_settings(settings)
         written = accelerate.native_deepspeed(derived)
         is_usual = stated is None and bool(self.usual["bf16"])
         if is_usual and not written.any_on("bf16.enabled", "fp16.enabled"):
             return "bf16"  # before that of `accelerate launch` (transformers 5.23, training_args.py)
         return accelerate.mixed_precision(derived)
 
-    def _loaded(self, settings: Settings) -> str:
+    def _weight_precision(self, settings: Settings) -> str:
         """Return the precision in which the weights are loaded, and trained unless sharded."""
         if not self.weights:
-            return self._mixed(settings) or "fp32"
+            return self._product_precision(settings) or "fp32"
         usual = self.frozen if self._has_adapters(settings) else self.loaded
         if self._loads_fp32(settings):
             usual = "fp32"
@@ -630,8 +630,8 @@ class TrainerProgram:
 
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
-        mixed = self._mixed(settings)
-        loaded = self._loaded(settings)
+        mixed = self._product_precision(settings)
+        loaded = self._weight_precision(settings)
         written = accelerate.native_deepspeed(settings).get("optimizer.type")
         optim = str(settings.get("optim") or _usual_optim(settings))
         kind = KNOWN_OPTIMIZERS.get(optim, "adam")
@@ -645,7 +645,7 @@ class TrainerProgram:
             return {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": kind}
         grad = "usual"
         if self.engine(settings) == "DEEPSPEED":
-            grad = self.accelerate(self.derived(settings)).get("grad_dtype", grad)
+            grad = self.accelerate(self.derive_settings(settings)).get("grad_dtype", grad)
         return {"precision": mixed or loaded, "optimizer_kind": kind, "grad_dtype": grad}
 
     def write_numbers(self, facts: Facts) -> Values:
@@ -671,9 +671,9 @@ class TrainerProgram:
         if self.lengths and length and not settings.any_on(*LENGTHS):
             texts["seq"] = f"{setting} {length:,} ({program})"
         elif not self.lengths and SEQ[0] in self.usual and not settings.keys() & {*SEQ}:
-            texts["seq"] = f"{self.spelled(SEQ[0])} {self.usual[SEQ[0]]:,}"
+            texts["seq"] = f"{self.spell(SEQ[0])} {self.usual[SEQ[0]]:,}"
         if not settings.any_on(BATCH, "per_gpu_train_batch_size"):
-            texts["mbs"] = f"{self.spelled(BATCH)} {self.usual[BATCH]}"
+            texts["mbs"] = f"{self.spell(BATCH)} {self.usual[BATCH]}"
         if not settings.any_on(ACCUMULATION, "batch_size") and not written.is_on(ACCUMULATION):
             steps = f"that make a step of {self.fills} sequences" if self.fills else "1"
             texts["accumulation"] = f"{ACCUMULATION} {steps}"
@@ -687,7 +687,7 @@ class TrainerProgram:
             texts["optimizer_kind"] = f"optim {_usual_optim(settings)}"
         of_adapters = [name for name in ("lora_r", "lora_dropout") if settings.get(name) is None]
         if of_adapters and self._has_adapters(settings):
-            texts["adapters"] = ", ".join(f"{self.spelled(name)} {self.usual[name]}" for name in of_adapters)
+            texts["adapters"] = ", ".join(f"{self.spell(name)} {self.usual[name]}" for name in of_adapters)
         return texts
 
     def assumptions(self, settings: Settings) -> tuple[str, ...]:
@@ -708,7 +708,7 @@ class TrainerProgram:
             for name in (f"{LOADING}{old}" for old in self.weights.split())
             if settings.is_on(name) and name not in self._names_of_dtype
         ]
-        if not stated and "dtype" in self.weights and self._loaded(settings) == "fp32":
+        if not stated and "dtype" in self.weights and self._weight_precision(settings) == "fp32":
             notes.append("the model is loaded in fp32, the default of dtype")
         if objective in WITH_REFERENCE and not self._has_adapters(settings) and self._holds_fp32(settings):
             notes.append(
@@ -727,8 +727,8 @@ class TrainerProgram:
         usual = ("", *map(str, (self.usual.get(name) for name in OF_ADAPTERS)))
         idle = [name for name in OF_ADAPTERS if value_text(settings.get(name, "")) not in usual]
         if idle and not self._has_adapters(settings):
-            (switch,) = map(self.spelled, self.adapted)
-            notes.append(f"all weights are trained: {self.spelled(idle[0])} has no effect without {switch}")
+            (switch,) = map(self.spell, self.adapted)
+            notes.append(f"all weights are trained: {self.spell(idle[0])} has no effect without {switch}")
         if self._loads_fp32(settings) and not stated:
             notes.append(
                 f"weights are loaded in fp32, as by the releases of transformers with {REMOVED_ARGUMENT}"
@@ -738,7 +738,7 @@ class TrainerProgram:
                 "weights are loaded in the precision of the checkpoint, bf16 of most"
                 " (transformers 5, from_pretrained; older releases load fp32)"
             )
-        native = accelerate.native_deepspeed(self.derived(settings))
+        native = accelerate.native_deepspeed(self.derive_settings(settings))
         own_optimizer = native.is_on("optimizer.type")
         if self.engine(settings) == "DEEPSPEED":
             notes += deepspeed.idle_offloads(native)
@@ -753,7 +753,7 @@ class TrainerProgram:
 
     def named_model(self, settings: Settings) -> str:
         """Return the model whose checkpoint is trained; empty if none is named."""
-        return model_called(self.spelled(MODEL), str(settings[MODEL])) if settings.is_on(MODEL) else ""
+        return model_called(self.spell(MODEL), str(settings[MODEL])) if settings.is_on(MODEL) else ""
 
     def stack(self, settings: Settings) -> str:
         """Return the software stack: eager, the loss fused into the head where kernels for it are on.
@@ -791,7 +791,7 @@ class TrainerProgram:
         LLaMA-Factory 0.9.5 (launcher.py, OPTIM_TORCH) and axolotl 0.19.0 (utils/__init__.py,
         set_pytorch_cuda_alloc_conf) have PyTorch's allocator grow its segments.
         """
-        derived = self.derived(settings)
+        derived = self.derive_settings(settings)
         engine = accelerate.distributed_type(derived)
         optim = str(settings.get("optim") or _usual_optim(settings))
         figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
@@ -845,7 +845,7 @@ def _with_parts(settings: Settings) -> Settings:
     return parts
 
 
-def _listed(modules: Any) -> Any:
+def _module_names(modules: Any) -> Any:
     """Return the modules of a setting: names, or one pattern of them, whose last part counts."""
     if isinstance(modules, str) and re.search(r"[(|\\]", modules):
         with suppress(re.error):

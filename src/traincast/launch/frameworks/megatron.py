@@ -519,7 +519,8 @@ def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[
     even = [chunk for chunk in range(pp * vp) if chunk % pp not in set_stages]
     rest = layers - sum(chunks) + sum(ends)
     if is_deepspeed(settings) and not set_stages:
-        return _balanced(layers, len(chunks), "embedding" in str(settings.get("pp_partition_method", "")))
+        with_embedding = "embedding" in str(settings.get("pp_partition_method", ""))
+        return _balance_layers(layers, len(chunks), with_embedding)
     if not even or rest % len(even):
         problem = f"{rest} layers do not divide over {len(even)} chunks of the pipeline"
         raise InputError("num_layers", [f"num_layers = {layers}: {problem} (pp = {pp}, {vp} chunks each)"])
@@ -530,7 +531,7 @@ def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[
     return tuple(chunks)
 
 
-def _balanced(layers: int, stages: int, embedding: bool) -> tuple[int, ...]:
+def _balance_layers(layers: int, stages: int, embedding: bool) -> tuple[int, ...]:
     """Return the layers of stages as DeepSpeed balances them (runtime/utils.py, partition_balanced).
 
     Each takes as many as the largest needs, up to the last ones; with `embedding` both ends count as a layer.

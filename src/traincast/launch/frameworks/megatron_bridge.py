@@ -149,7 +149,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     return (*megatron.assumptions(settings), *notes)
 
 
-def spelled(name: str) -> str:
+def spell(name: str) -> str:
     """Return Bridge's name of a Megatron-LM setting."""
     if "." in name or name in ("recipe", "base_recipe"):
         return name
@@ -174,7 +174,7 @@ def overrides(settings: Values) -> Values:
         remaining["window_size"] = tuple(str(remaining["window_size"]).split(","))
     if "seq_length" in remaining:
         result["dataset.seq_length"] = remaining["seq_length"]
-    return result | {spelled(name): False if name in INVERTED else value for name, value in remaining.items()}
+    return result | {spell(name): False if name in INVERTED else value for name, value in remaining.items()}
 
 
 def read(text: str, given: Given = NOTHING) -> Settings:

@@ -65,7 +65,7 @@ def run_of(text: str, given: Given = NOTHING) -> Run:
     everything = {name: " ".join(words) for name, words in script.values.items()}
     runs: dict[str, Run] = {}
     for command in script.commands:
-        place, kind = _started(command.words)
+        place, kind = _find_start(command.words)
         if not kind:
             continue
         run = _of_words(command.words[place:], kind, given)
@@ -78,7 +78,7 @@ def run_of(text: str, given: Given = NOTHING) -> Run:
     return runs["1" if same else choose_run(runs, given.recipe)]
 
 
-def _started(words: list[str]) -> tuple[int, str]:
+def _find_start(words: list[str]) -> tuple[int, str]:
     """Return where the arguments of ms-swift begin in a command, and what it trains; empty if nothing."""
     for place, word in enumerate(words):
         if match := PROGRAM.fullmatch(word):

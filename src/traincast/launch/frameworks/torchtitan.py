@@ -449,7 +449,7 @@ def default_settings(facts: Facts) -> Values:
     return {"compile.enable": not is_eager, "training.steps": 1000}
 
 
-def required(writing: Writing) -> Values:
+def required_settings(writing: Writing) -> Values:
     """Return the model's name, and settings that the prediction assumes, for the TOML."""
     names = {"model.name": writing.name, "model.flavor": writing.name}
     return {**names, **default_settings(writing.facts)}

@@ -212,7 +212,7 @@ def stack(settings: Settings) -> str:
     return COMPILED if chunked else "torchtune-full-loss-2025"
 
 
-def required(writing: Writing) -> Values:
+def required_settings(writing: Writing) -> Values:
     """Return the builder of the model, and what a recipe requires besides."""
     module, _, name = BUILDERS.get(writing.name, writing.name).partition(".")
     prefix = "lora_" if writing.facts.get("adapters") else ""

@@ -402,7 +402,7 @@ class _TrainingProgram(PythonProgram):
         """Return what a method makes: a model, or the options of a command line; None of others."""
         title = ast.unparse(owner).rpartition(".")[2]
         if name in ("from_pretrained", "from_config"):
-            return self._loaded(title, words, given)
+            return self._load_checkpoint(title, words, given)
         if name in ("gradient_checkpointing_enable", "gradient_checkpointing_disable"):
             self.built.recompute = name.endswith("enable")
             return Unread(name)
@@ -429,7 +429,7 @@ class _TrainingProgram(PythonProgram):
             self.built.further.setdefault(DOUBT, f"{ast.unparse(owner)}.{name}")
         return parser
 
-    def _loaded(self, title: str, words: list[object], given: dict[str, object]) -> Any:
+    def _load_checkpoint(self, title: str, words: list[object], given: dict[str, object]) -> Any:
         """Return a model, or what else is loaded, from a checkpoint."""
         first = words[0] if words else given.get("pretrained_model_name_or_path", given.get("config"))
         checkpoint = first.get("name") if isinstance(first, dict) else first

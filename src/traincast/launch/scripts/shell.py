@@ -702,36 +702,38 @@ def _text_beside(path: str, script: Script) -> str | None:
 def _without_comments(text: str) -> str:
     """Return a script without comments and continued lines."""
 
-    def kept(part: re.Match[str]) -> str:
+    def keep_code(part: re.Match[str]) -> str:
         if part["comment"] or part[0][0] == "'":
             return "" if part["comment"] else part[0]
         return CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
 
-    return COMMENT_PARTS.sub(kept, text)
+    return COMMENT_PARTS.sub(keep_code, text)
 
 
 def _without_here_documents(text: str) -> str:
     """Return a script whose variables are assigned the here-documents that `cat` or `read` puts in them."""
 
-    def quoted(match: re.Match[str]) -> str:
+    def quote_body(match: re.Match[str]) -> str:
         body = " ".join(match["body"].split()).replace('"', r"\"")
         return f"'{body}'" if match["quote"] and "'" not in body else f'"{body}"'
 
     if "<<" not in text:
         return text
-    text = PRINTED.sub(quoted, text)
-    return TAKEN.sub(lambda match: f"{match['name']}={quoted(match)}", text)
+    text = PRINTED.sub(quote_body, text)
+    return TAKEN.sub(lambda match: f"{match['name']}={quote_body(match)}", text)
 
 
 def _without_backquotes(text: str) -> str:
     """Return a script whose commands in backquotes stand in $( ) instead."""
 
-    def kept(part: re.Match[str]) -> str:
+    def replace_backquotes(part: re.Match[str]) -> str:
         if part[1] is not None:
             return f"$({part[1]})"
         return BACKQUOTED.sub(r"$(\1)", part[0]) if part[0][0] == '"' else part[0]
 
-    return re.sub(rf"{BACKQUOTED.pattern}|{QUOTED}", kept, text, flags=re.DOTALL) if "`" in text else text
+    if "`" not in text:
+        return text
+    return re.sub(rf"{BACKQUOTED.pattern}|{QUOTED}", replace_backquotes, text, flags=re.DOTALL)
 
 
 def _statements(text: str) -> Iterator[tuple[str, str]]:

@@ -95,16 +95,18 @@ class UnreadRules:
     def rename(self, names_of: Callable[[str], tuple[str, ...]]) -> "UnreadRules":
         """Return these rules with other names of settings, by which a format spells them."""
 
-        def renamed(names: Iterable[str]) -> tuple[str, ...]:
+        def new_names(names: Iterable[str]) -> tuple[str, ...]:
             return tuple(new for name in names for new in names_of(name))
 
         matter = (
             replace(
-                effect, settings=renamed(effect.settings), needs=effect.needs and names_of(effect.needs)[0]
+                effect, settings=new_names(effect.settings), needs=effect.needs and names_of(effect.needs)[0]
             )
             for effect in self.matter
         )
-        return UnreadRules(tuple(matter), renamed(self.small), renamed(self.harmless), renamed(self.suspect))
+        return UnreadRules(
+            tuple(matter), new_names(self.small), new_names(self.harmless), new_names(self.suspect)
+        )
 
     def sort_settings(
         self, settings: Settings, known: frozenset[str], given: Collection[str] = ()

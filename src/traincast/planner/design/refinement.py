@@ -23,7 +23,7 @@ def find(question: DesignQuestion, runs: Runs | None = None) -> Designs:
     if not question.refined:
         asked = [(family, family.points()) for family in question.families]
         return Designs(question, search_machines(question, asked, runs), runs)
-    return _Grid(question, runs).refined()
+    return _Grid(question, runs).refine()
 
 
 class _Grid:
@@ -69,7 +69,7 @@ class _Grid:
         """Return what was searched so far."""
         return Designs(self.question, self.parts, self.runs, refinement)
 
-    def refined(self) -> Designs:
+    def refine(self) -> Designs:
         """Search neighbours of what is near the front, ever closer; random machines state the error."""
         stride = self.largest
         while True:

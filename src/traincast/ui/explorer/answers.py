@@ -131,7 +131,7 @@ def compare(request: Request) -> dict[str, Any]:
     return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}
 
 
-def measured(request: Request) -> dict[str, Any]:
+def answer_measured(request: Request) -> dict[str, Any]:
     """Return how far a measured step of a plan is from the predicted, why that may be, and what to change."""
     seen = {name: request[name] for name in MEASURED if request.get(name) is not None}
     if len(seen) != 1:
@@ -196,7 +196,7 @@ LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "plan": plan,
     "timeline": timeline,
     "compare": compare,
-    "measured": measured,
+    "measured": answer_measured,
     "copy": copy,
     "model": lambda request: model_info(model_of(read_state(request))),
     "system": lambda request: system_info(read_state(request).system),

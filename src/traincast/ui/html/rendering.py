@@ -39,7 +39,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
     )
     templates.globals["drawing"] = drawing
-    templates.filters |= {"linked": linked, "gib": gib, "count_of": count_of, "percent": percent}
+    templates.filters |= {"linked": link_addresses, "gib": gib, "count_of": count_of, "percent": percent}
     templates.tests["bar"] = lambda cell: isinstance(cell, Bar)
     macros: object = templates.get_template("elements.html.jinja").module
     templates.globals |= {
@@ -92,7 +92,7 @@ def share_table(
     return Table(caption, ("part", what, "share", ""), rows, ("",))
 
 
-def linked(text: str) -> Markup:
+def link_addresses(text: str) -> Markup:
     """Return text with links in place of web addresses and arXiv numbers."""
     parts = []
     end = 0

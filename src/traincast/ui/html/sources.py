@@ -10,7 +10,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.units import quantity
 from traincast.model.model import Model
-from traincast.ui.html.rendering import Table, linked
+from traincast.ui.html.rendering import Table, link_addresses
 
 FIGURE_UNITS: Final = {  # of figures that are no columns
     "price": "$/h",
@@ -62,7 +62,7 @@ def assumptions(assumed: Assumptions, system: System | None = None, remark: str 
     rows = []
     for path, value in applied.values().items():
         about = ASSUMPTIONS[path].metadata
-        source = linked(origins.get(path, "set by the user"))
+        source = link_addresses(origins.get(path, "set by the user"))
         meaning = f"{about['meaning']} [{about['unit']}]" if about["unit"] else about["meaning"]
         rows.append((path, _value_text(value), meaning, source))
     header = ("assumption", "value", "meaning", "source")
@@ -71,7 +71,7 @@ def assumptions(assumed: Assumptions, system: System | None = None, remark: str 
 
 
 def _figure_table(subject: Model | System, sources: Mapping[str, str], caption: str) -> Table:
-    rows = [(path, _figure_text(subject, path), linked(source)) for path, source in sources.items()]
+    rows = [(path, _figure_text(subject, path), link_addresses(source)) for path, source in sources.items()]
     return Table(caption, ("figure", "value", "source"), rows, ("source",))
 
 
