@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from traincast.step.memory import (
     GrowingMemory,
     StoredWeights,
     devices_memory,
+    left_for_states,
     states,
 )
 from traincast.step.pipeline_stages import stages
@@ -645,3 +647,25 @@ def test_how_much_larger_a_micro_batch_fits_by_hand():
     """
     assert GrowingMemory(4.0, 30.0, 2.0).largest_microbatch(20.0) == 26 / 6
     assert GrowingMemory(4.0, 6.0, 2.0).largest_microbatch(20.0) == 10
+
+
+def test_what_activations_leave_for_states_by_hand():
+    """100 bytes; 8 of activations of 4 of 16 micro-batches, 3 of a layer at work, 10 at the first backward.
+
+    While passes run 100 - 8 - 3 are left, and in the first layer's backward pass 100 - 10 - 3: half of the
+    activations stay, and it needs 10 - 4 beside them.
+    """
+    assumed = CALIBRATED.with_values(
+        {
+            "memory.allocator_share": 0.0,
+            "memory.library_bytes": 0.0,
+            "memory.workspace_bytes": 0.0,
+            "memory.gradients_last": "backward",
+        }
+    )
+    beside = SimpleNamespace(buffers=0.0, logits=2.0, head_matrix=0.0, in_flight=4.0, others=0.5, matrix=0.0)
+    early, late, step = left_for_states((8.0, 10.0, 3.0, beside), 16.0, 100.0, assumed)
+    ((passes,), (at_layer,), (whole,)) = (left.phases for left in (early, late, step))
+    assert (passes.most, at_layer.most, whole.most) == (89, 87, 100)
+    assert passes.growing == GrowingMemory(8.0, 8 / 4 * 16, 3.0)
+    assert at_layer.growing == GrowingMemory(4.0, 16.0, 6.0 + 3.0, 2.0, 32.0)

@@ -47,6 +47,7 @@ from traincast.step.uncertainty import (
     mixture_interval,
     outside_measured_range,
     student_below,
+    widths,
 )
 from traincast.ui.cli.main import main
 
@@ -644,3 +645,12 @@ def test_a_cell_with_few_configurations_is_said_and_widens():
     assert any(
         "fewer than 3 measured configurations of megatron-core-2025 on x86" in line for line in stated.outside
     )
+
+
+def test_an_interval_is_said_to_be_made_of_what_alone_is_1_percent_wide():
+    known = errors()
+    scale = (known.faster + known.slower) / 2
+    case = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions="megatron-core-2025").case
+    for half, is_said in ((0.0099, False), (0.0101, True)):
+        said = [width.due_to for width in widths(case, release=half / scale)]
+        assert ("never measured: this release of the software" in said) == is_said

@@ -47,6 +47,7 @@ from traincast.model.model import Model
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
+NO_NUMBER: Final = "must be a whole number"
 NAME_OF_NO_RUN: Final = "\0"  # no name has this character
 NO_RUNS: Final = "chooses between runs that differ, and this file describes no two; leave it out"
 ASKS_FOR_CPU: Final = ("use_cpu", "no_cuda")  # settings
@@ -262,7 +263,7 @@ def read(
     if "zero" in given.facts:  # what the other file sets is given
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)
-    problems = [problem for error in errors.errors for problem in error.problems]
+    problems = _said_once([problem for error in errors.errors for problem in error.problems])
     problems += _undecided_problems(text, given, detected, settings, facts) if is_script else []
     arguments = detected.arguments(settings)
     named = {problem.partition(" = ")[0] for problem in problems}
@@ -299,6 +300,22 @@ def read(
         return reading
     note = f"{arguments.title} has no {', '.join(lacking)}: of another version or a fork, or a mistake"
     return replace(reading, assumed=(*reading.assumed, note))
+
+
+def _said_once(problems: Iterable[str]) -> list[str]:
+    """Return problems without those that say of a refused value that it is no number as well.
+
+    Several rows may read a setting: one says which values it has, others count with it.
+    """
+    kept = []
+    refused = set[str]()  # settings with their values
+    for problem in problems:
+        setting, _, why = problem.partition(": ")
+        if setting in refused and why.startswith(NO_NUMBER):
+            continue
+        refused.add(setting)
+        kept.append(problem)
+    return kept
 
 
 def _chooses_runs(form: Format, text: str, given: Given) -> bool:

@@ -31,9 +31,8 @@ class Question:
     strategy: str | Sequence[str] | None = None  # None: those of the framework
     top: int = LISTED  # plans that are listed
     vp: int | None = None  # virtual stages of a device, of every candidate
-    framework: "str | Framework | None" = (
-        None  # None: the one usual for the model, or any where that lacks it
-    )
+    # None: the one usual for the model, or any where that one lacks what is asked
+    framework: "str | Framework | None" = None
     locks: Mapping[str, Any] | None = None  # knobs and choices that have one value, or a few
     objective: Objective = "time"
     exhaustive: bool = False  # whether every candidate that fits is timed

@@ -118,9 +118,9 @@ class DataParallelTraffic:
 
     def exposed_in_step(self, stretch: Sequence[Column]) -> Column:
         """Return the exposed time of the device that has most of it [s]."""
-        return largest([sum(in_step, self.serial) for in_step in self._in_step(self._exposed_time, stretch)])[
-            0
-        ]
+        of_devices = self._in_step(self._exposed_time, stretch)
+        longest, _ = largest([sum(in_step, self.serial) for in_step in of_devices])
+        return longest
 
     def hidden_in_step(self, stretch: Sequence[Column]) -> list[tuple[Column, Column]]:
         """Return the hidden gathers of weights and reductions of gradients of every device [s]."""

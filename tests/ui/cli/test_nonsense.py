@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from traincast.core.errors import InputError
+from traincast.launch.settings.settings import whole_number
 from traincast.ui.cli.main import main
 
 PLAN = ("plan", "llama-3-8b", "--system", "dgx-h100", "--gpus", "8")
@@ -127,3 +129,19 @@ def test_the_name_of_the_only_run_of_a_program_is_a_recipe(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([*words, "--recipe", "qwen3"])
     assert "'qwen3': not one of them; give --recipe: llama3_8b" in " ".join(capsys.readouterr().err.split())
+
+
+def test_one_wrong_setting_is_one_problem(tmp_path, capsys):
+    """What is wrong is said once, by the row that reads it strictly."""
+    file = tmp_path / "ds.json"
+    words = ["check", str(file), "--system", "dgx-h100", "--model", "llama-3-8b", "--gpus", "64"]
+    file.write_text('{"zero_optimization": {"stage": "three"}, "train_batch_size": 64}')
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert capsys.readouterr().err.count("zero_optimization.stage = 'three'") == 1
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_whole_number_says_its_own_bound(least):
+    with pytest.raises(InputError, match=f"steps = '-1': must be a whole number of at least {least}"):
+        whole_number("steps", "-1", least)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from traincast.core.errors import WHOLE, InputError
+from traincast.core.errors import InputError
 
 MAX_LIST: Final = 1 << 16  # entries of a list in an expression
 ARITHMETIC: Final[dict[type, Callable[[Any, Any], Any]]] = {
@@ -97,7 +97,7 @@ def whole_number(name: str, value: object, least: int = 0) -> Any:
     is_whole = re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool)
     number = int(text.partition(".")[0]) if is_whole else -1
     if number < least:
-        raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
+        raise InputError(name, [f"{name} = {str(value)[:60]!r}: must be a whole number of at least {least}"])
     return number
 
 
