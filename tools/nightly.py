@@ -40,7 +40,7 @@ CLOSING: Final = re.compile(r"^=*\s*((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s\b", re.M
 COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 # "Python 3.14: not installed, …", and not the command of a recipe that may say so
 MISSING: Final = re.compile(r"^([^'\"\n]+?): not installed", re.MULTILINE)
-DRAWN: Final = ("TRAINCAST_FUZZ", "MAKEFLAGS")  # variables that make a night shorter
+DRAWN: Final = ("TRAINCAST_FUZZ", "MAKEFLAGS", "PYTEST_ADDOPTS")  # variables that make a night shorter
 
 
 @dataclass(frozen=True)
