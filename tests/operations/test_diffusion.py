@@ -10,7 +10,9 @@ import pytest
 import traincast as tc
 from traincast.accuracy.runs.run import read_run as read_run
 from traincast.catalog.software_stacks import resolve
+from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
+from traincast.core.plan import Plans
 from traincast.operations.operation import total
 from traincast.operations.transformer import parts
 from traincast.step.estimate import usual_assumptions
@@ -122,3 +124,14 @@ def test_rows_of_mlperf_are_read() -> None:
     row |= {"step_seconds": "0.62", "flash_attention": "True", "image_size": "256"}
     run = read_run(row)
     assert (run.model.seq, run.model.name, run.plan.tp, run.plan.dp) == (512, "flux.1-schnell", 1, 32)
+
+
+def test_modulation_moves_two_tensors_forward_and_three_backward() -> None:
+    """Reads x and writes the result; reads x and its gradient and writes that of x, which saves x."""
+    model = tc.load_model("flux.1-schnell")
+    found = [op for part in parts(model, Plans(), PAPER).values() for op in part]
+    scales = [op for op in found if op.name in ("modulation.scale", "modulation.gate")]
+    assert scales
+    for op in scales:
+        assert op.backward.nbytes == pytest.approx(3 / 2 * op.forward.nbytes)
+        assert op.saved_bytes == pytest.approx(op.forward.nbytes / 2)
