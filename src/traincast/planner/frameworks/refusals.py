@@ -69,7 +69,8 @@ DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
 NANOTRON: Final = "huggingface/nanotron 00708b8, src/nanotron"
 ON: Final = frozenset({True})
 HOST: Final = "of optimizers Adam alone runs on the host"
-AWARE: Final = {name for name, optimizer in OPTIMIZERS.items() if optimizer.precision_aware}
+MEGATRON_LACKS: Final = {"adam-4bit", "adafactor"}
+AWARE: Final = {name for name, optimizer in OPTIMIZERS.items() if optimizer.precision_aware} - MEGATRON_LACKS
 SHARDED: Final = "needs the distributed optimizer (zero 1)"
 # Of Megatron: source, choice and its values, conditions, reason
 MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]] = (
@@ -105,7 +106,7 @@ LACKING_OPTIMIZERS: Final[tuple[tuple[str, str, set[str], str, str, dict[str, st
     (
         "megatron",
         "Megatron-Core",
-        {"adam-4bit", "adafactor"},
+        MEGATRON_LACKS,
         "Adam, with moments of 32, 16 or 8 bits, SGD, Lion and Muon and its like (--optimizer)",
         f"{ARGUMENTS}, --optimizer and --exp-avg-dtype",
         {},
