@@ -98,9 +98,10 @@ def test_a_closed_pipe_ends_the_program_quietly(command):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="needs pipes that break")
 def test_head_ends_a_long_answer_by_the_signal_of_pipes():
-    """A pipe holds 64 KiB: the rest of the catalogue meets a reader that went away; docs/json.md says 141."""
-    arguments = [sys.executable, "-m", "traincast", "catalog", "--json"]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    """A pipe holds 64 KiB: the rest of 180 KB meets a reader that went away; docs/json.md says 141."""
+    question = "plan llama-3-8b --system dgx-h100 --gpus 64 --json"
+    arguments = [sys.executable, "-m", "traincast", *question.split()]
+    with subprocess.Popen(arguments, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.read(1) == b"{"
         process.stdout.close()
         assert process.stderr.read() == b""
