@@ -27,7 +27,7 @@ from traincast.step.measured_step import check_measured
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
-from traincast.ui.explorer.plan_rows import front, phases_of, row_of, sample
+from traincast.ui.explorer.plan_rows import front, phases_of, row_of, row_with_advice, sample
 from traincast.ui.explorer.question import (
     MEASURED,
     ExplorerCase,
@@ -91,7 +91,7 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
         "nearest_faster_miss": explanation.faster,
         "unlimited_memory": explanation.unlimited,
     }
-    rows = {name: answer and row_of(case, answer[1]) for name, answer in misses.items()}
+    rows = {name: answer and row_with_advice(case, answer[1]) for name, answer in misses.items()}
     said = {"confidence": result.confidence, "lock_price": lock_sentence(result)}
     return explanation.to_dict() | rows | said
 
@@ -110,7 +110,7 @@ def plan(request: Request) -> dict[str, Any]:
     case, knobs = _case_and_plan(request)
     est = case.estimate(knobs)
     memory = {"devices": est.devices(), "phases": phases_of(est)}
-    return row_of(case, est) | memory | {"operations": est.operations()}
+    return row_with_advice(case, est) | memory | {"operations": est.operations()}
 
 
 def compare(request: Request) -> dict[str, Any]:

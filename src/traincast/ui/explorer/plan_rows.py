@@ -20,7 +20,12 @@ SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 def row_of(case: ExplorerCase, est: Estimate) -> dict[str, object]:
     """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
     label = {"label": str(est.plan), "knobs": est.plan.knobs(placement=True)}
-    row = est.to_dict() | label | {"metrics": case.metrics(est)}
+    return est.to_dict() | label | {"metrics": case.metrics(est)}
+
+
+def row_with_advice(case: ExplorerCase, est: Estimate) -> dict[str, object]:
+    """Return `row_of` a plan, and what would make it fit where it may not: a dozen plans are tried for it."""
+    row = row_of(case, est)
     return row if est.verdict == "fits" else row | {"short_of": short_of(est, advice=True)}
 
 
