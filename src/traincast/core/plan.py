@@ -273,6 +273,11 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         """World size."""
         return self.tp * self.tp2 * self.cp * self.dp * self.pp
 
+    @property
+    def stages_before_replicas(self) -> bool:
+        """Whether ranks are numbered by stages before replicas, so that degrees of stages place replicas."""
+        return self.order == "tp-cp-pp-dp"
+
     def microbatches(self, gbs: Column) -> Column:
         """Count the micro-batches of a data-parallel replica in a step, nm."""
         return gbs / self.dp / self.mbs

@@ -816,7 +816,6 @@ AROUND_LAYERS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_over
 AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
 # Ranks of experts cross those of replicas, whose place these degrees decide if stages are numbered first
 DEGREES_OF_STAGES: Final = {"pp", "dp"}
-STAGES_BEFORE_REPLICAS: Final = "tp-cp-pp-dp"
 _kept_parts: Final = lru_cache(256)(parts)  # of a search's plans, which are those of the next machine as well
 
 
@@ -1054,7 +1053,7 @@ def _of_layers(plan: Plans, model: Model) -> tuple[object, ...]:
     around = set(AROUND_LAYERS)
     if model.experts is None:
         around.update(AROUND_DENSE)
-    elif plan.order == STAGES_BEFORE_REPLICAS:
+    elif plan.stages_before_replicas:
         around -= DEGREES_OF_STAGES
     return tuple(value for name, value in vars(plan).items() if name not in around)
 

@@ -428,9 +428,9 @@ def _interleaves(model: Model, pp: Ints, vp: Ints) -> Bools:
 
 def _layer_knobs(layouts: Plans, batch: CandidateBatch) -> list[str]:
     """Return the knobs but for the micro-batch that a layer's memory depends on, where they are columns."""
-    # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on
-    # their degrees.
-    by_degrees = batch.experts and layouts.order != "tp-cp-dp-pp"
+    # Experts are placed over all ranks of a stage; only where stages are numbered before replicas does that
+    # depend on their degrees.
+    by_degrees = batch.experts and layouts.stages_before_replicas
     axes = layer_axes(batch) if by_degrees else STRATEGIES[batch.strategy].layer_axes
     return [knob for knob in (*axes, "ep", "etp", "ulysses") if np.ndim(getattr(layouts, knob))]
 

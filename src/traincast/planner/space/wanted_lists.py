@@ -259,42 +259,37 @@ class OnePass:
         ladders = self._ladders(alike.indices)
         near = np.flatnonzero(wanted.low < wanted.high)
         leanest = Rows(near, self._census.least_memory_with(ladders.room.most[near]))
-        within = of_ladders[near] <= np.max([one.threshold(ladders, leanest) for one in lists], axis=0)
-        if of_group < EVERY:
-            groups = [one.group(ladders, leanest)[within] for one in lists]
-            nearest = [_lowest(group, of_ladders[near[within]], of_group) for group in groups]
-            within[within] = np.logical_or.reduce(nearest)
-        rows = outline.rows_between(wanted, near[within])
+        near = near[_wanted_first(lists, ladders, leanest, of_ladders[near], of_group)]
+        rows = outline.rows_between(wanted, near)
         rows = rows[~opened[rows]]
         bounds = self._bounds.of_rows(alike, rows)
         of_rows = self._with_memory(ladders, rows)
-        thresholds = [one.threshold(ladders, of_rows) for one in lists]
-        chosen = bounds <= np.max(thresholds, axis=0)
-        if of_group < EVERY:
-            some = np.flatnonzero(chosen)
-            groups = [one.group(ladders, of_rows)[some] for one in lists]
-            chosen[some] = np.logical_or.reduce([_lowest(group, bounds[some], of_group) for group in groups])
-        rows = rows[chosen]
+        rows = rows[_wanted_first(lists, ladders, of_rows, bounds, of_group)]
         opened[rows] = True
+        largest = _threshold(lists, ladders, self._with_memory(ladders, rows))  # of any of the batches
         found = []
         for block, indices, of_batches in self._bounds.of_batches(alike, rows):
-            for index in indices:
-                mine = np.flatnonzero(self._kept[index].contain(*outline.ladders(block)))
-                of_batch = self._ladders([index])
-                with_memory = self._with_memory(of_batch, block[mine])
-                thresholds = [one.threshold(of_batch, with_memory) for one in lists]
-                may_be = of_batches[mine] <= np.max(thresholds, axis=0)
-                mine = mine[may_be]
-                found.append(
-                    _Bounded(
-                        batch=np.full(len(mine), index),
-                        row=block[mine],
-                        ladder=with_memory.ladder[may_be],
-                        memory=with_memory.memory[may_be],
-                        bound=of_batches[mine],
-                    )
-                )
+            may_matter = of_batches <= largest[np.searchsorted(rows, block)]
+            near_rows = block[may_matter]
+            bounds = of_batches[may_matter]
+            ladder, rung = outline.ladders(near_rows)
+            for index in indices if len(near_rows) else ():
+                mine = self._kept[index].contain(ladder, rung)
+                found.append(self._bounded(index, near_rows[mine], bounds[mine], lists))
         return found
+
+    def _bounded(self, index: int, rows: Ints, bounds: Floats, lists: Sequence[WantedList]) -> _Bounded:
+        """Return the rows of a batch that a list may want, given the bounds of rows [s]."""
+        ladders = self._ladders([index])
+        with_memory = self._with_memory(ladders, rows)
+        may_be = bounds <= _threshold(lists, ladders, with_memory)
+        return _Bounded(
+            batch=np.full(np.count_nonzero(may_be), index),
+            row=rows[may_be],
+            ladder=with_memory.ladder[may_be],
+            memory=with_memory.memory[may_be],
+            bound=bounds[may_be],
+        )
 
     def _ladders(self, indices: Sequence[int]) -> Ladders:
         """Return the ladders of batches that are alike."""
@@ -368,6 +363,23 @@ def _portions(rows: dict[int, Ints], number: int) -> Iterator[dict[int, Ints]]:
                 portion = {}
     if portion:
         yield portion
+
+
+def _threshold(lists: Sequence[WantedList], ladders: Ladders, rows: Rows) -> Floats:
+    """Return the largest time with which a layout of each row may be on one of several lists [s]."""
+    largest: Floats = np.max([one.threshold(ladders, rows) for one in lists], axis=0)
+    return largest
+
+
+def _wanted_first(
+    lists: Sequence[WantedList], ladders: Ladders, rows: Rows, bounds: Floats, of_group: int
+) -> Bools:
+    """Return which rows lists want, at most so many of each group of each list."""
+    wanted = bounds <= _threshold(lists, ladders, rows)
+    if of_group < EVERY:
+        groups = [one.group(ladders, rows)[wanted] for one in lists]
+        wanted[wanted] = np.logical_or.reduce([_lowest(group, bounds[wanted], of_group) for group in groups])
+    return wanted
 
 
 def _lowest(group: Floats, bounds: Floats, number: int) -> Bools:
