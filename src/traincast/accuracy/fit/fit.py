@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Fitted:
         return tuple(map(fitted_constant, *rows))
 
     def left_out(
-        self, groups: Sequence[Hashable] | None = None, progress: Callable[[str], Any] | None = None
+        self, groups: Sequence[Hashable] | None = None, progress: Callable[[str], object] | None = None
     ) -> Floats:
         """Return the residual of every run with parameters fitted without its group, shape (runs,), or nan.
 
@@ -80,7 +80,7 @@ class Fitted:
         return residuals
 
     def fit_without(
-        self, groups: Sequence[Hashable], progress: Callable[[str], Any] | None = None
+        self, groups: Sequence[Hashable], progress: Callable[[str], object] | None = None
     ) -> dict[Hashable, tuple[float, ...]]:
         """Return the values of the parameters fitted without each group of runs, by group."""
         benchmarks = [None] * (len(self.solution.residuals) - len(groups))  # are never left out
@@ -107,7 +107,7 @@ def fit(
     settle: bool = True,
     pooled: float = 0.0,
     steps: int = 20,
-    progress: Callable[[str], Any] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> Fitted:
     """Fit parameters to runs (the bundled ones by default) and benchmarks.
 
