@@ -12,7 +12,8 @@ from traincast.core.errors import ErrorCollector, raise_problems, require_known
 from traincast.core.output_files import atomic_output, check_folder, check_output
 from traincast.launch.export import FORMATS, Launch, export, per_node
 from traincast.launch.frameworks.model_config import config_of
-from traincast.launch.settings.canonical import Facts, device, launch_facts
+from traincast.launch.settings.canonical import device, launch_facts
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.text_formats import comments
 from traincast.model.model import Model
 from traincast.planner.frameworks.refusals import drop_refused
@@ -103,7 +104,7 @@ def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
-    facts = drop_refused(FORMATS[to].framework, stated)
+    facts = as_facts(drop_refused(FORMATS[to].framework, stated))
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)
     config = errors.require(errors.catch(config_of, est.model))
@@ -139,7 +140,7 @@ def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:
 def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     """Raise an `InputError` with all that a program does not run."""
     wrong = [
-        f"{name} = {facts[name]}: must be {value}; {PROGRAM} trains data-parallel replicas"
+        f"{name} = {facts.get(name)}: must be {value}; {PROGRAM} trains data-parallel replicas"
         for name, value in DATA_PARALLEL.items()
         if facts.get(name, value) != value
     ]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.settings import Settings, flatten
 from traincast.launch.settings.table import Conversions, Values
 
@@ -34,7 +34,8 @@ def write_data(facts: Facts) -> Values:
 def read_data(settings: Settings) -> Facts:
     """Read the data-parallel replicas, with and without the axis of expert parallelism."""
     ep = settings.number(EP)
-    return {"dp": settings.number(DP) * ep} | ({"ep": ep} if f"{EXPERTS}num_experts" in settings else {})
+    facts: Facts = {"dp": settings.number(DP) * ep}
+    return facts | ({"ep": ep} if f"{EXPERTS}num_experts" in settings else {})
 
 
 def write_recompute(facts: Facts) -> Values:

@@ -23,7 +23,8 @@ from traincast.launch.frameworks.megatron_bridge import (
 from traincast.launch.frameworks.unsupported import check_training_kind
 from traincast.launch.python.program import CLASS, PythonProgram, Unread, set_attributes
 from traincast.launch.python.source import MAX_CALLS, called_name, tree_of
-from traincast.launch.settings.canonical import OF_SQUAD, SQUAD_TOKENS, Facts
+from traincast.launch.settings.canonical import OF_SQUAD, SQUAD_TOKENS
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, flatten, nested
 from traincast.model.documents import Documents
