@@ -22,9 +22,10 @@ from traincast.catalog.software_stacks import (
     stack_file,
     with_fitted_values,
 )
+from traincast.core.json_schema import describe_key
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats, figure_specs
-from traincast.core.result import INLINE, KEY, Doc, Result, describe_key
+from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import Accelerator, System, Tier
 from traincast.step.uncertainty import NORMAL_90_PERCENT
 
