@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
+from traincast.accuracy.fit.benchmark_times import KINDS
 from traincast.accuracy.fit.launched_run import LaunchedRun, read_launched_run
 from traincast.accuracy.fit.parameters import accelerator_name
-from traincast.accuracy.fit.residuals import KINDS
 from traincast.accuracy.logs import (
     GIVEN,
     Collective,
