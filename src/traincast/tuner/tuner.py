@@ -18,8 +18,8 @@ from traincast.core.plan import Plan
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, probability_text, seconds
-from traincast.launch.export import Launch
 from traincast.launch.formats import FORMATS
+from traincast.launch.write import Launch
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_named

@@ -8,7 +8,7 @@ from traincast.accuracy.measure.training.compare import StepComparison
 from traincast.accuracy.profiles import ProfiledStep
 from traincast.accuracy.validate import Report
 from traincast.core.result import INLINE, Doc, Result
-from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer, HtmlReport
 
 
