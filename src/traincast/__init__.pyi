@@ -1,6 +1,6 @@
 """The public names of traincast, and where they are defined; each is imported when it is first used."""
 
-from .accuracy.fit.calibrate import Calibration as Calibration
+from .accuracy.fit.calibration import Calibration as Calibration
 from .accuracy.fit.calibrate import calibrate as calibrate
 from .accuracy.measure.measure import MeasuredMachine as MeasuredMachine
 from .accuracy.measure.measure import measure as measure

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from traincast.accuracy.fit.calibrate import Calibration
+from traincast.accuracy.fit.calibration import Calibration
 from traincast.accuracy.measure.measure import MeasuredMachine
 from traincast.accuracy.measure.training.compare import StepComparison
 from traincast.accuracy.profiles import ProfiledStep
