@@ -14,7 +14,8 @@ from traincast.core.plan import Plans
 from traincast.operations.operation import Operation, PassCount
 from traincast.operations.transformer import layer
 from traincast.times.nccl import distinct
-from traincast.times.operation_time import PassSeconds, TimedOperation, overlap_experts
+from traincast.times.operation_time import overlap_experts
+from traincast.times.timed_operation import PassSeconds, TimedOperation
 
 CALIBRATED = calibrated()
 
