@@ -442,7 +442,7 @@ def read_equivalent() -> dict[str, str]:
 
 
 def nearest_first(mutant: Mutant, files: Sequence[str]) -> list[str]:
-    """Return files of tests in another order: the more words of the module one has in its name, the sooner."""
+    """Return files of tests in another order: those with more words of the module in their names first."""
     words = set(Path(mutant.path).stem.split("_"))
 
     def words_apart(file: str) -> int:

@@ -674,10 +674,11 @@ def test_what_activations_leave_for_states_by_hand():
 def test_what_the_head_and_offloaded_activations_leave_for_states_by_hand():
     """As above, without gradients that come anew, and with the gradient of a head's matrix of 20 bytes.
 
-    Passes leave 100 - 8 - 3 - 5, of which the matrix takes 5. At the first layer 100 - 10 - 20 are left beside
-    that gradient, and 100 - 10 - 3 beside the layer at work. Freed until then are 8 - 4 + 3 - 6 bytes with the
-    smallest micro-batches, and 32 - 16 + 16 * (3 - 6) with the largest: with 5 more they are under 20, so that
-    the first layer may decide. It does not where the matrix takes 53 of passes, as -32 + 53 are above 20.
+    Passes leave 100 - 8 - 3 - 5, of which the matrix takes 5. At the first layer 100 - 10 - 20 are left
+    beside that gradient, and 100 - 10 - 3 beside the layer at work. Freed until then are 8 - 4 + 3 - 6 bytes
+    with the smallest micro-batches, and 32 - 16 + 16 * (3 - 6) with the largest: with 5 more they are under
+    20, so that the first layer may decide. It does not where the matrix takes 53 of passes, as -32 + 53 are
+    above 20.
     """
     assumed = CALIBRATED.with_values(
         {"memory.allocator_share": 0.0, "memory.library_bytes": 0.0, "memory.workspace_bytes": 0.0}
