@@ -414,7 +414,7 @@ class Tests:
         original = file.read_bytes()
         try:
             _write(file, mutant.applied(original))
-            return self.run(nearest_first(mutant, self.files(tests)), most)
+            return self.run(nearest_first(mutant, self.files(tests), self.copy), most)
         finally:
             _write(file, original)
 
@@ -441,14 +441,19 @@ def read_equivalent() -> dict[str, str]:
     return tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
 
 
-def nearest_first(mutant: Mutant, files: Sequence[str]) -> list[str]:
-    """Return files of tests in another order: those with more words of the module in their names first."""
-    words = set(Path(mutant.path).stem.split("_"))
+def nearest_first(mutant: Mutant, files: Sequence[str], folder: Path) -> list[str]:
+    """Return files of tests below a folder in the order in which they are likely to notice a mutant.
 
-    def words_apart(file: str) -> int:
-        return -len(words.intersection(Path(file).stem.split("_")))
+    First those with most words of the module in their names, then those that speak of the module.
+    """
+    module = Path(mutant.path).stem
+    words = set(module.split("_"))
 
-    return sorted(files, key=words_apart)
+    def nearness(file: str) -> tuple[int, bool]:
+        in_name = words.intersection(Path(file).stem.split("_"))
+        return len(in_name), module in (folder / file).read_text(encoding="utf-8")
+
+    return sorted(files, key=nearness, reverse=True)
 
 
 def stages_of(mutant: Mutant) -> dict[str, Sequence[str]]:

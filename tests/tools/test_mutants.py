@@ -107,11 +107,20 @@ def test_only_what_no_stage_caught_survives(mutants, found):
     assert [mutants.is_caught(outcomes.get(mutant.name)) for mutant in found[:3]] == [True, False, False]
 
 
-def test_tests_named_after_the_module_run_first(mutants, found):
+def test_tests_of_the_module_run_first(mutants, found, tmp_path):
     """Most mutants are caught by those, and -x ends the run there; all others keep their order."""
+    texts = {
+        "test_moe.py": "",
+        "test_towers.py": "",
+        "test_search.py": "from traincast.operations import sparse_attention",
+        "test_linear_attention.py": "",
+        "test_sparse_attention.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
     mutant = replace(found[0], path="operations/sparse_attention.py")
-    files = ["a/test_moe.py", "a/test_linear_attention.py", "a/test_sparse_attention.py", "b/test_trace.py"]
-    assert mutants.nearest_first(mutant, files) == [files[2], files[1], files[0], files[3]]
+    ordered = mutants.nearest_first(mutant, list(texts), tmp_path)
+    assert ordered == [*reversed(list(texts)[2:]), "test_moe.py", "test_towers.py"]
 
 
 def test_folders_of_tests_are_their_files(mutants, tmp_path):
