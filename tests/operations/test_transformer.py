@@ -457,3 +457,20 @@ def test_two_passes_add_up():
     one = PassCount((), 10.0, written=4.0, cast=1.0)
     both = one + PassCount((), 20.0, written=8.0, cast=2.0)
     assert (both.nbytes, both.written, both.cast) == (30.0, 12.0, 3.0)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "kimi-k2", "glm-4.5"])
+@pytest.mark.parametrize("recompute", ["none", "full", "norms+activation+mla_up_proj"])
+def test_kinds_that_differ_in_their_feed_forward_block_share_the_counts_of_their_mixer(name, recompute):
+    """One object for a pass of both kinds, which a timer then times once; each kind is as counted alone."""
+    model = tc.load_model(name)
+    plan = Plans(tp=2.0, recompute=recompute)
+    together = parts(model, plan, CALIBRATED)
+    dense, moe = ({op.name: op for op in together[kind]} for kind in ("dense", "moe"))
+    mixing = [op for op in dense if op.startswith("attention.") and "norm" not in op and "residual" not in op]
+    assert len(mixing) > 3
+    for op in mixing:
+        assert dense[op].forward is moe[op].forward
+        assert dense[op].backward is moe[op].backward
+    for kind in model.kinds:
+        assert together[str(kind)] == layer(model, plan, CALIBRATED, kind)
