@@ -8,9 +8,9 @@ from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, sha
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.launch.export import PLAN_FACTS, Launch, launch
-from traincast.launch.folder import PROGRAMS, export_folder
 from traincast.launch.formats import FORMATS
+from traincast.launch.training_programs import PROGRAMS, add_program
+from traincast.launch.write import PLAN_FACTS, Launch, export_estimate, launch
 from traincast.model.model import Model
 from traincast.step.estimate import estimate
 
@@ -38,7 +38,7 @@ class Exported:
         if self.name in PROGRAMS:
             try:
                 est = estimate(self.model, self.system, plan, gbs=self.gbs, assumptions=self.stack)
-                return export_folder(est, self.name)
+                return add_program(export_estimate(est, FORMATS[self.name]))
             except InputError:  # the program does not run such a plan
                 return None
         if FORMATS[self.name].space.broken(self.model, plan, self.gbs):

@@ -20,8 +20,8 @@ from traincast.core.errors import ErrorCollector, InputError, close_to
 from traincast.core.output_files import check_folder
 from traincast.core.plan import Plan
 from traincast.core.units import GIB, seconds
-from traincast.launch.export import Launch
-from traincast.launch.folder import LOG, PROGRAMS, SCRIPT, write_launch
+from traincast.launch.training_programs import LOG, PROGRAMS, SCRIPT, write_launch
+from traincast.launch.write import Launch
 from traincast.tuner.launches import STEPS
 from traincast.tuner.tuner import Trial, Tuner
 

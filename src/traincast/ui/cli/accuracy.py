@@ -214,7 +214,7 @@ def calibrate(
 
     Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """
-    from traincast.accuracy.fit.calibrate import fitted_to
+    from traincast.accuracy.fit.calibration import fitted_to
     from traincast.accuracy.fit.measured_files import read_measurements
     from traincast.launch.settings.given import pairs_of
 

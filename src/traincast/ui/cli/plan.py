@@ -18,7 +18,7 @@ from traincast.ui.cli.app import (
     question_option,
     search_option,
 )
-from traincast.ui.cli.compare import search_combinations, several_names, show_comparison
+from traincast.ui.cli.combinations import search_combinations, several_names, show_comparison
 from traincast.ui.cli.completion import (
     names_of_formats,
     names_of_frameworks,
@@ -364,15 +364,10 @@ def export(
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
     from traincast.core.output_files import check_output
-    from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
-    from traincast.launch.folder import (
-        DATA_PARALLEL,
-        PROGRAMS,
-        check_launch_folder,
-        export_folder,
-        write_launch,
-    )
+    from traincast.launch.folder import export_folder
+    from traincast.launch.formats import FORMATS
+    from traincast.launch.training_programs import DATA_PARALLEL, PROGRAMS, check_launch_folder, write_launch
     from traincast.model.adapters import names_fine_tuning
 
     if to is None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from traincast.accuracy.fit.calibrate import Calibration
+from traincast.accuracy.fit.calibration import Calibration
 from traincast.core.units import count_of, percent, probability_text, seconds
 from traincast.tuner import TuneReport
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles

@@ -11,8 +11,8 @@ from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_li
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from traincast.accuracy.fit.calibrate import Calibration
-    from traincast.accuracy.fit.fit import FittedConstant
+    from traincast.accuracy.fit.calibration import Calibration
+    from traincast.accuracy.fit.parameters import FittedConstant
     from traincast.accuracy.kernels import KernelReport
     from traincast.accuracy.measure.measure import MeasuredMachine
     from traincast.accuracy.measure.training.compare import StepComparison

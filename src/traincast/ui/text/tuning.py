@@ -11,7 +11,7 @@ from traincast.ui.text import accuracy
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.accuracy.fit.calibration import Calibration
     from traincast.tuner import Replayed, ReplayReport, Trial, TuneReport
 
 TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")
