@@ -1,7 +1,7 @@
 """The public names of traincast, and where they are defined; each is imported when it is first used."""
 
-from .accuracy.fit.calibration import Calibration as Calibration
 from .accuracy.fit.calibrate import calibrate as calibrate
+from .accuracy.fit.calibration import Calibration as Calibration
 from .accuracy.measure.measure import MeasuredMachine as MeasuredMachine
 from .accuracy.measure.measure import measure as measure
 from .accuracy.profiles import ProfiledStep as ProfiledStep
