@@ -177,7 +177,7 @@ def setting_names(table: str, fact: str) -> tuple[str, ...]:
     return ()
 
 
-def _setting_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
+def _setting_names(spec: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of settings in the specification of a row."""
     return tuple(spec.get("settings", "").split()) or (spec["setting"], *spec.get("older", "").split())
 
