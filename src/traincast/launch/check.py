@@ -331,8 +331,8 @@ def formats_at_release(asked: str) -> Mapping[str, Format]:
 
 
 def expressible_space(
-    form: Format, model: Model, locked: Mapping[str, Any], own: Mapping[str, object] | None = None
-) -> tuple[Framework, dict[str, Any]]:
+    form: Format, model: Model, locked: Mapping[str, object], own: Mapping[str, object] | None = None
+) -> tuple[Framework, dict[str, object]]:
     """Return the choices that a format can express and its framework runs, and what else is locked.
 
     `locked` has the locked choices, the software stack by name as `stack`, and the `device`. Some choices can
@@ -341,14 +341,14 @@ def expressible_space(
     These further locks are `fixed` in the space.
     """
     defaults = Plan()
-    beside: Facts = {"per_node": 1, "stack": locked["stack"]}
+    beside = as_facts({"per_node": 1, "stack": locked["stack"]})
 
     def expresses(name: str, **knobs: Any) -> bool:
         facts = launch_facts(model, Plan(dp=2, **knobs), TRIAL_BATCH) | beside
         read_back = form.facts(form.settings(facts), ErrorCollector(form.name))
         return bool(facts.get(name) == read_back.get(name, getattr(defaults, name)))
 
-    locks: dict[str, Any] = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
+    locks: dict[str, object] = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
     degrees = {"tp": 2, "pp": 2, **locks}
 
     def runs(name: str, value: object) -> bool:
@@ -356,7 +356,7 @@ def expressible_space(
             as_facts({**locked, name: value})
         )
 
-    def without_refused(name: str, values: tuple[object, ...]) -> tuple[Any, ...]:
+    def without_refused(name: str, values: tuple[object, ...]) -> tuple[object, ...]:
         left = (form.drop_refused(as_facts({**locked, name: value})).get(name) for value in values)
         return tuple(dict.fromkeys(left))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -227,7 +227,7 @@ class LeastTimer(OperationTimer):
         self._near = near
         widest = dict.fromkeys((inner, *(len(outer) * [float("inf")])) for inner, *outer in near)
         self._widest = list(widest) if _slower_outwards(system.tiers[1:]) else near
-        self._least: dict[Any, tuple[Collective, Column]] = {}
+        self._least: dict[object, tuple[Collective, Column]] = {}
 
     def _panel_time(self, comm: Column, panels: Column, busy: Column) -> Column:
         """Return what is exposed at least where all of the product is one panel, but overlaps [s]."""
@@ -255,7 +255,7 @@ class LeastTimer(OperationTimer):
         again = (self._recompute_time(op, of.forward) for op, of in zip(part, passes, strict=True))
         return _sum_of([seconds for seconds in again if seconds is not None])
 
-    def _key(self, call: Collective) -> tuple[Any, ...]:
+    def _key(self, call: Collective) -> tuple[object, ...]:
         """Return what tells collectives apart, as long as their columns are kept."""
         return call.kind, call.over, id(call.nbytes), id(call.copies), call.groups
 

@@ -795,7 +795,7 @@ class TrainerProgram:
         derived = self.derive_settings(settings)
         engine = accelerate.distributed_type(derived)
         optim = str(settings.get("optim") or _usual_optim(settings))
-        figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
+        figures: dict[str, object] = {"memory.foreach_step": optim in FOREACH}
         if self._leaves_step_open(settings):
             figures["memory.foreach_open"] = True
         if settings.is_on(SYNC_EACH_BATCH):
@@ -822,7 +822,7 @@ def _usual_optim(settings: Settings) -> str:
     return "adamw_torch" if REMOVED_ARGUMENT in settings else "adamw_torch_fused"
 
 
-def _turns_fsdp_on(words: Any) -> bool:
+def _turns_fsdp_on(words: object) -> bool:
     """Return whether the Trainer's argument `fsdp` shards."""
     return bool(words) if isinstance(words, list) else not is_off(words)
 
@@ -846,7 +846,7 @@ def _with_parts(settings: Settings) -> Settings:
     return parts
 
 
-def _module_names(modules: Any) -> Any:
+def _module_names(modules: object) -> object:
     """Return the modules of a setting: names, or one pattern of them, whose last part counts."""
     if isinstance(modules, str) and re.search(r"[(|\\]", modules):
         with suppress(re.error):

@@ -140,7 +140,7 @@ def _places(file: Path, folder: Path | None) -> list[Path]:
     return [] if folder is None else [folder / file, folder / file.name]
 
 
-def _plain(value: str) -> Any:
+def _plain(value: str) -> object:
     """Return a value of a command line as YAML reads it."""
     return (
         flatten(parse_document(f"value: {value}", "yaml"))["value"] if value and "$" not in value else value
@@ -274,7 +274,7 @@ def write_mesh(facts: Facts) -> Values:
     }
     degrees |= {"fsdp": max(shards, 1), "data": max(facts["dp"] // degrees["ep"] // max(shards, 1), 1)}
     names = {f"ici_{AXES[knob][0]}_parallelism": degree for knob, degree in degrees.items() if degree > 1}
-    further: dict[str, Any] = {"shard_optimizer_over_data": True} if zero == 1 else {}
+    further: dict[str, object] = {"shard_optimizer_over_data": True} if zero == 1 else {}
     kinds = {kind: name for name, kind in CP_KINDS.items()}
     if facts["cp"] > 1 and facts.get("cp_kind") in kinds:
         further["context_parallel_strategy"] = kinds[facts["cp_kind"]]
@@ -482,7 +482,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
 
 def figures(settings: Settings) -> Values:
     """Return figures of memory that settings state: what a policy keeps, and the share of a GPU for XLA."""
-    figures: dict[str, Any] = {}
+    figures: dict[str, object] = {}
     kept = kept_tensors(settings)
     if kept is not None and "out_proj" in kept.on_device | kept.on_host:
         figures["memory.kept_beside"] = "projection"

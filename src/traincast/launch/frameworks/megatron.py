@@ -291,7 +291,7 @@ def read_linear(settings: Settings) -> Facts:
 def write_topk(facts: Facts) -> Values:
     """Write the experts of a token; of one the softmax comes first (transformer_config.py)."""
     topk = facts.get("experts.topk")
-    written: dict[str, Any] = {"moe_router_topk": topk} if topk else {}
+    written: dict[str, object] = {"moe_router_topk": topk} if topk else {}
     return {**written, "moe_router_pre_softmax": True} if topk == 1 else written
 
 
@@ -596,7 +596,7 @@ def write_zero(facts: Facts) -> Values:
     if facts["optimizer_kind"] == "sgd":
         return {}
     alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
-    settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
+    settings: dict[str, object] = {"use_distributed_optimizer": True} if zero or alone else {}
     if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
         strategy = {SHARDING: SHARDING_STRATEGIES[zero]}
         further = {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
@@ -856,7 +856,7 @@ def figures(settings: Settings) -> Values:
     return _of_vocabulary(settings) | of_router
 
 
-def _of_vocabulary(settings: Settings) -> dict[str, Any]:
+def _of_vocabulary(settings: Settings) -> dict[str, object]:
     """Return to which multiple the vocabulary is padded, for each tensor rank (training/vocab_utils.py).
 
     To none where its padded size is given.

@@ -1,7 +1,7 @@
 """Conversions of nanotron's settings that depend on each other; its table is `tables/nanotron.toml`."""
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
@@ -92,7 +92,7 @@ def read_experts(settings: Settings) -> Facts:
     }
 
 
-def _moe_layers(indices: Any, layers: int) -> tuple[int, ...]:
+def _moe_layers(indices: object, layers: int) -> tuple[int, ...]:
     """Return the layers with experts, counted from 1: all of them where no others are listed, from 0."""
     if not isinstance(indices, list) or indices == [-1] or not all(isinstance(i, int) for i in indices):
         return tuple(range(1, layers + 1))

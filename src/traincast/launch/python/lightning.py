@@ -7,7 +7,7 @@ line, or given with ``--set``. What a model recomputes by itself is not seen.
 import ast
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from traincast.core.errors import InputError
 from traincast.launch.frameworks.accelerate import ZERO_STAGES
@@ -97,7 +97,7 @@ def _constants(tree: ast.Module) -> dict[str, object]:
     return names
 
 
-def _arguments(call: ast.Call, names: Mapping[str, object]) -> dict[str, Any]:
+def _arguments(call: ast.Call, names: Mapping[str, object]) -> dict[str, object]:
     """Return the keyword arguments of a call; a name without a value as a variable of the shell."""
 
     def value_of(node: ast.expr) -> object:

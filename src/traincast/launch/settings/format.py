@@ -229,7 +229,7 @@ class Format:
             said = f" {value}" if value != "on" else ""
             yield f"{self.spelled(name)}{said}: {why}"
 
-    def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
+    def sections(self, facts: Facts) -> dict[str, dict[str, object]]:
         """Return the settings of facts by section.
 
         Rows are given the format's name as `format`, and micro-batches of a step as `accumulation`.
@@ -282,7 +282,7 @@ def load_format(
     *,
     required: Callable[[Writing], Values] = lambda _: {},
     why: Mapping[str, str] = MappingProxyType({}),
-    **functions: Any,
+    **functions: object,
 ) -> Format:
     """Return a format of a framework, from the table of its name or another.
 

@@ -85,7 +85,7 @@ class ChoiceRow(_Row):
     """
 
     written: tuple[tuple[Any, Values], ...]  # settings of every value that can be written
-    understood: tuple[tuple[Any, Values], ...]  # further combinations, which are read before those written
+    understood: tuple[tuple[object, Values], ...]  # further combinations, which are read before those written
     others: tuple[str, ...] | None
 
     def write(self, facts: Facts) -> Values:
@@ -241,7 +241,7 @@ def _choice_row(facts: tuple[str, ...], spec: Mapping[str, Any], further: Mappin
     )
 
 
-def _fact_value(text: str) -> Any:
+def _fact_value(text: str) -> object:
     """Return the value of a fact that is a key: true or false, a number, words with commas, or a word."""
     if text in ("true", "false"):
         return text == "true"

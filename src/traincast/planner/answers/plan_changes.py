@@ -148,7 +148,7 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     placement = NO_PLACEMENT_GIVEN if name == "order" else {}
     others = list[HeldKnob]()
     generated = {"replicas": _replicas, "layout": _layouts}.get(name)
-    tried: Iterable[Any] = values if generated is None else generated(est)
+    tried: Iterable[object] = values if generated is None else generated(est)
     given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
         if value == current or framework.find_refusals(given | {name: value}):

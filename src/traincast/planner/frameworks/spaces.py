@@ -126,7 +126,7 @@ class Framework:
     assumptions: str = "calibrated"  # preset or software stack that suits it
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
     # Further values of choices that it runs, searched only on request: reported as held constant.
-    held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    held: Mapping[str, tuple[object, ...]] = field(default_factory=dict, hash=False)
     # Values of knobs that a launch format, or the program it starts, leaves no choice of.
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
@@ -134,7 +134,7 @@ class Framework:
     # Stage of ZeRO of a plan given by hand that names none, where it does not search the usual one.
     usual_zero: int | None = None
     # Values of choices with which its trainers fine-tune unless told otherwise; others only where locked.
-    of_fine_tuning: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    of_fine_tuning: Mapping[str, object] = field(default_factory=dict, hash=False)
     about_fine_tuning: str = ""  # the same in words, with their source
     # Stage of ZeRO of fine-tuning on several GPUs where no plan is given; that of any plan for None.
     usual_zero_of_fine_tuning: int | None = None
@@ -247,7 +247,7 @@ class Framework:
 
     def complete_knobs(
         self, knobs: Mapping[str, Any], fine_tunes: bool = False, gpus: int = 1
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return the knobs of a plan given by hand, with what it takes where the plan names none.
 
         That is the stage of ZeRO and, where it `fine_tunes` on a number of GPUs, the choices of its trainers.

@@ -120,7 +120,7 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
     ax.spines["left"].set_visible(False)
 
 
-def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[Span], edged: bool) -> None:
+def _draw_bars(ax: Axes, colour: object, hatch: str, spans: Collection[Span], edged: bool) -> None:
     """Draw bars of one style; as an image where they are too close for edges."""
     half = ROW_SHARE_DRAWN / 2
     rows = [(low, high, d - half, d + half) for d, low, high in spans]
