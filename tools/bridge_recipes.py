@@ -31,7 +31,7 @@ FUNCTION = re.compile(r"(?m)^def ([a-z]\w*_(?:pretrain|sft|peft|finetune)\w*_con
 def settings_of(text: str, name: str, folder: Path) -> dict[str, Any]:
     """Return the settings of a recipe that the prediction depends on."""
     form = READERS["bridge-recipe"]
-    settings = recipes.read(text, Given(recipe=name, folder=folder))
+    settings = recipes.read_recipe(text, Given(recipe=name, folder=folder))
     matter = form.unread.sort_settings(settings, form.known).matter
     kept = (*form.known, *matter, "helpers", "catalogue_model")
     return {name: value for name, value in settings.items() if name in kept}

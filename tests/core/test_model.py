@@ -226,7 +226,7 @@ def test_defaults_are_those_of_the_paper() -> None:
         "none",
         None,
     )
-    assert model.attended(local=False) == 2048**2
+    assert model.attended_pairs(local=False) == 2048**2
     assert model.pattern == (Kind("attention", "dense"),) * 128
 
 
@@ -270,7 +270,7 @@ def test_pattern_layer_by_layer(layers: set[int]) -> None:
 @given(st.integers(1, 40), st.integers(1, 50), st.booleans(), st.booleans())
 def test_attended_pairs(seq: int, window: int, chunked: bool, causal: bool) -> None:
     model = Model(**TINY | {"seq": seq}, causal=causal, local=Local(window=window, chunked=chunked))
-    full, near = model.attended(local=False), model.attended(local=True)
+    full, near = model.attended_pairs(local=False), model.attended_pairs(local=True)
     assert full == sum(k <= q or not causal for q, k in product(range(seq), repeat=2))
     assert near <= full
     if chunked:

@@ -45,9 +45,9 @@ def test_lengths_and_what_is_padding(text, mean, padding):
 def test_packed_documents_attend_to_themselves():
     """Two documents of half a sequence have half of its pairs and a bit more: 2 · n (n + 1) / 2 each."""
     n = S // 2
-    assert tuned(documents=Documents(((n, 1),))).attended(local=False) == 2 * n * (n + 1) / 2
+    assert tuned(documents=Documents(((n, 1),))).attended_pairs(local=False) == 2 * n * (n + 1) / 2
     mixed = tuned(documents=Documents(((1024, 0.5), (3072, 0.5))))  # 4096 tokens are one of each
-    assert mixed.attended(local=False) == 1024 * 1025 / 2 + 3072 * 3073 / 2
+    assert mixed.attended_pairs(local=False) == 1024 * 1025 / 2 + 3072 * 3073 / 2
 
 
 def test_padding_is_computed_and_packing_is_faster():

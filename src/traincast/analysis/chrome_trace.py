@@ -60,7 +60,7 @@ def events(trace: Trace, device: int, microbatches: Collection[int] | None = Non
     With all micro-batches, the events that have a component fill the step of the device without gap or
     overlap.
     """
-    for pass_, sent_at in zip(trace.by_device[device], trace.sent[device], strict=True):
+    for pass_, sent_at in zip(trace.by_device[device], trace.send_times[device], strict=True):
         if microbatches is None or pass_.microbatch in microbatches:
             yield from _pass_events(trace, pass_, sent_at)
     yield from _data_parallel_events(trace, device, microbatches)

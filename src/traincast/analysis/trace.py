@@ -224,7 +224,7 @@ class Trace(Result, repr=False):
         ]
 
     @cached_property
-    def sent(self) -> tuple[tuple[float, ...], ...]:
+    def send_times(self) -> tuple[tuple[float, ...], ...]:
         """Time at which the output of each pass of `by_device` is ready; overlapped ones end together [s]."""
         ends: list[list[float]] = [[] for _ in range(self.timeline.pp)]
         for pass_ in self.timeline.passes:

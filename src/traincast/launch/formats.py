@@ -203,7 +203,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             why=torchtitan.WHY,
             stack=torchtitan.stack,
             figures=torchtitan.figures,
-            read=torchtitan_config.read,
+            read=torchtitan_config.read_module,
             write=torchtitan_config.write,
             assumptions=torchtitan.assumptions_of_program,
             named_model=torchtitan.named_model,
@@ -225,7 +225,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             releases=("0.2",),
         ),
         _DEEPSPEED,
-        load_format("nanotron", "nanotron", nanotron.CONVERSIONS, read=alone(nanotron.read)),
+        load_format("nanotron", "nanotron", nanotron.CONVERSIONS, read=alone(nanotron.read_configuration)),
         _ACCELERATE,
         *map(_on_trainer, huggingface.PROGRAMS),
         load_format(
@@ -249,7 +249,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             required=automodel.required_settings,
             stack=automodel.stack,
             assumptions=automodel.assumptions,
-            read=alone(automodel.read),
+            read=alone(automodel.read_recipe),
             spelled=automodel.spell,
             named_model=automodel.named_model,
             names_model=True,
@@ -283,7 +283,7 @@ def _python_program(
     base: Format, program: huggingface.TrainerProgram, name: str, title: str, source: str
 ) -> Format:
     """Return the format of Python programs on the Trainer or on TRL, from that of their command lines."""
-    form = _on_trainer(program, trainer_programs.read)
+    form = _on_trainer(program, trainer_programs.read_program)
     return replace(
         form,
         name=name,
@@ -303,7 +303,7 @@ _RECIPE: Final = replace(
     ending=".py",
     sign=r"(?!)",  # known by its keys
     rows={**FORMATS["megatron-bridge"].rows, "documents": (_PACKED,)},
-    read=recipes.read,
+    read=recipes.read_recipe,
     stack=recipes.stack,
     assumptions=recipes.assumptions,
     named_model=dialects.named_model,
@@ -312,7 +312,7 @@ _RECIPE: Final = replace(
 
 def _verl_sft() -> Format:
     """Return the format of verl's supervised fine-tuning, from that of a program on the Trainer."""
-    form = dialects.dialect("verl-sft", FORMATS["ms-swift"], verl_sft.read)
+    form = dialects.dialect("verl-sft", FORMATS["ms-swift"], verl_sft.read_run)
     return replace(
         form,
         spelled=lambda name: name,
@@ -355,7 +355,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         ending=".sh",
         sign="(?!)",  # known by its command
         rows={**FORMATS["torchtitan"].rows, "launch": _PROCESSES},
-        read=torchtitan_command.read,
+        read=torchtitan_command.read_command,
         unread=UnreadRules(harmless=torchtitan_command.OF_LAUNCHERS) + FORMATS["torchtitan"].unread,
         assumptions=torchtitan_command.assumptions,
     ),
@@ -375,7 +375,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         "fsdp",
         lightning.CONVERSIONS,
         table="lightning",
-        read=lightning.read,
+        read=lightning.read_program,
         stack=lightning.stack,
         assumptions=lightning.assumptions,
     ),
@@ -384,7 +384,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         "jax",
         maxtext.CONVERSIONS,
         table="maxtext",
-        read=maxtext.read,
+        read=maxtext.read_run,
         assumptions=maxtext.assumptions,
         figures=maxtext.figures,
         named_model=maxtext.named_model,
@@ -396,7 +396,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
             ("primus", dialects.read_primus),
             ("gpt-neox", alone(dialects.yaml_settings)),
             ("nemo", dialects.read_nemo),
-            ("nemo2", nemo_programs.read),
+            ("nemo2", nemo_programs.read_recipe),
             ("mlperf", dialects.read_variables),
             ("modelzoo", dialects.read_variables),
         )

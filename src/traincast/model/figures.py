@@ -316,7 +316,7 @@ class ModelFigures:
         """Kinds of the layers inside a multi-token-prediction module."""
         return tuple(kind for name in self.mtp_kinds if (kind := kind_of(name))) or (self.last_kind,)
 
-    def attended(self, local: bool) -> float:
+    def attended_pairs(self, local: bool) -> float:
         """Count the query-key pairs of a sequence of `seq` tokens in one head that the mask leaves."""
         if self.documents is None:
             return self._document_pairs(self.seq, local)
@@ -348,7 +348,7 @@ class ModelFigures:
             window = self._document_pairs(self.seq, True) if masked else float(self.seq * self._window)
             return window + self.compressed_pairs(kind, masked)
         if not kind.indexed or self.indexer is None:
-            return self.attended(kind.local) if masked else float(self.seq**2)
+            return self.attended_pairs(kind.local) if masked else float(self.seq**2)
         block = self.indexer.block
         # full blocks, and tokens of the last one
         blocks = self.seq // block

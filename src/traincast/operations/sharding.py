@@ -204,7 +204,7 @@ class Sharding(ABC):
         skipped = self.assumptions.attention.causal_skipping
         if not (model.causal or local or model.documents):
             return 1
-        return 1 - skipped * (1 - model.attended(local) / (model.seq * model.seq))
+        return 1 - skipped * (1 - model.attended_pairs(local) / (model.seq * model.seq))
 
     def heads(self, kind: Kind = ATTENTION, keys: int | None = None) -> Heads:
         """Return the shapes of core attention on the local heads, queries sharded over the sequence.

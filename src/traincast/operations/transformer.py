@@ -102,13 +102,13 @@ def layer(
     kind = model.pattern[0] if kind is None else kind
     sharding = sharding_of(model.for_kind(kind), plan, assumptions)
     counted = {} if counted is None else counted
-    key = model, kind, *_restored(sharding)
+    key = model, kind, *_recomputed_flags(sharding)
     if key not in counted:
         counted[key] = _before_recompute(model, sharding, kind, counted)
     return tuple(apply_recompute(op, sharding, kind) for op in counted[key])
 
 
-def _restored(sharding: Sharding) -> tuple[bool, ...]:
+def _recomputed_flags(sharding: Sharding) -> tuple[bool, ...]:
     """Return which of `RESTORING` are recomputed."""
     return tuple(module in sharding.plan.recomputed for module in RESTORING)
 
@@ -150,7 +150,7 @@ def _mixer_of_pair(model: Model, sharding: Sharding, kind: Kind, counted: Counte
     They then share the counts of its passes, which are timed once.
     """
     mixer = kind._replace(feed_forward="")
-    key = model, mixer, "beside a feed-forward block", *_restored(sharding)
+    key = model, mixer, "beside a feed-forward block", *_recomputed_flags(sharding)
     if key not in counted:
         counted[key] = _as_run(model, sharding, tuple(_mixer(sharding, mixer)))
     operations: Layer = counted[key]

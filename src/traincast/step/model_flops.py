@@ -164,7 +164,7 @@ def index_flops(model: Model, kind: Kind, masked: bool) -> float:
     config = model.indexer
     if config is None or kind.mixer not in ("indexed", "compressed-indexed"):
         return 0.0
-    pairs = model.attended(local=False) if masked else model.seq**2
+    pairs = model.attended_pairs(local=False) if masked else model.seq**2
     if kind.compressed:
         pairs = model.compressed_pairs(kind, masked, all_keys=True)
     return 2 * config.heads * config.head_dim * pairs / model.seq

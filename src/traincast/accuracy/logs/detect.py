@@ -163,7 +163,7 @@ def without_effect(given: Mapping[str, object], files: Mapping[Kind, Sequence[st
     """
     if not given:  # no file need be read for it
         return []
-    stated = {str(path): _stated(Path(path)) for paths in files.values() for path in paths}
+    stated = {str(path): _stated_values(Path(path)) for paths in files.values() for path in paths}
     problems = []
     for name, value in given.items():
         using = [str(path) for kind, paths in files.items() if name in GIVEN[kind] for path in paths]
@@ -174,7 +174,7 @@ def without_effect(given: Mapping[str, object], files: Mapping[Kind, Sequence[st
     return problems
 
 
-def _stated(path: Path) -> dict[str, set[str]]:
+def _stated_values(path: Path) -> dict[str, set[str]]:
     """Return the values in each column of a table that has one in every row; none of other files."""
     if profiles.is_profile(path):
         return {}

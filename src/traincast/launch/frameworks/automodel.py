@@ -65,7 +65,7 @@ def named_model(settings: Settings) -> str:
     return model_called(name, str(settings[name])) if name else ""
 
 
-def read(text: str) -> Settings:
+def read_recipe(text: str) -> Settings:
     """Read a recipe; without a word on its vision tower a section on freezing freezes that.
 
     Lists of modules that are frozen or not, which are not read, take the place of this default

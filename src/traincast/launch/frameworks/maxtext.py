@@ -108,7 +108,7 @@ MEMORY_SHARE: Final = re.compile(r"\bXLA_(?:PYTHON_)?CLIENT_MEM_FRACTION=[\"']?(
 DECODERS: Final = ("llama2", "mistral", "default")  # whose layers the sizes describe
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_run(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of a run: those of the file, or of a command and the file that it names."""
     if not IN_TEXT.search(text):
         return flatten(parse_document(text, "yaml", repeated=True))

@@ -177,7 +177,7 @@ def overrides(settings: Values) -> Values:
     return result | {spell(name): False if name in INVERTED else value for name, value in remaining.items()}
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_overrides(text: str, given: Given = NOTHING) -> Settings:
     """Read overrides of a command line as settings of Megatron-LM; unknown overrides keep their names."""
     launch, values = overrides_of(text, given)
     recipe = str(launch.get("recipe", "$"))

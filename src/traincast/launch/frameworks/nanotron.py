@@ -139,7 +139,7 @@ def read_mamba(settings: Settings) -> Facts:
     }
 
 
-def read(text: str) -> Settings:
+def read_configuration(text: str) -> Settings:
     """Read a configuration; of a key that is null and given again below the second counts, as in PyYAML."""
     lines = text.splitlines()
     places: dict[str, int] = {}  # by indentation and key, of lines that are null

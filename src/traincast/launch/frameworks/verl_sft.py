@@ -35,7 +35,7 @@ OFFLOADS: Final = (
 DTYPES: Final = {"fp32": "float32", "float32": "float32", "bf16": "bfloat16", "bfloat16": "bfloat16"}
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_run(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of the Trainer that a run has, beside its own under their names."""
     own, launcher = _own(text, given)
     engine = str(own.get("engine", "fsdp"))

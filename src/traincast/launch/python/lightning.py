@@ -45,7 +45,7 @@ PRECISIONS: Final = {
 CHECKPOINTING: Final = ("strategy.activation_checkpointing_policy", "strategy.activation_checkpointing")
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_program(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of the Trainer or Fabric that is meant, of its strategy, loaders and optimizer."""
     tree = tree_of(text)
     names = {**_constants(tree), **given.variables}

@@ -34,7 +34,7 @@ PREFIXES: Final = ("trainer.strategy.ddp.", "trainer.strategy.", "model.config."
 OF_TRAINER: Final = {"trainer.num_nodes": "nnodes", "trainer.devices": "nproc_per_node"}
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_recipe(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of the recipe that is meant as Megatron-LM's; others keep their names."""
     tree = tree_of(text)
     program = _NemoProgram(tree, given.variables, given.folder)

@@ -129,7 +129,7 @@ GRAPHS: Final = ("cuda_graph_scope", "cuda_graph_modules", "cuda_graph_warmup_st
 OPENED: Final = [["optimizer"], ["ddp"], ["comm_overlap"]]  # fields of a recipe that a function may return
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_recipe(text: str, given: Given = NOTHING) -> Settings:
     """Read the recipe that is meant as settings of Megatron-LM; others keep their names."""
     program = _Recipes(tree_of(text), given.variables, given.folder)
     models = {name: match["model"] for name in program.functions if (match := RECIPE.match(name))}
@@ -214,7 +214,7 @@ def read_launch(text: str, given: Given = NOTHING) -> Settings:
     name = str(launch.get("recipe", "$"))
     base = Settings() if name.startswith("$") else _recipe_called(name, given)
     if not base:
-        return megatron_bridge.read(text, given)
+        return megatron_bridge.read_overrides(text, given)
     stated = Settings(megatron_settings(dict(overrides)))
     if overrides.get("mixed_precision"):
         base = Settings({key: value for key, value in base.items() if key not in OF_PRECISION})
@@ -259,7 +259,7 @@ def _recipe_called(name: str, given: Given) -> Settings:
                 if re.search(rf"(?m)^def {re.escape(name)}\(", text):
                     within = Given(recipe=name, folder=file.parent)
                     benchmark = {BENCHMARK: True} if part == BENCHMARKS else {}
-                    return Settings({**read(text, within), **benchmark, RELEASE: str(file)})
+                    return Settings({**read_recipe(text, within), **benchmark, RELEASE: str(file)})
     table = json.loads((files("traincast") / TABLE).read_text(encoding="utf-8"))
     found = table["recipes"].get(name)
     return Settings() if found is None else Settings({**found, RELEASE: table["version"]})

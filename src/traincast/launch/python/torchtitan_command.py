@@ -40,7 +40,7 @@ class Run(NamedTuple):
     overrides: Settings  # with the launcher's settings
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_command(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of a run, those of its configuration under the overrides.
 
     Raises
@@ -86,7 +86,7 @@ def _configuration(run: Run, given: Given) -> Settings:
     files = (None if given.folder is None else find_file(name, given.folder) for name in names)
     if file := next(filter(None, files), None):
         with suppress(OSError):
-            return torchtitan_config.read(
+            return torchtitan_config.read_module(
                 file.read_text(encoding="utf-8"), replace(given, recipe=run.config, folder=file.parent)
             )
     table = load_document("torchtitan_configs")

@@ -114,7 +114,7 @@ def _call(section: str, values: Values) -> Iterable[str]:
     yield "        ),"
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_module(text: str, given: Given = NOTHING) -> Settings:
     """Read the settings of a module, of the function that is meant where it describes several runs.
 
     Raises

@@ -115,7 +115,7 @@ TELLING: Final = re.compile(
 )
 
 
-def read(text: str, given: Given = NOTHING) -> Settings:
+def read_program(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of the training that a program describes, in the names of its libraries.
 
     Raises
@@ -178,7 +178,7 @@ def program_beside(text: str, path: str, given: Given) -> Beside | None:
     words = {name: "True" if value is True else value_text(value) for name, value in options.items()}
     within = replace(given, variables={**words, **given.variables})
     try:
-        read(program, within)
+        read_program(program, within)
     except InputError as error:
         if error.subject == COMMAND_LINE:
             return None
