@@ -52,6 +52,7 @@ PACKAGES: Final[Mapping[str, Sequence[str]]] = {  # folders that are changed, an
     "step": ("tests/step",),
     "operations": ("tests/operations",),
     "planner/space": (
+        "tests/planner/test_space_by_hand.py",
         "tests/planner/test_search_space.py",
         "tests/planner/test_search.py",
         "tests/properties/test_bounds.py",
