@@ -10,6 +10,7 @@ from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.enumeration import _interleaves, enumerate_outlines, enumerate_space
+from traincast.planner.space.evaluation import chosen_plans
 from traincast.planner.space.search_space import Rungs, divisors_of_values
 from traincast.planner.space.shortlist import TimeBounds, _both_passes
 from traincast.times import PassSeconds
@@ -61,6 +62,7 @@ def outline_of(batch):
 def test_a_row_is_the_layouts_of_all_its_replicas(locks):
     """Replicas divide dp and leave something to shard; rows have the layouts at their places among all."""
     outline = outline_of(CandidateBatch("1d", SHARDED.choices, hybrid=True, locks=locks))
+    assert outline.rows == outline.size.sum()
     layouts = outline.every_layout.layouts
     dp, replicas = layouts.dp.astype(int), layouts.replicas.astype(int)
     for degree in np.unique(dp).tolist():
@@ -98,6 +100,9 @@ def test_communication_is_overlapped_in_groups_inside_a_fast_domain_alone():
     ]
     layout, fill = np.array(every).T
     plans = space.plans(layout, fill)
+    chosen = chosen_plans(space, layout, fill - space.fills.first[space.degree[layout]])
+    for knob in ("tp", "fast_tp", "fast_pp", "fast_dp"):
+        assert getattr(chosen, knob).tolist() == getattr(plans, knob).tolist()
     pairs = zip(plans.tp.tolist(), plans.fast_tp.tolist(), strict=True)
     assert plans.tp_overlap.tolist() == [tp > 1 and fast == tp for tp, fast in pairs]
     assert {2.0, 4.0} <= set(plans.tp[plans.tp_overlap].tolist())
