@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from traincast.core.slots import replace
-from traincast.operations import Operation, PassCount
+from traincast.operations import Operation, PassCount, Vector
 from traincast.times import PassSeconds
 
 WORK = PassCount((), 3.0, launches=2.0)
@@ -30,3 +30,7 @@ def test_a_copy_is_that_of_the_standard_library(instance, changes):
 def test_a_field_that_the_class_has_not_is_refused():
     with pytest.raises(TypeError, match="PassCount has no field 'bytes'"):
         replace(WORK, bytes=1.0)
+
+
+def test_a_class_of_one_field_is_copied_as_well():
+    assert replace(Vector(1.0), flops=2.0) == Vector(2.0)

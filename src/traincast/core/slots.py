@@ -21,7 +21,7 @@ def replace(instance: Instance, **changes: object) -> Instance:
         If the class has no such field.
     """
     kind = type(instance)
-    values_of, places = _fields_of(kind)
+    values_of, places = fields_of(kind)
     values = [*values_of(instance)]
     for name, value in changes.items():
         if name not in places:
@@ -31,7 +31,11 @@ def replace(instance: Instance, **changes: object) -> Instance:
 
 
 @cache
-def _fields_of(kind: Any) -> tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]:
-    """Return what reads all fields of a dataclass, and the place of each."""
+def fields_of(kind: Any) -> tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]:
+    """Return what reads all fields of a dataclass, in order, and the place of each."""
     names = [field.name for field in fields(kind)]
-    return attrgetter(*names), {name: place for place, name in enumerate(names)}
+    places = {name: place for place, name in enumerate(names)}
+    read = attrgetter(*names)
+    if len(names) == 1:  # it reads no tuple then
+        return lambda instance: (read(instance),), places
+    return read, places

@@ -219,7 +219,7 @@ class StepEstimate(Generic[Figure]):
         if changes_accelerator(self.system.columns()):
             accelerator += ", varied"  # nobody ran on it
         stack = self.assumptions.name
-        own = (stack, self.columns, self._breakdown, self.step.seconds, self.system.fast_domain)
+        own = (stack, self.columns, self._waits, self.step.seconds, self.system.fast_domain)
         waiting = (self.step.host - self.assumptions.host.step_seconds) / self.step.seconds
         gathers = self.assumptions.collectives.gathers_tokens
         return ErrorCase.from_step(self.model, accelerator, *own, waiting=waiting, gathers_tokens=gathers)
@@ -428,20 +428,46 @@ class StepEstimate(Generic[Figure]):
         nm = self.columns.microbatches(self.gbs)
         passes = self._busy(nm)
         recomputation = self._busy(nm / self.columns.recompute_every, recomputation=True)
+        waits = self._waits
         return {
             "compute": passes.compute,
             "exposed_memory": passes.memory,
             "recomputation": recomputation.total,
-            "tp_comm": passes.comm,
-            "ep_comm": passes.exchange + self.step.exchange,
+            "tp_comm": waits["tp_comm"],
+            "ep_comm": waits["ep_comm"],
+            "dp_comm": waits["dp_comm"],
+            "pp_comm": waits["pp_comm"],
+            "bubble": waits["bubble"],
+            "optimizer_step": self.step.optimizer,
+            "offload_comm": waits["offload_comm"],
+            "host": waits["host"],
+            "stragglers": waits["stragglers"],
+            "data_loading": self.step.data_loading,
+        }
+
+    @cached_property
+    def _waits(self) -> dict[str, Column]:
+        """The components of `breakdown` that errors of times depend on (`uncertainty.COMPONENTS`) [s]."""
+        comm: Column = 0.0
+        exchange: Column = 0.0
+        nm = self.columns.microbatches(self.gbs)
+        for i, counts in enumerate(self.stages.executed_parts):
+            slowest = self.step.slowest == i
+            for part, n in counts.items():
+                often = slowest * n * nm
+                for op in self.timed[part]:
+                    for seconds in (op.forward, op.backward):
+                        comm = comm + often * seconds.comm
+                        exchange = exchange + often * seconds.exchange
+        return {
+            "tp_comm": comm,
+            "ep_comm": exchange + self.step.exchange,
             "dp_comm": self.step.dp_comm,
             "pp_comm": self.step.pp_comm,
             "bubble": self.step.bubble,
-            "optimizer_step": self.step.optimizer,
             "offload_comm": self.step.offload,
             "host": self.step.host,
             "stragglers": self.step.stragglers,
-            "data_loading": self.step.data_loading,
         }
 
     def _busy(self, repeats: Column, recomputation: bool = False) -> PassSeconds:
@@ -451,9 +477,10 @@ class StepEstimate(Generic[Figure]):
             slowest = self.step.slowest == i
             for part, n in counts.items():
                 timed = self.timed[part]
+                often = slowest * n * repeats
                 passes = [(op.recompute,) if recomputation else (op.forward, op.backward) for op in timed]
                 for seconds in filter(None, chain(*passes)):
-                    sums += seconds.times(slowest * n * repeats)
+                    sums += seconds.times(often)
         return sums
 
     @cached_property
