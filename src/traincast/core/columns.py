@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import numpy as np
 
 from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.core.slots import fields_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,11 +89,13 @@ class TakesRows:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every field, in order."""
-        return tuple(getattr(self, name) for name in self.__slots__)
+        read, _ = fields_of(type(self))
+        return read(self)
 
     def take(self, rows: Ints | Bools | slice) -> Self:
         """Return rows of the columns, by a numpy index; numbers stay as they are."""
-        return type(self)(*(take_rows(column, rows) for column in self.columns))
+        taken = [column[rows] if isinstance(column, np.ndarray) else column for column in self.columns]
+        return type(self)(*taken)
 
 
 def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":

@@ -136,9 +136,11 @@ class Accelerator(ColumnsEqual):
         Below its power limit a chip's rate grows with a power of it; a clock that is set acts where it is
         below the one that the power limit leaves, at which matrix units reach `CLOCK_ROOF` of their peak.
         """
+        left: Column = 1.0
+        if self.power_limit is None and self.clock_limit is None:
+            return left
         from traincast.core.columns import minimum  # with numpy, which reading a file does not need
 
-        left: Column = 1.0
         if self.power_limit is not None and self.power is not None:
             left = minimum(self.power_limit / self.power, 1.0) ** power_exponent
         if self.clock_limit is not None:

@@ -8,7 +8,7 @@ recomputation and offload, the loss, and what a framework takes for itself. What
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -17,6 +17,7 @@ from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
 from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Ints, nonzero
+from traincast.core.slots import replace
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.model_parts import ENDS, VOCABULARY, Counts
 from traincast.step.pipeline_stages import Stages, present_parts

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -14,6 +13,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import common_divisor, distinct, log2, maximum, minimum, where
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, nonzero
+from traincast.core.slots import replace
 from traincast.core.system import System, Tier
 from traincast.operations import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve
@@ -150,6 +150,8 @@ class OperationTimer:
         if work.kernels:
             compute = arithmetic(work, gpu, assumed, plan.recipe)
         memory = exposed_memory(work, compute, gpu, assumed)
+        if not work.collectives and work.panels is None and work.rounds is None:
+            return PassSeconds(compute, memory, 0.0, 0.0, self._dispatch(work))
         calls = [call for call in work.collectives if call.over not in EXPERT_AXES]
         if work.panels is not None:
             comm = self._panel_time(total(map(self._collective, calls)), work.panels, compute + memory)
