@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 Instance = TypeVar("Instance")
+Fields: TypeAlias = tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]
 
 
 def replace(instance: Instance, **changes: object) -> Instance:
@@ -30,8 +31,7 @@ def replace(instance: Instance, **changes: object) -> Instance:
     return kind(*values)
 
 
-@cache
-def fields_of(kind: Any) -> tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]:
+def _fields_of(kind: Any) -> Fields:
     """Return what reads all fields of a dataclass, in order, and the place of each."""
     names = [field.name for field in fields(kind)]
     places = {name: place for place, name in enumerate(names)}
@@ -39,3 +39,6 @@ def fields_of(kind: Any) -> tuple[Callable[[object], tuple[Any, ...]], Mapping[s
     if len(names) == 1:  # it reads no tuple then
         return lambda instance: (read(instance),), places
     return read, places
+
+
+fields_of: Callable[[type], Fields] = cache(_fields_of)
