@@ -28,6 +28,7 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, first_problems, require_type
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats, Ints
+from traincast.core.records import make_record
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import seconds as rounded
@@ -125,11 +126,11 @@ def _place_ranks(run: Run) -> Plan:
 
 
 def _as_columns(plans: Sequence[Plan]) -> Plans:
-    knobs: dict[str, Any] = {
+    knobs = {
         name: np.array([float(getattr(plan, name) or 1) for plan in plans])
         for name in plans[0].columns().numbers()
     }
-    return Plans(**knobs, **plans[0].choices())
+    return make_record(Plans, {**knobs, **plans[0].choices()})
 
 
 def _refusal(run: Run, plan: Plan) -> str:

@@ -14,6 +14,7 @@ from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read_document, values_of_key
 from traincast.catalog.software_stacks import names_stack, stack_file, stack_names
 from traincast.core.errors import InputError, require_type, unknown_name_error, whole_number_problems
+from traincast.core.records import make_record
 from traincast.core.system import Accelerator, Software, System, Tier
 from traincast.model.model import Model
 
@@ -376,12 +377,12 @@ def _model(file: "ModelKeys", subject: str) -> Model:
     if file.training_tokens:
         values["training_sequences"] = file.training_tokens.value / file.seq.value
     try:
-        return Model(**{name: value for name, value in values.items() if value is not None})
+        return make_record(Model, {name: value for name, value in values.items() if value is not None})
     except InputError as error:
         raise InputError(subject, error.problems) from None
 
 
-def _as_field(item: object) -> Any:
+def _as_field(item: object) -> object:
     """Convert an item of a checked file to the value of a field of `Model`."""
     from traincast.catalog.schema.fields import Entry
     from traincast.catalog.schema.model import ModelPart

@@ -16,6 +16,7 @@ from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats
+from traincast.core.records import make_record
 from traincast.core.result import Doc, Result
 from traincast.model.model import Model
 from traincast.planner.search import search_each
@@ -318,8 +319,8 @@ def _plans(strategy: str, rows: list[dict[str, str]]) -> Plans:
         "context": {"cp": "tp2", "fast_cp": "nv_tp2"},
     }
     names = KNOBS | second.get(strategy, {})
-    columns: dict[str, Any] = {knob: _column(rows, name) for knob, name in names.items()}
-    return Plans(**columns, **STRATEGIES[strategy].choices)
+    columns = {knob: _column(rows, name) for knob, name in names.items()}
+    return make_record(Plans, {**columns, **STRATEGIES[strategy].choices})
 
 
 def _column(rows: list[dict[str, str]], name: str) -> Floats:

@@ -13,6 +13,7 @@ from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.plan import AXES, Plan
 from traincast.core.precision import OPTIMIZERS
+from traincast.core.records import make_record, replace_fields
 from traincast.core.system import System
 from traincast.launch.settings.facts import Facts, as_facts
 from traincast.model.adapted_layers import expert_rule
@@ -206,8 +207,8 @@ def _in_rank_order(plan: Plan, system: System) -> bool:
     """Return whether the placement is that of ranks numbered in the plan's order."""
     if not plan.placed or system.columns():
         return True
-    unplaced: dict[str, Any] = dict.fromkeys(PLACEMENT_KNOBS)
-    ordered = placements(replace(plan, **unplaced), system.domain(plan.gpus), ordered=True)
+    unplaced = replace_fields(plan, dict.fromkeys(PLACEMENT_KNOBS))
+    ordered = placements(unplaced, system.domain(plan.gpus), ordered=True)
     knobs = (f"fast_{axis}" for axis in AXES if getattr(plan, axis) > 1)
     return ordered is not None and all(float(getattr(ordered, k).flat[0]) == getattr(plan, k) for k in knobs)
 
@@ -226,10 +227,10 @@ def model_from_facts(facts: Mapping[str, object], name: str) -> Model:
             arguments |= {part: kind(**block)} if block else {}
         except TypeError as error:  # a required width is missing
             raise InputError(name, [f"{part}: {str(error).partition(') ')[2] or error}"]) from None
-    return Model(name=name, **arguments)
+    return make_record(Model, {"name": name, **arguments})
 
 
-def _arguments(kind: type, facts: Mapping[str, object]) -> dict[str, Any]:
+def _arguments(kind: type, facts: Mapping[str, object]) -> dict[str, object]:
     """Return the facts that are fields of a record."""
     return {field.name: facts[field.name] for field in fields(kind) if field.name in facts}
 
@@ -267,7 +268,7 @@ def plan_from_facts(facts: Mapping[str, Any], model: Model) -> Plan:
     arguments = _arguments(Plan, facts)
     without_effect = ["cp_kind", "ulysses"] if arguments.get("cp", 1) == 1 else []
     without_effect += ["schedule"] if arguments.get("pp", 1) == 1 else []
-    plan = Plan(**{name: value for name, value in arguments.items() if name not in without_effect})
+    plan = make_record(Plan, {name: value for name, value in arguments.items() if name not in without_effect})
     layers = tuple(facts.get("chunks", ()))
     if layers and (layers != chunk_layers(model, plan) or len(layers) > model.layers):
         return replace(plan, layout=",".join(map(str, layers)))

@@ -23,6 +23,7 @@ from traincast.core.errors import ErrorCollector, InputError, raise_problems, un
 from traincast.core.knobs import KNOBS
 from traincast.core.nomenclature import COLUMNS, INTERVALS
 from traincast.core.quantities import Floats, Ints
+from traincast.core.records import replace_fields
 from traincast.core.system import CAPACITY, System, changes_accelerator
 from traincast.core.units import to_si
 from traincast.model.model import Model
@@ -270,8 +271,8 @@ def with_shape(system: System, fields: Mapping[str, float]) -> System:
     tiers = []
     for i, tier in enumerate(system.tiers):
         paths = {end[1:]: f"network.{i}{end}" for end in SHAPE}
-        found: dict[str, Any] = {name: int(fields[path]) for name, path in paths.items() if path in fields}
-        tiers.append(replace(tier, **found) if found else tier)
+        found = {name: int(fields[path]) for name, path in paths.items() if path in fields}
+        tiers.append(replace_fields(tier, found) if found else tier)
     return replace(system, tiers=tuple(tiers))
 
 
@@ -291,12 +292,12 @@ def vary_system(system: System, figures: Mapping[str, float]) -> System:
 
 def with_fields(model: Model, fields: Mapping[str, float]) -> Model:
     """Return the model with the given fields, all whole numbers."""
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for path, value in fields.items():
         part, _, name = path.partition(".")
         if part == "model":
             changed[name] = int(value)
-    return replace(model, **changed)
+    return replace_fields(model, changed)
 
 
 def define(

@@ -15,6 +15,7 @@ from traincast.core.errors import (
     whole_number_problems,
 )
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
+from traincast.core.records import make_record, replace_fields
 from traincast.core.units import parse_count
 from traincast.ui.cli.app import (
     KNOB_GROUP,
@@ -210,13 +211,13 @@ class RunOptions:
         from traincast.catalog.training import read_input_rate
 
         errors = ErrorCollector("rates")
-        rates = dict[str, Any]()
+        rates = dict[str, object]()
         if self.input_rate is not None and model is not None:
             rates["input_rate"] = errors.catch(read_input_rate, self.input_rate, model)
         if (text := self.storage_bandwidth) is not None:
             rates["storage_bandwidth"] = errors.catch(parse_option, text, "byte/s", "storage bandwidth")
         errors.raise_any()
-        return replace(system, **rates)
+        return replace_fields(system, rates)
 
     def _tokens(self) -> int | None:
         return None if self.tokens is None else parse_count(self.tokens, "--tokens", 1000)
@@ -420,7 +421,7 @@ def _require_run(
     errors.raise_any()
 
 
-def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, Any]) -> "Plan":
+def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, object]) -> "Plan":
     """Return the plan of `knobs` on some GPUs: with the dp its degrees leave where none is given."""
     from traincast.core.plan import AXES, Plan
 
@@ -433,7 +434,7 @@ def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, Any]) -> "Plan":
         given = " × ".join(f"{axis} {getattr(plan, axis)}" for axis in named)
         must = "be the product of the degrees" if dp_given else "be divisible by the degrees"
         raise InputError("--gpus", [f"{gpus}: must {must}, {given} = {plan.gpus}"])
-    return Plan(**{**knobs, "dp": dp * plan.dp})  # placed afresh: of dp 1 fast_dp would be 1
+    return make_record(Plan, {**knobs, "dp": dp * plan.dp})  # placed afresh: of dp 1 fast_dp would be 1
 
 
 PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]

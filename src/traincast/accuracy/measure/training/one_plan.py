@@ -20,6 +20,7 @@ from traincast.accuracy.measure.training.timed_steps import (
 )
 from traincast.core.errors import InputError, TraincastError
 from traincast.core.plan import Plan
+from traincast.core.records import make_record
 from traincast.model.model import Model
 
 MODULE: Final = "traincast.accuracy.measure.training"
@@ -56,7 +57,8 @@ def every_plan(shape: TimedShape, ranks: int) -> Iterator[Plan]:
             if (knobs := knobs_of(shape, "cpu", dp, tp, pp)) is None:
                 continue
             for mbs in _divisors(shape.gbs // dp):
-                yield from (Plan(mbs=mbs, zero=zero, **knobs) for zero in ((0, 1) if dp > 1 else (0,)))
+                for zero in (0, 1) if dp > 1 else (0,):
+                    yield make_record(Plan, {"mbs": mbs, "zero": zero, **knobs})
 
 
 def _divisors(number: int) -> list[int]:

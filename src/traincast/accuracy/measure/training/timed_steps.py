@@ -14,6 +14,7 @@ from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.system_yaml import accelerator_label
 from traincast.core.errors import raise_problems
 from traincast.core.plan import Plan
+from traincast.core.records import make_record
 from traincast.core.units import GIB
 from traincast.model.adapters import Adapters
 from traincast.model.blocks import Experts
@@ -60,7 +61,9 @@ class TimedShape(NamedTuple):
 
 
 SIZES: Final = TimedShape._fields[:6]  # that every shape states
-PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # knobs of the plan: precision of the training loop
+PRECISION_KNOBS: Final[
+    Mapping[str, dict[str, object]]
+] = {  # knobs of the plan: precision of the training loop
     "cpu": {"precision": "fp32"},
     "cuda": {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"},
 }
@@ -182,19 +185,25 @@ def plans_of_shape(shape: TimedShape, ranks: int, device: str = "cpu") -> Iterat
             continue
         replica_batch = shape.gbs // degrees.get("dp", 1)
         counts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
-        plans = [Plan(mbs=replica_batch // n, zero=0, **knobs) for n in counts if replica_batch % n == 0]
+        plans = [
+            make_record(Plan, {"mbs": replica_batch // n, "zero": 0, **knobs})
+            for n in counts
+            if replica_batch % n == 0
+        ]
         if plans and degrees.keys() == {"dp"}:
             plans.append(replace(plans[0], zero=1))
         candidates += plans
     yield from dict.fromkeys(candidates)
-    yield Plan(mbs=shape.gbs, zero=0, **PRECISION_KNOBS[device])
+    yield make_record(Plan, {"mbs": shape.gbs, "zero": 0, **PRECISION_KNOBS[device]})
 
 
-def knobs_of(shape: TimedShape, device: str, dp: int = 1, tp: int = 1, pp: int = 1) -> dict[str, Any] | None:
+def knobs_of(
+    shape: TimedShape, device: str, dp: int = 1, tp: int = 1, pp: int = 1
+) -> dict[str, object] | None:
     """Return the knobs of plans with these degrees; None where they do not divide the shape."""
     if shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp:
         return None
-    return {"dp": dp, "tp": tp, "pp": pp, "sp": tp == 1} | PRECISION_KNOBS[device]
+    return {"dp": dp, "tp": tp, "pp": pp, "sp": tp == 1, **PRECISION_KNOBS[device]}
 
 
 def train_as_rank(request: dict[str, Any], send: Send) -> None:
