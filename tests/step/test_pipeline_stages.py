@@ -40,6 +40,19 @@ def test_split(layers, number, end, expected):
     assert split(layers, number, end) == expected
 
 
+@pytest.mark.parametrize(
+    ("layers", "number", "end", "begin", "expected"),
+    [
+        (36, 4, 0, 8, (3, 11, 11, 11)),  # 44 over 4, of which the tower is 8 of the first stage's
+        (36, 4, 1, 3, (7, 10, 10, 9)),  # 40 over 4, the head one of the last stage's
+        (12, 2, 0, 4, (4, 8)),
+        (12, 3, 0, 20, (0, 6, 6)),  # a tower heavier than its share
+    ],
+)
+def test_split_beside_a_tower(layers, number, end, begin, expected):
+    assert split(layers, number, end, begin) == expected
+
+
 @given(st.integers(1, 200), st.integers(2, 64), st.integers(0, 8))
 def test_split_is_even_and_complete(layers, number, end):
     cut = split(layers, number, end)

@@ -612,6 +612,16 @@ def test_a_question_that_states_nothing_of_software_has_the_widest_interval():
     assert {part.case.stack for part in open_to_any.alternatives} - set(framework)
 
 
+@pytest.mark.parametrize(
+    ("model", "ep", "has_experts"), [("llama-3-8b", 1, False), ("mixtral-8x7b", 8, True)]
+)
+def test_facts_of_experts_narrow_nothing_of_a_model_without_them(model, ep, has_experts):
+    est = tc.estimate(model, "dgx-h100", tc.Plan(tp=2, dp=32, ep=ep), gbs=64)
+    asked = {option.split("=")[0] for option, _ in est._narrowing_options()}
+    of_all = {"--framework megatron", "--given overlap"}
+    assert asked == of_all | ({"--given dispatcher", "--given grouped"} if has_experts else set())
+
+
 def test_an_answer_says_what_its_width_is_made_of_the_largest_first():
     """A framework without runs of experts, an accelerator of a generation without runs, software unsaid."""
     est = tc.estimate("llama-3-70b", "mi325x-node", PLAN, gbs=512)

@@ -35,7 +35,7 @@ from traincast.ui.cli.main import main
 from traincast.ui.explorer import worker
 from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application
 from traincast.ui.explorer.question import State, normal_text, offer
-from traincast.ui.explorer.worker_pool import Pool, Worker, worker_memory
+from traincast.ui.explorer.worker_pool import Pool, PoolJob, Worker, worker_memory
 from traincast.ui.outputs import schema
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
@@ -726,6 +726,55 @@ def test_a_full_server_says_so(static):
     ]  # the last joins the first
     assert responses[2].headers["retry-after"] == "1"
     assert "busy" in responses[2].json()["error"]["message"]
+
+
+def test_who_would_wait_longer_than_a_minute_is_told_when_to_come_again(static, monkeypatch):
+    """No request is begun. Searches took 24 s each of late, explanations 10 s.
+
+    Two searches wait 48 s, so that a third may join them, which makes 72 s; a sixth of that is 12 s. An
+    explanation waits for all of them, a search for no explanation.
+    """
+
+    monkeypatch.setattr(Pool, "_begin", lambda pool: None)
+
+    async def statuses():
+        app = application(lambda: Pool(workers=0), static=static)
+        pool = app.state.pool = Pool(workers=0)
+        pool._seconds_each = {"search": 24.0, "explain": 10.0}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            waiting = [asyncio.ensure_future(pool.answer("explain", f"explain {i}")) for i in range(5)]
+            waiting += [asyncio.ensure_future(pool.answer("search", f"search {i}")) for i in range(3)]
+            await asyncio.sleep(0)
+            assert len(pool._queue) == 8, "explanations before them keep no search from waiting"
+            refused = [
+                await asyncio.wait_for(client.post(f"/api/{kind}", json=SMALL), 20)  # else they wait for ever
+                for kind in ("search", "explain")
+            ]
+            for one in waiting:
+                one.cancel()
+        return [(one.status_code, one.headers["retry-after"], one.json()) for one in refused]
+
+    (status, after, said), (_, after_all, _) = asyncio.run(statuses())
+    assert (status, after) == (503, "12")
+    assert said["error"]["message"] == "the server is busy: too many searches wait; try again in 12 seconds"
+    assert after_all == "21"  # of 3 * 24 + 5 * 10 s
+
+
+def test_the_time_of_a_kind_is_a_mean_of_its_last_requests(monkeypatch):
+    """The first counts whole, each later one an eighth: 8 s, and 16 s after it, are 9 s in the mean."""
+    monkeypatch.setattr(Pool, "_begin", lambda pool: None)
+    clock = Mock(monotonic=Mock(side_effect=[0.0, 8.0, 100.0, 116.0]))
+    monkeypatch.setattr("traincast.ui.explorer.worker_pool.time", clock)
+
+    async def answer_two():
+        pool = Pool(workers=0)
+        for text in "ab":
+            job = PoolJob("search", text, asyncio.get_running_loop().create_future())
+            await pool._work(Mock(ask=lambda *_: (422, b"{}")), job)
+        return pool._seconds_each
+
+    assert asyncio.run(answer_two()) == {"search": 9.0}
 
 
 def test_a_question_whose_worker_is_killed_is_asked_once_more():

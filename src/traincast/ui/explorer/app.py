@@ -234,9 +234,9 @@ async def _content(request: Request) -> dict[str, Any]:
         raise HTTPException(400, str(error)) from None
 
 
-def _response(status: int, body: bytes) -> Response:
+def _response(status: int, body: bytes, retry_seconds: int = RETRY_SECONDS) -> Response:
     """Return a JSON response; while the server is busy it says when to try again."""
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+    headers = {"Retry-After": str(retry_seconds)} if status == 503 else {}
     return Response(body, status, headers, JSON)
 
 
@@ -247,7 +247,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
         case InputError():
             return _response(422, failure(str(error), error.problems))
         case Busy():
-            return _response(503, failure(str(error)))
+            return _response(503, failure(str(error)), error.seconds)
         case ClientDisconnect():
             return _response(400, failure("the request was not sent to its end"))
         case _:

@@ -1,8 +1,10 @@
 """Worker processes that answer requests: bounded queue, time limits, and equal requests computed once."""
 
 import asyncio
+import math
 import multiprocessing
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any, Final
 
-from traincast.ui.explorer.limits import LEAST_MEMORY, MAX_WAITING, MEMORY, SECONDS
+from traincast.ui.explorer.limits import LEAST_MEMORY, MAX_WAITING, MEMORY, MOST_WAIT, SECONDS
 from traincast.ui.explorer.worker import READY, SearchStatus, failure, work
 
 StatusAndBody = tuple[int, bytes]
@@ -19,6 +21,8 @@ START_SECONDS: Final = 60.0  # time limit for the imports of a new process
 GRACE_SECONDS: Final = 2.0  # in which a worker ends a request after its time limit, before it is killed
 CACHE_BYTES: Final = 32 << 20  # size of the cached answers with their requests
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
+SHARE_OF_LAST: Final = 1 / 8  # of the last request in the mean time of those of its kind
+RETRY_SHARE: Final = 1 / 6  # of the time that requests wait, after which to try again where too many do
 KILLED: Final = (503, failure("the system ended the search twice; it may have needed too much memory"))
 
 
@@ -40,7 +44,12 @@ def worker_memory(workers: int, memory: int | None = None) -> int:
 
 
 class Busy(Exception):
-    """The queue of requests is full."""
+    """Too many requests wait, or for too long; `seconds` says after which time to try again."""
+
+    def __init__(self, wait: float) -> None:
+        self.seconds = max(1, math.ceil(RETRY_SHARE * wait))  # [s]
+        when = "a second" if self.seconds == 1 else f"{self.seconds} seconds"
+        super().__init__(f"the server is busy: too many searches wait; try again in {when}")
 
 
 class Worker:
@@ -133,6 +142,7 @@ class PoolJob:
 class Pool:
     """A pool of workers with a queue of at most `waiting` requests, a time limit [s] and a cache of answers.
 
+    Who would wait longer than `MOST_WAIT` is told to come again: no client waits until it gives up.
     The first worker is for quick questions only: a slider that moves does not wait behind the explanation of
     its last position.
     """
@@ -156,6 +166,7 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._cache: OrderedDict[tuple[str, str], StatusAndBody] = OrderedDict()
         self._cached_bytes = 0
+        self._seconds_each: dict[str, float] = {}  # that requests of a kind took of late, in the mean
 
     async def warm_up(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
@@ -167,15 +178,16 @@ class Pool:
         """Return status and body: cached, in progress, or computed now.
 
         Once everyone who waits for a request is cancelled, it is not begun, or its worker ends it after the
-        present batch of candidates. Raises `Busy` if too many requests wait already.
+        present batch of candidates. Raises `Busy` if too many requests wait already, or for too long.
         """
         key = kind, text
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
         if key not in self._jobs:
-            if len(self._queue) >= self.waiting:
-                raise Busy("the server is busy: too many searches wait; try again in a second")
+            wait = self._expected_wait(kind)
+            if len(self._queue) >= self.waiting or wait > MOST_WAIT:
+                raise Busy(wait)
             self._jobs[key] = PoolJob(kind, text, asyncio.get_running_loop().create_future())
             self._queue.append(self._jobs[key])
             self._begin()
@@ -195,6 +207,11 @@ class Pool:
         names = ("done", "total", "candidates")
         done, total, candidates = (sum(getattr(status, name) for status in running) for name in names)
         return done, total, candidates
+
+    def _expected_wait(self, kind: str) -> float:
+        """Return about how long a new request of a kind would wait for a worker [s]; quick ones go first."""
+        ahead = [job.kind for job in self._queue if kind in SLOW or job.kind not in SLOW]
+        return sum(self._seconds_each.get(one, 0.0) for one in ahead) / max(len(self._all), 1)
 
     def _begin(self) -> None:
         """Give waiting requests to idle workers, preferably to one that had the same request before."""
@@ -216,9 +233,13 @@ class Pool:
     async def _work(self, worker: Worker, job: PoolJob) -> None:
         """Have a worker answer a request."""
         answer = KILLED
+        begun = time.monotonic()
         try:
             answer = await asyncio.to_thread(worker.ask, job.kind, job.text, self.seconds)
         finally:
+            seconds = time.monotonic() - begun
+            mean = self._seconds_each.get(job.kind, seconds)
+            self._seconds_each[job.kind] = mean + SHARE_OF_LAST * (seconds - mean)
             self._idle.append(worker)
             if self._jobs.get((job.kind, job.text)) is job:
                 del self._jobs[job.kind, job.text]
