@@ -92,7 +92,7 @@ class TakesRows:
         read, _ = fields_of(type(self))
         return read(self)
 
-    def take(self, rows: object) -> Self:
+    def take(self, rows: Any) -> Self:
         """Return rows of the columns, by a numpy index; numbers stay as they are."""
         taken = [column[rows] if isinstance(column, np.ndarray) else column for column in self.columns]
         return type(self)(*taken)

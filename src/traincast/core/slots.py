@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 Instance = TypeVar("Instance")
+FieldsAndPlaces = tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]
 
 
 def replace(instance: Instance, **changes: object) -> Instance:
@@ -30,8 +31,7 @@ def replace(instance: Instance, **changes: object) -> Instance:
     return kind(*values)
 
 
-@cache
-def fields_of(kind: Any) -> tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]:
+def _fields_and_places(kind: Any) -> FieldsAndPlaces:
     """Return what reads all fields of a dataclass, in order, and the place of each."""
     names = [field.name for field in fields(kind)]
     places = {name: place for place, name in enumerate(names)}
@@ -39,3 +39,6 @@ def fields_of(kind: Any) -> tuple[Callable[[object], tuple[Any, ...]], Mapping[s
     if len(names) == 1:  # it reads no tuple then
         return lambda instance: (read(instance),), places
     return read, places
+
+
+fields_of: Callable[[type], FieldsAndPlaces] = cache(_fields_and_places)
