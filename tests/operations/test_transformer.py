@@ -10,6 +10,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
+from traincast.operations.operation import PassCount
 from traincast.operations.transformer import layer, parts
 from traincast.step.arguments import check_assumptions
 from traincast.step.model_flops import forward_flops
@@ -404,6 +405,15 @@ def test_parallel_blocks_are_reduced_and_added_once(norms):
     assert (reduction.kind, reduction.nbytes) == ("reduce-scatter", 2 * 512 * 1024)
 
 
+def test_norms_of_parallel_blocks_save_their_input_once():
+    """Both read the same 512 tokens of 1024 numbers of 2 bytes; in sequence each saves its own."""
+    model = replace(UNGATED, norm="layernorm")
+    for fields, inputs in (({}, 2), ({"parallel": True, "norms": 2}, 1)):
+        operations = layer(replace(model, **fields), Plans(), EXACT)
+        saved = sum(op.saved_bytes for op in operations if op.name.endswith(".norm"))
+        assert saved == inputs * 2 * 512 * 1024
+
+
 def test_a_dense_layer_before_the_head_works_on_the_ranks_own_tokens():
     """256 of 512 tokens; each result takes 1024 products and 1023 sums; the norm after it gathers."""
     operations = parts(replace(UNGATED, **PARTS["bert"]), Plans(tp=2.0), EXACT)["head"]
@@ -441,6 +451,12 @@ def test_the_published_norm_of_summa_rounds_down_all_its_moments_together(assump
     (reduced,) = (each for each in norm.backward.collectives if each.kind == "all-reduce")
     of_weights = 2 * model.hidden / 4  # scale and shift of the columns on a rank
     assert reduced.nbytes / 2 - of_weights == moments
+
+
+def test_two_passes_add_up():
+    one = PassCount((), 10.0, written=4.0, cast=1.0)
+    both = one + PassCount((), 20.0, written=8.0, cast=2.0)
+    assert (both.nbytes, both.written, both.cast) == (30.0, 12.0, 3.0)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "kimi-k2", "glm-4.5"])

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
+from traincast.accuracy.fit.benchmark_times import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.accuracy.fit.parameters import Setting
-from traincast.accuracy.fit.residuals import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.catalog.documents import MAX_TABLE_BYTES, raw, read_document
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
@@ -176,7 +176,7 @@ def _columns(path: Path) -> dict[str, object]:
     return {name: _numbers([row[name] or "0" for row in rows]) for name in (rows[0] if rows else ())}
 
 
-def _numbers(cells: list[str]) -> Any:
+def _numbers(cells: list[str]) -> object:
     try:
         return np.array([float(cell) for cell in cells])
     except ValueError:
@@ -407,7 +407,7 @@ class _Reader(NamedTuple):
 
     columns: tuple[str, ...]
     split: tuple[str, ...]
-    read: Callable[[dict[str, Any], str, str, tuple[str, ...]], KernelGroup]
+    read: Callable[[dict[str, object], str, str, tuple[str, ...]], KernelGroup]
 
 
 SHARED: Final = {"system", "latency_ms"}

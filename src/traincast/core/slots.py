@@ -13,8 +13,8 @@ FieldsAndPlaces = tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]
 def replace(instance: Instance, **changes: object) -> Instance:
     """Return a copy of a dataclass with other values of some fields: `dataclasses.replace`, in less time.
 
-    That looks at every field by itself, of 28 in a third of a search's operations. All fields must be
-    arguments of the class, by place.
+    The standard library's looks at every field by itself; an operation has 28, and a search copies tens of
+    thousands. All fields must be arguments of the class, by place.
 
     Raises
     ------

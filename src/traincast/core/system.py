@@ -17,6 +17,7 @@ from traincast.core.quantities import (
     figure_problems,
     figure_specs,
 )
+from traincast.core.records import replace_fields
 
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
 CLOCK_ROOF: Final = 0.948  # share of the peak at a given clock: products of idle data, 0.938 to 0.970
@@ -402,7 +403,7 @@ class System(ColumnsEqual):
             if spec.varies
         }
 
-    def with_figures(self, figures: Mapping[str, Any]) -> "System":
+    def with_figures(self, figures: Mapping[str, object]) -> "System":
         """Return the system with some figures replaced, each under its path in a system file."""
         problems: list[str] = []
 
@@ -413,7 +414,7 @@ class System(ColumnsEqual):
                 if f"{path}.{item.name}" in figures
             }
             try:
-                return replace(part, **values) if values else part
+                return replace_fields(part, values) if values else part
             except InputError as error:
                 problems.extend(f"{path}.{problem}" for problem in error.problems)
 

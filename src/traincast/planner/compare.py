@@ -15,8 +15,9 @@ from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, number_text, percent, probability_text
 from traincast.model.model import Model
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
+from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import LISTED, Objective, Question
 from traincast.planner.search import SearchRequest, search_request
@@ -312,7 +313,7 @@ def parse_plan(text: str) -> dict[str, Any]:
     return knobs
 
 
-def _value(name: str, text: str) -> Any:
+def _value(name: str, text: str) -> object:
     """Return the value of a knob: a number, yes or no, or a word."""
     if any(value is True for value in ALLOWED.get(name, ())):
         return {"true": True, "on": True, "false": False, "off": False}.get(text.lower(), text)

@@ -18,9 +18,8 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
-from traincast.planner.question import LISTED, Objective, Question
+from traincast.planner.question import FIT_PROBABILITY, LISTED, Objective, Question
 from traincast.planner.search_arguments import (
     check_locks,
     check_machine,
@@ -48,7 +47,7 @@ class SearchRequest:
     assumptions: Assumptions
     framework: Framework
     objective: Objective
-    locks: Mapping[str, Any]
+    locks: Mapping[str, object]
     top: int
     fit_probability: float
     within: float | None
@@ -181,7 +180,7 @@ def search_each(
     top: int = LISTED,
     vp: int | None = None,
     framework: str | Framework | None = None,
-    locks: Mapping[str, Any] | None = None,
+    locks: Mapping[str, object] | None = None,
     objective: Objective = "time",
     exhaustive: bool = False,
     fit_probability: float | None = None,

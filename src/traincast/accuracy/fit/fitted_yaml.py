@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.fit.fit import FittedConstant
+from traincast.accuracy.fit.parameters import FittedConstant
 from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import system_document
 from traincast.core.output_files import atomic_output
@@ -28,7 +28,7 @@ def _yaml() -> Any:
     return yaml
 
 
-def load(path: Path) -> Any:
+def load(path: Path) -> object:
     """Read a file with its comments and layout."""
     return _yaml().load(path.read_text(encoding="utf-8"))
 
@@ -63,7 +63,7 @@ def write_value(document: Any, constant: FittedConstant) -> None:
 
 def system_with(
     base: str | Path, constants: Sequence[FittedConstant], name: str, title: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the document of a system, by name or file, with fitted values and its accelerator inlined."""
     document = system_document(base)
     if isinstance(document["accelerator"], str):

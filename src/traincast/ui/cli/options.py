@@ -290,7 +290,7 @@ RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
 
 
-def locked_values(locks: object) -> dict[str, Any]:
+def locked_values(locks: object) -> dict[str, object]:
     """Return the knobs and choices that the command line sets; several values of a choice with commas."""
     given = {name: value for name, value in vars(locks).items() if value is not None}
     several = {name for name, value in given.items() if name in ALLOWED and "," in str(value)}
@@ -479,7 +479,7 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 def _misfit_text(est: "Estimate") -> str:
     """Return how much memory a plan is short of, and what would make it fit."""
-    from traincast.planner.answers.plan_sentences import short_of
+    from traincast.planner.answers.shortfall import short_of
 
     said = "may not fit" if est.verdict == "uncertain" else "does not fit"
     return f"the plan {said}: {short_of(est, advice=True)}"
