@@ -381,6 +381,16 @@ def test_time_grows_with_size_and_a_single_rank_takes_none(case, kind, V, factor
     assert float(collective(kind, 0.0, members, system, CALIBRATED)) == 0
 
 
+@pytest.mark.parametrize("assumed", [CALIBRATED, PAPER], ids=lambda assumed: assumed.name)
+@pytest.mark.parametrize("kind", [*KINDS, "all-to-all", "send"])
+def test_a_single_rank_takes_no_time_in_any_kind_on_any_machine(assumed, kind):
+    """Exactly: a timer of operations leaves its collectives out."""
+    for system in SYSTEMS.values():
+        alone = Group(1.0, (1.0,) * (len(system.tiers) - 1))
+        for volume in (1.0, 1e6, np.array([1e3, 1e9])):
+            assert np.all(collective(kind, volume, alone, system, assumed, copies=8.0, groups=(8, 2)) == 0.0)
+
+
 @given(
     groups(),
     st.sampled_from([*KINDS, "all-to-all", "send"]),

@@ -15,6 +15,17 @@ QWEN = replace(tc.load_model("qwen3-8b"), seq=4096)
 MIXTRAL = replace(tc.load_model("mixtral-8x7b"), seq=4096)
 
 
+def test_collectives_of_a_single_rank_are_not_timed(monkeypatch):
+    """Of tensor parallelism of one rank; with two they are."""
+    assumed = load_stack("megatron-core-2025")
+    expected = timed(QWEN, Plans(tp=1.0), assumed)
+    with monkeypatch.context() as patch:
+        patch.setattr("traincast.times.operation_time.collective_curve", None)
+        assert timed(QWEN, Plans(tp=1.0), assumed) == expected
+        with pytest.raises(TypeError):
+            timed(QWEN, Plans(tp=2.0), assumed)
+
+
 def timed(model, plan, assumed):
     """Return the passes of the operations of a layer, by name."""
     operations = tuple(layer(model, plan, assumed))

@@ -8,7 +8,7 @@ annotations into a JSON Schema; it calls the hooks below and is not imported her
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, lru_cache
 from inspect import get_annotations
@@ -55,11 +55,16 @@ class Result:
         super().__init_subclass__()
         dataclass(frozen=True, kw_only=kw_only, eq=eq, repr=repr)(cls)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, in SI units; what is not known is None."""
+    def to_dict(self, *, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return the result as JSON values, in SI units; what is not known is None.
+
+        Fields and properties `without` which it is wanted are not worked out.
+        """
         values: dict[str, object] = {}
         kind: object = type(self)
         for name, _, doc in document_keys(kind):
+            if name in without:
+                continue
             value = getattr(self, name)
             if doc.inline:
                 values |= json_value(value) or {}

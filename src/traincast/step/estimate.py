@@ -233,10 +233,9 @@ class StepEstimate(Generic[Figure]):
         """Return the share of each software that assumptions leave open for this question."""
         if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
             return {}
-        known = errors().software
-        asked = Asked.from_plans(self.model, self.system.accelerator.name, self.columns, known.generations)
-        unsaid = None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
-        return known.shares_with_facts(asked, unsaid, dict(assumed.given))
+        generations = errors().software.generations
+        asked = Asked.from_plans(self.model, self.system.accelerator.name, self.columns, generations)
+        return {**_shares_left_open(asked, assumed.unsaid, assumed.given)}
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
@@ -921,6 +920,15 @@ def _layers(
 def _stack(assumed: Assumptions) -> str:
     """Return the name of the software of calibrated assumptions."""
     return DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+
+
+@lru_cache(1024)
+def _shares_left_open(
+    asked: Asked, unsaid: tuple[str, ...], given: tuple[tuple[str, str], ...]
+) -> dict[str, float]:
+    """Return the share of each software that a question leaves open; arguments as in `Assumptions`."""
+    allowed = None if unsaid == ANY_SOFTWARE else unsaid
+    return errors().software.shares_with_facts(asked, allowed, dict(given))
 
 
 def _half_width(ends: tuple[Column, Column, Column]) -> float:

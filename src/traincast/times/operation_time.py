@@ -179,6 +179,8 @@ class OperationTimer:
     def _collective(self, call: Collective) -> Column:
         """Return the time of a collective [s]."""
         group = self.placement.group(call.over)
+        if type(group.members) is float and group.members == 1.0:  # as all formulas below would have it
+            return 0.0
         system = self.system
         assumed = self.assumed
         seconds: Column

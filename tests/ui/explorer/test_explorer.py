@@ -333,6 +333,18 @@ def test_copied_python_says_the_same(client, capsys):
     assert scope["est"].step_seconds == best["step_seconds"]
 
 
+def test_what_narrows_an_interval_is_said_of_the_recommended_plan_and_of_one_that_is_looked_at(client):
+    state = SMALL | {"model": "qwen3-30b-a3b", "top": 3}
+    recommended, *others = asked(client, "search", **state)["plans"]
+    assert recommended["narrowed_by"]
+    assert others
+    for row in others:
+        assert "narrowed_by" not in row
+        looked_at = asked(client, "plan", **state, plan=row["knobs"])
+        assert looked_at["narrowed_by"]
+        assert looked_at["step_seconds_high"] == row["step_seconds_high"]
+
+
 def test_facts_of_the_software_are_those_of_the_command_line(client, capsys):
     """The page's field has the values of --given, and so have the texts to copy."""
     state = SMALL | {"model": "qwen3-30b-a3b", "locks": {"tp": 1}, "top": 1}

@@ -97,11 +97,17 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
 
 
 def _ranking(case: ExplorerCase, result: Found) -> dict[str, object]:
-    """Return the plan of each family as a row, with the cells of the columns of the terminal's table."""
+    """Return the plan of each family as a row, with the cells of the columns of the terminal's table.
+
+    What narrows its interval is worked out for the recommended plan alone, of others by the request `plan`.
+    """
     ranked = Ranking(result, by_time=False)
     first = ranked.header.index("strategy")
     lines = zip(ranked.answers, ranked.rows(), strict=True)
-    plans = [row_of(case, est) | {"cells": line[first:]} for (_, est), line in lines]
+    plans = [
+        row_of(case, est, ("narrowed_by",) if place else ()) | {"cells": line[first:]}
+        for place, ((_, est), line) in enumerate(lines)
+    ]
     return {"columns": ranked.header[first:], "plans": plans}
 
 

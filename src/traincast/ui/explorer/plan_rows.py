@@ -1,5 +1,6 @@
 """Plans as the page reads them: ranked rows, a sample of the design space, and the full Pareto front."""
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -17,10 +18,13 @@ from traincast.ui.explorer.question import ExplorerCase
 SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 
 
-def row_of(case: ExplorerCase, est: Estimate) -> dict[str, object]:
-    """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
+def row_of(case: ExplorerCase, est: Estimate, without: Collection[str] = ()) -> dict[str, object]:
+    """Return an estimate of one plan with its metrics, its label, and the knobs that make it.
+
+    `without`: keys of the estimate that are not wanted, and not worked out.
+    """
     label = {"label": str(est.plan), "knobs": est.plan.knobs(placement=True)}
-    return est.to_dict() | label | {"metrics": case.metrics(est)}
+    return est.to_dict(without=without) | label | {"metrics": case.metrics(est)}
 
 
 def row_with_advice(case: ExplorerCase, est: Estimate) -> dict[str, object]:
