@@ -234,4 +234,4 @@ def test_sources_of_a_report_are_parsed_once(tmp_path, monkeypatch):
     first = sources.assumptions(assumed)
     monkeypatch.setattr(software_stacks, "stack_file", None)
     assert sources.assumptions(assumed) == first
-    assert any("megatron-core-2025" in row[-1] for row in first.table.rows)
+    assert any("megatron-core-2025" in row[-1] for row in first.figures.rows)

@@ -264,7 +264,7 @@ def _draw_roofs(ax: Axes, chip: Accelerator, intensity: Floats, achieved: Floats
 def pareto(result: Found) -> Figure:
     """Draw time against memory of layouts that fit, with the Pareto front and the recommended plan.
 
-    A point is a layout with its best placement; of large searches a sample is drawn.
+    A point is a layout with its best placement; of large searches a sample is drawn, and the fastest.
     """
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.0, height=3.2)
     capacity = float(style.in_unit("memory_bytes", result.system.accelerator.visible_bytes))
