@@ -6,23 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from traincast.core.errors import ErrorCollector, raise_problems
-from traincast.core.output_files import atomic_output, check_folder, check_output
+from traincast.core.errors import ErrorCollector, InputError, raise_problems
+from traincast.core.output_files import check_folder, check_output
+from traincast.core.plan import Plan
+from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.model_config import config_of
-from traincast.launch.settings.canonical import Facts, device, launch_facts
+from traincast.launch.settings.canonical import device, launch_facts
+from traincast.launch.settings.facts import Facts, as_facts
+from traincast.launch.settings.format import Format
 from traincast.launch.settings.text_formats import comments
-from traincast.launch.write import Launch, per_node
+from traincast.launch.write import PLAN_FACTS, Launch, export_estimate, launch, per_node
 from traincast.model.model import Model
 from traincast.planner.frameworks.refusals import drop_refused
+from traincast.step.estimate import estimate
 
-SCRIPT = "launch.sh"
 PROGRAM = "train.py"
 MODEL = "config.json"
-LOG: Final = "training.log"
-DATA_PARALLEL: Final[Mapping[str, Any]] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}  # what the programs run
+DATA_PARALLEL: Final[Mapping[str, int]] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}  # what the programs run
 RECOMPUTED: Final = ("none", "full")
 ATTENTION: Final = {"flash": "sdpa", "unfused": "eager"}  # kernel -> attn_implementation of transformers
 ONE_NODE = "torchrun --standalone --nproc-per-node {processes}"
@@ -53,6 +56,12 @@ class TrainingScript:
     launchers: tuple[str, str]  # what starts it on one node, and on several
     packages: str  # that it needs
     takes: tuple[str, ...]  # facts that it is given, besides the model
+
+    def check_folder(self, folder: Path, force: bool) -> None:
+        """Raise an `InputError` if the files of a launch cannot be written into a folder."""
+        check_folder(folder)
+        for name in (self.file, MODEL, PROGRAM, Launch.SCRIPT):
+            check_output(folder / name, force, (Path(name).suffix,))
 
 
 PROGRAMS: Final[Mapping[str, TrainingScript]] = {  # by format
@@ -86,7 +95,7 @@ def add_program(launch: Launch) -> Launch:
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
-    facts = drop_refused(FORMATS[launch.to].framework, stated)
+    facts = as_facts(drop_refused(FORMATS[launch.to].framework, stated))
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)
     config = errors.require(errors.catch(config_of, est.model))
@@ -104,7 +113,7 @@ def add_program(launch: Launch) -> Launch:
         environment="".join(f"export {name}={value}\n" for name, value in _environment(launch).items()),
         launcher=program.launchers[nodes > 1].format(nodes=nodes, processes=processes, file=program.file),
         program=shlex.join((PROGRAM, *_arguments(facts, program))),
-        log=LOG,
+        log=launch.LOG,
     )
     text = files("traincast.launch.programs").joinpath(program.source).read_text(encoding="utf-8")
     return replace(
@@ -114,7 +123,7 @@ def add_program(launch: Launch) -> Launch:
             program.file: launch.text,
             MODEL: json.dumps(config, indent=2) + "\n",
             PROGRAM: text,
-            SCRIPT: script,
+            launch.SCRIPT: script,
         },
     )
 
@@ -122,7 +131,7 @@ def add_program(launch: Launch) -> Launch:
 def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     """Raise an `InputError` with all that a program does not run."""
     wrong = [
-        f"{name} = {facts[name]}: must be {value}; {PROGRAM} trains data-parallel replicas"
+        f"{name} = {facts.get(name)}: must be {value}; {PROGRAM} trains data-parallel replicas"
         for name, value in DATA_PARALLEL.items()
         if facts.get(name, value) != value
     ]
@@ -137,14 +146,14 @@ def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     raise_problems("export", wrong)
 
 
-def _environment(launch: Launch) -> dict[str, Any]:
+def _environment(launch: Launch) -> dict[str, object]:
     """Return the environment of processes on CPUs: their threads, and DeepSpeed's device."""
     assert launch.est is not None
     system = launch.est.system
     if not system.is_cpu:
         return {}
     own = {"DS_ACCELERATOR": "cpu"} if launch.to == "deepspeed" else {}
-    return {"OMP_NUM_THREADS": system.accelerator.processors or 1} | own
+    return {"OMP_NUM_THREADS": system.accelerator.processors or 1, **own}
 
 
 def _arguments(facts: Facts, program: TrainingScript) -> list[str]:
@@ -161,17 +170,20 @@ def _arguments(facts: Facts, program: TrainingScript) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items()] + [f"--{flag}" for flag in flags]
 
 
-def check_launch_folder(to: str, folder: Path, force: bool) -> None:
-    """Raise an `InputError` if the files of a launch cannot be written into a folder."""
-    check_folder(folder)
-    for name in (PROGRAMS[to].file, MODEL, PROGRAM, SCRIPT):
-        check_output(folder / name, force, (Path(name).suffix,))
+def write_in_full(
+    form: Format, model: Model, plan: Plan, gbs: int, system: System, stack: str
+) -> Launch | None:
+    """Write a plan as it can be launched; None where the framework refuses it or the format lacks a part.
 
-
-def write_launch(launch: Launch, output: Path) -> None:
-    """Write a launch as a file, or the files of one of `export_folder` into a folder."""
-    written = {output / name: text for name, text in launch.files.items()} or {output: launch.text}
-    for path, text in written.items():
-        with atomic_output(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-            partial.chmod(0o755 if path.name == SCRIPT else partial.stat().st_mode)
+    It is a folder where a training program goes with the format.
+    """
+    if form.name in PROGRAMS:
+        try:
+            est = estimate(model, system, plan, gbs=gbs, assumptions=stack)
+            return add_program(export_estimate(est, form))
+        except InputError:  # the program does not run such a plan
+            return None
+    if form.space.broken(model, plan, gbs):
+        return None
+    written = launch(form, model, plan, gbs, system, stack=stack)
+    return None if PLAN_FACTS & set(written.not_expressed) else written

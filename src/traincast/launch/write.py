@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from traincast.core.errors import ErrorCollector
+from traincast.core.output_files import atomic_output
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, seconds, seconds_with_interval
 from traincast.core.version import __version__
 from traincast.launch.python.torchtitan_config import identifier
-from traincast.launch.settings.canonical import Facts, device, groups_products, launch_facts
-from traincast.launch.settings.format import Format, Writing, not_expressed, require_expressible
+from traincast.launch.settings.canonical import device, groups_products, launch_facts
+from traincast.launch.settings.facts import Facts
+from traincast.launch.settings.format import Format, Writing, not_expressed
 from traincast.model.model import Model
 from traincast.step.estimate import Estimate
 
@@ -37,6 +39,9 @@ class Launch:
     # Files of a folder that can be launched, by name (`export_folder`); else empty.
     files: dict[str, str] = field(default_factory=dict, repr=False)
 
+    SCRIPT: ClassVar = "launch.sh"  # of a folder: what starts it
+    LOG: ClassVar = "training.log"  # of a folder: what it prints
+
     def __str__(self) -> str:
         return self.text
 
@@ -45,6 +50,14 @@ class Launch:
         if file is None:
             return self.command
         return self.command.replace("FILE", file.stem if self.ending == ".py" else str(file))
+
+    def save(self, output: Path) -> None:
+        """Write the text into a file, or the files of a folder into one."""
+        written = {output / name: text for name, text in self.files.items()} or {output: self.text}
+        for path, text in written.items():
+            with atomic_output(path) as partial:
+                partial.write_text(text, encoding="utf-8")
+                partial.chmod(0o755 if path.name == self.SCRIPT else partial.stat().st_mode)
 
 
 def launch(
@@ -58,7 +71,7 @@ def launch(
 ) -> Launch:
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
     errors = ErrorCollector(form.name)
-    errors.catch(require_expressible, form, model)
+    errors.catch(form.require_expressible, model)
     errors.add(form.space.broken(model, plan, gbs))
     if system.is_tpu:
         errors.add([f"system = {system.name}: {form.title} is written for GPUs; no format is for TPUs yet"])

@@ -5,12 +5,13 @@ from dataclasses import fields
 from functools import cache
 from math import gcd
 from reprlib import repr as shortened
-from typing import Any, Final, get_args, get_type_hints
+from typing import Final, get_args, get_type_hints
 
 from traincast.core.errors import WHOLE, is_whole
 from traincast.core.quantities import NO_NUMBERS
 from traincast.model.blocks import (
     KINDS,
+    MAX_LAYERS,
     Compressed,
     Encoder,
     Experts,
@@ -44,7 +45,7 @@ PARTS: Final[Mapping[str, type]] = {
     **LINEAR,
 }
 # Fields of parts that say in which layers they are, with their defaults.
-SELECTS_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {
+SELECTS_LAYERS: Final[Mapping[str, Mapping[str, object]]] = {
     "local": {"global_every": 0, "layers": ()},
     "experts": {"first_dense": 0, "every": 1},
 }
@@ -54,7 +55,6 @@ DIVIDES: Final = {  # part -> its number that must divide the other one
     "rg_lru": ("blocks", "width"),
 }
 LISTED: Final = ("layers", "mtp")  # numbers of what is listed one by one
-MAX_LAYERS: Final = 10_000  # ten times the deepest that was trained (DeepNet, arXiv 2203.00555)
 MAX_SIZE: Final = 1 << 30  # of any other number
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 

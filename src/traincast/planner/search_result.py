@@ -41,7 +41,8 @@ from traincast.planner.space.evaluation import (
     rank_layouts,
 )
 from traincast.planner.space.fits_in_memory import Searched
-from traincast.planner.space.layouts import AllLayouts, FewLayouts, Layouts
+from traincast.planner.space.layout_questions import Layouts
+from traincast.planner.space.layouts import AllLayouts, FewLayouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Outline, Progress, by_domain, progress_after, report_round
 from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
@@ -70,7 +71,7 @@ class Found:
     assumptions: Assumptions
     framework: Framework
     objective: Objective
-    locks: Mapping[str, Any] = field(hash=False)
+    locks: Mapping[str, object] = field(hash=False)
     top: int
     fit_probability: float  # that the recommended plan fits with, at least
     within: float | None  # share of the fastest time that counts as equal; None: the best is recommended
@@ -442,7 +443,7 @@ class Found:
     def _family_record(self, family: Family) -> "FamilyOfPlans":
         return FamilyOfPlans(DescribedPlan.from_answer(self.answer(family.plan)), family.varied_knobs())
 
-    def to_json(self, **figures: Any) -> str:
+    def to_json(self, **figures: object) -> str:
         """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(**figures), indent=2, allow_nan=False)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,14 +19,11 @@ from traincast.core.columns import minimum, number_values
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Bools, Column, Ints
 from traincast.core.units import count_of
 from traincast.model.model import Model
+from traincast.step.model_parts import ENDS, Counts
 from traincast.times import SCHEDULES
-
-VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices
-ENDS: Final = (*VOCABULARY, "mtp")
-Counts = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Stages:
         """For each device and part 1 where the device stores any of the part, else 0."""
         return tuple(map(present_parts, self.stored_parts))
 
-    def take(self, rows: Any) -> "Stages":
+    def take(self, rows: Ints | Bools | slice) -> "Stages":
         """Return rows of the columns, by a numpy index."""
 
         def take_counts(counts: Counts) -> Counts:
@@ -91,11 +88,6 @@ def begin_layers(model: Model) -> int:
     rows = tower.model.seq * tower.tower_parameters / (3 if tower.frozen or model.adapters else 1)
     rows += tower.tokens * tower.projector_parameters
     return round(tower.images * rows / (model.seq * model.layer_parameters(active=True) / model.layers))
-
-
-def most_chunks(model: Model) -> int:
-    """Return the largest number of chunks of a model: embedding and head can be chunks without a layer."""
-    return model.layers + (2 if model.vocab is not None else 0)
 
 
 def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.plan import Plan
@@ -16,7 +16,6 @@ from traincast.launch.settings.canonical import (
     FILLED,
     GOVERNED,
     LEFT_OVER,
-    Facts,
     apply_training,
     launch_facts,
     model_facts,
@@ -25,6 +24,7 @@ from traincast.launch.settings.canonical import (
     with_effect,
     without_training,
 )
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.given import NOTHING, Given
 from traincast.launch.settings.settings import Settings, flatten, same_value, value_text
 from traincast.launch.settings.table import (
@@ -46,7 +46,11 @@ from traincast.step.validity import Rule
 
 # Facts of neither model nor plan
 CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes", "grouped_gemm")
-REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
+ReplicaAxis: TypeAlias = Literal["tp", "tp2", "cp", "pp"]
+PositiveFact: TypeAlias = Literal[
+    "gpus", "tp", "tp2", "cp", "pp", "dp", "ep", "mbs", "gbs", "accumulation", "shards"
+]
+REPLICA_AXES: Final[tuple[ReplicaAxis, ...]] = get_args(ReplicaAxis)  # product: accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names
     "adapters", "reference", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.",
@@ -55,7 +59,7 @@ ESSENTIAL: Final = (  # beginnings of their names
     *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
 )  # fmt: skip
 MODEL_SECTIONS: Final = ("model", "latent attention", "experts")  # of tables
-POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
+POSITIVE_FACTS: Final[tuple[PositiveFact, ...]] = get_args(PositiveFact)
 
 
 @dataclass(frozen=True)
@@ -160,12 +164,38 @@ class Format:
         rows = (row for rows in self.rows.values() for row in rows if row.facts == (fact,))
         return next((row.settings for row in rows), ())
 
+    def require_expressible(self, model: Model) -> None:
+        """Raise an `InputError` if it describes models, but cannot say what this one is or trains.
+
+        A program that is given its model has adapters and kinds of layers from there.
+        """
+        facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
+        wanted = [name for name in facts if name == "head" or name.startswith(ESSENTIAL)]
+        trained = ("adapters", "reference", "head")
+        if self.dense_only and (model.experts or model.latent or not set(wanted) <= set(trained)):
+            raise InputError(self.name, [f"{self.title} cannot express {model.name}: {self.why['model']}"])
+        if not self.model or not wanted:
+            return
+        read = self.facts(self.settings(facts), ErrorCollector(self.name))
+        if "adapters" in read:
+            read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
+        if name := next((name for name in wanted if read.get(name) != facts.get(name)), ""):
+            if model.encoder is not None:
+                problem = f"{self.title} cannot express the layers of {model.name}"
+                raise InputError(self.name, [f"{problem}: exports for it have no encoder to attend to"])
+            titles = {"tower": f"the vision tower of {model.name}"}
+            titles |= dict.fromkeys(("adapters", "reference"), model.training)
+            what = titles.get(name, f"the layers of {model.name}")
+            part = name if name in titles else "layer_kinds"
+            why = self.why.get(part, "it has no setting for them")
+            raise InputError(self.name, [f"{self.title} cannot express {what}: {why}"])
+
     def left_at_default(self, facts: Facts) -> dict[str, str]:
         """Return what a model of these facts has settings for that are left at the framework's defaults."""
         return {
             name: row["default"]
             for name, row in self.left.items()
-            if facts.get(row["fact"]) is not None and row.get("value") in (None, facts[row["fact"]])
+            if facts.get(row["fact"]) is not None and row.get("value") in (None, facts.get(row["fact"]))
         }
 
     def find_refusals(self, facts: Facts) -> tuple[Refusal, ...]:
@@ -174,7 +204,7 @@ class Format:
 
     def drop_refused(self, facts: Facts) -> Facts:
         """Return facts without what the framework's release refuses."""
-        return facts | drop_refused(self.framework, with_effect(facts), self._older)
+        return as_facts({**facts, **drop_refused(self.framework, with_effect(facts), self._older)})
 
     @property
     def _older(self) -> str:
@@ -199,7 +229,7 @@ class Format:
             said = f" {value}" if value != "on" else ""
             yield f"{self.spelled(name)}{said}: {why}"
 
-    def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
+    def sections(self, facts: Facts) -> dict[str, dict[str, object]]:
         """Return the settings of facts by section.
 
         Rows are given the format's name as `format`, and micro-batches of a step as `accumulation`.
@@ -252,7 +282,7 @@ def load_format(
     *,
     required: Callable[[Writing], Values] = lambda _: {},
     why: Mapping[str, str] = MappingProxyType({}),
-    **functions: Any,
+    **functions: object,
 ) -> Format:
     """Return a format of a framework, from the table of its name or another.
 
@@ -287,7 +317,7 @@ def load_format(
 
 def complete_facts(facts: Facts) -> Facts:
     """Return facts with those that follow: data-parallel replicas or accelerators, and the batch."""
-    completed = dict(facts)
+    completed = facts.copy()
     below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
     if below_one:
         raise InputError("launch", [f"{name} = {completed[name]}: {WHOLE}" for name in below_one])
@@ -295,8 +325,9 @@ def complete_facts(facts: Facts) -> Facts:
     if "gpus" in completed and "dp" not in completed:
         completed["dp"], remainder = divmod(completed["gpus"], gpus_per_replica)
         if remainder:
-            axes = (axis for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
-            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in axes)
+            axes: tuple[ReplicaAxis, ...] = ("tp", "cp", "pp")
+            above_one = (axis for axis in axes if completed.get(axis, 1) > 1)
+            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in above_one)
             raise InputError("gpus", [f"{completed['gpus']}: must be divisible by {degrees}"])
     if "dp" in completed:
         completed["gpus"] = completed["dp"] * gpus_per_replica
@@ -348,40 +379,14 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     return {name: why for name, why in reasons.items() if name in facts or GOVERNED.get(name) not in reasons}
 
 
-def require_expressible(form: Format, model: Model) -> None:
-    """Raise an `InputError` if a format describes models, but cannot say what this one is or trains.
-
-    A program that is given its model has adapters and kinds of layers from there.
-    """
-    facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
-    wanted = [name for name in facts if name == "head" or name.startswith(ESSENTIAL)]
-    trained = ("adapters", "reference", "head")
-    if form.dense_only and (model.experts or model.latent or not set(wanted) <= set(trained)):
-        raise InputError(form.name, [f"{form.title} cannot express {model.name}: {form.why['model']}"])
-    if not form.model or not wanted:
-        return
-    read = form.facts(form.settings(facts), ErrorCollector(form.name))
-    if "adapters" in read:
-        read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
-    if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
-        if model.encoder is not None:
-            problem = f"{form.title} cannot express the layers of {model.name}"
-            raise InputError(form.name, [f"{problem}: exports for it have no encoder to attend to"])
-        titles = {"tower": f"the vision tower of {model.name}"}
-        titles |= dict.fromkeys(("adapters", "reference"), model.training)
-        what = titles.get(name, f"the layers of {model.name}")
-        part = name if name in titles else "layer_kinds"
-        why = form.why.get(part, "it has no setting for them")
-        raise InputError(form.name, [f"{form.title} cannot express {what}: {why}"])
-
-
 def _reason(form: Format, name: str, facts: Facts) -> str:
     """Return a fact and why it is not expressed."""
     value = facts.get(name)
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     refusals = (refusal.why for refusal in form.find_refusals(facts) if refusal.choice == name)
     why = form.why.get(name, f"{form.title} has no setting for it")
-    if name == "documents" and value is not None:
-        text = value.title(facts["seq"]).removeprefix("documents of ")
+    documents = facts.get("documents")
+    if name == "documents" and documents is not None:
+        text = documents.title(facts["seq"]).removeprefix("documents of ")
     knob = "layout" if name == "chunks" else name
     return f"{f'{knob} = {text}' if name in facts else f'no {knob}'}: {next(refusals, why)}"

@@ -21,9 +21,10 @@ from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compar
 from traincast.planner.answers.recommend import explain_preference
 from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
+from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import layouts_memory
 from traincast.planner.space.fits_in_memory import ROUNDING, Figure
-from traincast.planner.space.layouts import Layouts, space_of
+from traincast.planner.space.layout_questions import Layouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Space
 from traincast.step.estimate import Answer, Estimate, estimate_columns
@@ -426,7 +427,7 @@ def _estimate(answer: Answer | None) -> Estimate | None:
     return None if answer is None else answer[1]
 
 
-def _knobs(plan: Plan) -> dict[str, Any]:
+def _knobs(plan: Plan) -> dict[str, object]:
     """Return what tells plans apart: 1-D, and context of degree 1, are the same plan."""
     knobs = plan.columns().numbers() | plan.choices()
     return knobs | {"cp_kind": "none"} if plan.cp == 1 else knobs

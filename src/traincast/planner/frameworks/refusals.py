@@ -8,6 +8,7 @@ from typing import Any, Final
 from traincast.catalog.software_stacks import facts_of, names_stack
 from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
 from traincast.core.precision import OPTIMIZERS
+from traincast.planner.frameworks.releases import numbers_of
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Refusal:
     framework: str  # its name, as in `FRAMEWORKS`
     choice: str
     values: frozenset[Any]  # refused values; refused words of a choice that joins words with ``+``
-    conditions: Mapping[str, Any]  # choices, or a word of them, with which it is; ``device`` is cpu or gpu
+    conditions: Mapping[str, object]  # choices, or a word of them, with which it is; ``device`` is cpu or gpu
     why: str  # the reason, in the words of the framework's users
     source: str  # where the framework refuses it
     software: Mapping[str, str] = field(default_factory=dict)  # facts of the software stack that refuses it
@@ -340,11 +341,6 @@ def _software(stack: str) -> dict[str, str]:
     return facts_of(stack) if stack and names_stack(stack) else {}
 
 
-def numbers_of(release: str) -> tuple[int, ...]:
-    """Return the numbers of a release such as ``0.17``, which compare as releases follow each other."""
-    return tuple(int(number) for number in release.split("."))
-
-
 def find_refusals(framework: str, choices: Mapping[str, object], release: str = "") -> tuple[Refusal, ...]:
     """Return the refusals of a framework that apply to choices.
 
@@ -372,7 +368,7 @@ def find_refusals(framework: str, choices: Mapping[str, object], release: str = 
     )
 
 
-def drop_refused(framework: str, choices: Mapping[str, object], release: str = "") -> dict[str, Any]:
+def drop_refused(framework: str, choices: Mapping[str, object], release: str = "") -> dict[str, object]:
     """Return the choices without what a framework refuses; arguments as for `find_refusals`.
 
     Examples

@@ -49,7 +49,7 @@ from traincast.step.memory import (
     weight_memory,
     working_memory,
 )
-from traincast.step.pipeline_stages import Stages, most_chunks, stages
+from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import divisors
 from traincast.times import SCHEDULES
 
@@ -362,7 +362,7 @@ class Census:
         degrees = divisors(space.gpus[0])
         layouts = space.layouts
         pipeline = layer * len(degrees) + np.searchsorted(degrees, layouts.pp)
-        return np.asarray(pipeline * (most_chunks(space.model) + 1) + layouts.vp, np.int64)
+        return np.asarray(pipeline * (space.model.most_chunks + 1) + layouts.vp, np.int64)
 
     def _exact(self, batch: CandidateBatch, rows: Ints) -> tuple[Space, Floats]:
         """Return the layouts of rows of a batch's outline, and their memory [byte]."""

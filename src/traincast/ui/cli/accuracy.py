@@ -216,7 +216,7 @@ def calibrate(
     """
     from traincast.accuracy.fit.calibration import fitted_to
     from traincast.accuracy.fit.measured_files import read_measurements
-    from traincast.launch.settings.given import pairs_of
+    from traincast.ui.cli.quantities import pairs_of
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
@@ -235,7 +235,7 @@ def calibrate(
     if json:
         print_json(outputs.accuracy.CalibrateOutput(result, file_name(output)))
     else:
-        text.tables.show(text.accuracy.calibration(result, output))
+        text.tables.show(text.calibration.calibration(result, output))
         if output is None:
             remark(f"traincast: nothing is written; {_HOW_TO_KEEP}")
 

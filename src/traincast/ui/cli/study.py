@@ -328,7 +328,7 @@ def plot(
         raise InputError("plot", [f"--given: belongs to --kind collectives; --kind is {kind}"])
     if kind == "collectives":
         from traincast.accuracy.fit.measured_files import read_measurements
-        from traincast.launch.settings.given import pairs_of
+        from traincast.ui.cli.quantities import pairs_of
         from traincast.ui.figures.paper import collectives_figure
 
         if system is None:
