@@ -318,6 +318,19 @@ def test_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
     assert page.locator("#trouble").inner_text() == ""
 
 
+def test_progress_is_shown_after_half_a_second(opened):
+    page = opened(SMALL)
+    page.route("**/api/search", lambda route: None)  # never answered
+    page.clock.install(time=0)
+    page.clock.pause_at(10_000)
+    page.get_by_role("button", name="Twice as many GPUs").click()
+    shown = page.locator("#searching:not([hidden])")
+    page.clock.run_for(400)
+    assert not shown.count()
+    page.clock.run_for(300)
+    shown.wait_for(timeout=10_000)
+
+
 @pytest.mark.parametrize(
     ("name", "words"), [("space", "Design space, reasons and scaling"), ("timeline", "Timeline")]
 )

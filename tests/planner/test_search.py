@@ -17,6 +17,7 @@ from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.space.enumeration import _enumerate, enumerate_space
 from traincast.planner.space.evaluation import OUT_OF_MEMORY
 from traincast.planner.space.search_space import report_progress_to
+from traincast.planner.space.wanted_lists import OnePass
 from traincast.step.pipeline_stages import distinct_devices
 from traincast.step.validity import reasons
 
@@ -208,6 +209,23 @@ def test_answers_report_what_they_evaluate_and_go_on_where_they_were_ended():
     with pytest.raises(Cancelled), report_progress_to(end):
         ended.explain()
     assert ended.explain().lines() == lines
+
+
+def test_lists_are_ended_before_anything_is_evaluated_for_them(monkeypatch):
+    """Bounds of rows take as long as evaluation does: whoever waits no longer is heard between them too."""
+    monkeypatch.setattr(search_result, "FEW_CANDIDATES", 0)
+    monkeypatch.setattr(OnePass, "_evaluate", None)
+    found = tc.search("mixtral-8x7b", "dgx-h100", gpus=16, gbs=GBS, framework="megatron")
+    _ = found.plans
+
+    class Cancelled(Exception):
+        pass
+
+    def end(share):
+        raise Cancelled
+
+    with pytest.raises(Cancelled), report_progress_to(end):
+        found.find_lists()
 
 
 def test_twice_the_same():

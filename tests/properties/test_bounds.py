@@ -496,7 +496,7 @@ def test_answers_are_those_of_timing_all_with(name, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sample_has_layouts_of_all(seed, monkeypatch):
-    """Its memories and times are those of all, and the fastest are among them."""
+    """Its memories and times are those of all, and the fastest are among them: no others are evaluated."""
     random = np.random.default_rng((2, seed))
     monkeypatch.setattr(search_result, "FEW_CANDIDATES", 0)
     monkeypatch.setattr(search_result, "SAMPLED", int(random.integers(20, 200)))
@@ -505,7 +505,8 @@ def test_a_sample_has_layouts_of_all(seed, monkeypatch):
     found = tc.search(MODELS[1], SYSTEMS[0], **question)
     every = tc.search(MODELS[1], SYSTEMS[0], **question, exhaustive=True).sample
     sample = found.sample
-    assert 0 < len(sample.seconds) < len(every.seconds)
+    most = 2 * search_result.SAMPLED + layouts.FASTEST_SAMPLED  # even distances are whole numbers
+    assert 0 < len(sample.seconds) < min(len(every.seconds), most)
     sample.all()
     assert sample.seconds.min() == every.seconds.min()
     figures = set(zip(every.memory.tolist(), every.seconds.tolist(), strict=True))

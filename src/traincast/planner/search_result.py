@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 FEW_CANDIDATES: Final = 1 << 19  # up to so many are evaluated to be drawn, and for a Pareto front
-SAMPLED: Final = 1 << 12  # layouts of a larger one that are drawn
+SAMPLED: Final = 1 << 11  # layouts of a larger one that are drawn
 PLANS_COMPARED: Final = 3  # in an explanation, at least: the recommended one and the best alternative
 
 

@@ -12,12 +12,15 @@ from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
 from every_command import EXAMPLES, NAMES, calls
 from traincast.ui.cli.main import app
 from traincast.ui.cli.output import progress
+
+RUNS = Path(__file__).parents[3] / "examples" / "my_cluster" / "runs.csv"
 
 TAKEN = {name: signature(app[name].default_command).parameters for name in NAMES}
 FOLDERS = [("tune", "output")]  # what is written is a folder
@@ -197,6 +200,32 @@ def test_progress_is_shown_after_a_while(after, is_shown, monkeypatch):
         report(1, 2, 1000)
     assert ("search" in sys.stderr.getvalue()) == is_shown
     assert is_shown or not sys.stderr.getvalue()
+
+
+def test_progress_is_shown_once_work_takes_more_than_half_a_second(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("search"):
+        time.sleep(0.8)
+    assert "search" in sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("command", "work", "words"),
+    [
+        ("validate", "traincast.accuracy.validate.validate", "validating"),
+        (
+            f"calibrate --system dgx-h100 --runs {RUNS}",
+            "traincast.accuracy.fit.calibration.fitted_to",
+            "calibrating",
+        ),
+        ("reproduce 2410.00273", "traincast.planner.paper_results.reproduce", "searching"),
+    ],
+)
+def test_work_of_seconds_shows_progress(command, work, words, monkeypatch):
+    """Who interrupts it reads which work it was, as a bar on a terminal says."""
+    monkeypatch.setattr(work, lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt, match=f"{words} interrupted"):
+        app(command.split(), result_action="return_value")
 
 
 class Terminal(StringIO):

@@ -14,6 +14,7 @@ import traincast as tc
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import GIB
 from traincast.planner.question import Question
+from traincast.planner.search_result import Found
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import define
 from traincast.step.placement import placements
@@ -569,6 +570,23 @@ def test_a_search_that_evaluates_few_is_optimised_again_as_one_that_evaluates_al
         for j, ratio in enumerate((0.9, 1.1)):
             system = machine.with_figures({path: ratio * float(machine.figures()[path])})
             assert few[i, j] == tc.search("llama-3-8b", system, **question).least_seconds
+
+
+def test_a_tornado_searches_once_more_however_many_figures_give_more_memory(monkeypatch):
+    """Capacity and what the driver keeps of it: what fits with less fits with the most of any."""
+    found = tc.search("llama-3-8b", "dgx-h100", gpus=16, gbs=32)
+    paths = ["accelerator.hbm_bytes", "accelerator.driver_bytes"]
+    search_again = Found.on
+    capacities = []
+
+    def counted(result, system):
+        capacities.append(float(system.accelerator.visible_bytes))
+        return search_again(result, system)
+
+    monkeypatch.setattr(Found, "on", counted)
+    _changed_seconds(found, paths)
+    chip = found.system.accelerator
+    assert capacities == [pytest.approx(1.1 * chip.hbm_bytes - chip.driver_bytes)]
 
 
 def test_tornado_leaves_out_figures_without_effect(found):

@@ -13,8 +13,9 @@ from markupsafe import Markup
 import traincast as tc
 from html_pages import Page as Reader
 from html_pages import read
+from traincast.catalog import disk_cache, software_stacks
 from traincast.core.units import seconds
-from traincast.ui.html import notebook, plan_report, search_report
+from traincast.ui.html import notebook, plan_report, search_report, sources
 from traincast.ui.html.notebook import RESULT_MODULES, register
 from traincast.ui.html.notebook_cards import CARDS, card
 from traincast.ui.html.rendering import Bar, Page, Table, environment, link_addresses, write_page
@@ -218,8 +219,19 @@ def test_reports_from_python(found, tmp_path):
 
 
 def test_without_jinja2_a_report_is_refused_and_a_card_is_text(found, tmp_path, monkeypatch):
-    monkeypatch.setattr("traincast.ui.html.write.find_spec", lambda name: None if name == "jinja2" else name)
+    has = "traincast.ui.html.libraries.find_spec"
+    monkeypatch.setattr(has, lambda name: None if name == "jinja2" else name)
     with pytest.raises(tc.InputError, match=r"needs jinja2: pip install 'traincast\[html\]'"):
         tc.write_html(found, tmp_path / "found.html")
     monkeypatch.setitem(sys.modules, "traincast.ui.html.notebook_cards", None)
     assert notebook._card(found) is None
+
+
+def test_sources_of_a_report_are_parsed_once(tmp_path, monkeypatch):
+    """The catalogue's files of a stack are not read again where a process has read them before."""
+    monkeypatch.setattr(disk_cache, "_folder", lambda: tmp_path)
+    assumed = software_stacks.load_stack("megatron-core-2025")
+    first = sources.assumptions(assumed)
+    monkeypatch.setattr(software_stacks, "stack_file", None)
+    assert sources.assumptions(assumed) == first
+    assert any("megatron-core-2025" in row[-1] for row in first.figures.rows)

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from traincast.core.columns import distinct_values
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import CAPACITY
 from traincast.planner.space.enumeration import space_of
@@ -18,7 +19,7 @@ from traincast.planner.space.fits_in_memory import Census, Figure, Searched
 from traincast.planner.space.layout_questions import Answer, LayoutQuestion, Layouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Progress, Space, progress_after, ragged_ranges
-from traincast.planner.space.shortlist import Evaluated, Shortlist, TimeBounds
+from traincast.planner.space.shortlist import MOST_LAYOUTS, Evaluated, Shortlist, TimeBounds
 from traincast.planner.space.wanted_lists import BestOf, Front, OnePass
 
 FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
@@ -177,10 +178,14 @@ class FewLayouts(Layouts):
             ladders = np.arange(len(outline.size))
             rows[index] = ragged_ranges(first, number[index], ladders)[-before % step :: step]
             before += int(number[index].sum())
+        times, fastest = self.answer(lambda times: times.best(FASTEST_SAMPLED))
+        batch, place = np.divmod(times.place[fastest], MOST_LAYOUTS)
+        for index in distinct_values(batch).tolist():
+            outline = outlines[self._searched.batches[index].shape]
+            rows[index] = np.union1d(rows[index], outline.rows_at(place[batch == index]))
         sampled = Evaluated(self.evaluate().bounds)
         sampled.add(rows)
-        times, _ = Shortlist(sampled, kept).answer(lambda times: times.best(FASTEST_SAMPLED))
-        return times
+        return sampled.times
 
     def least_memory(self, figure: Figure) -> dict[int, float]:
         """Return the least memory of the layouts with each value of a figure [byte]."""

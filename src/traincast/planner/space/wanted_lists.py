@@ -19,7 +19,7 @@ from traincast.core.columns import distinct_values, number_values
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.planner.space.fits_in_memory import Census, Figure, RoomBounds
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import Outline, Rungs, Space
+from traincast.planner.space.search_space import Outline, Rungs, Space, report_round
 from traincast.planner.space.shortlist import MOST_LAYOUTS, AlikeBatches, Evaluated, TimeBounds
 
 EVERY: Final = 1 << 40
@@ -248,6 +248,7 @@ class OnePass:
         found = [self._rows]
         for number in range(len(self._opened)):
             found += self._open_alike(number, lists, of_group)
+            report_round(number + 1, len(self._opened))
         self._rows = _Bounded.join(found)
 
     def _open_alike(self, number: int, lists: Sequence[WantedList], of_group: int) -> list[_Bounded]:

@@ -228,7 +228,8 @@ def calibrate(
     outside = errors.catch(pairs_of, "--set", variables or (), "NNODES=8", values=False)
     files = (runs or (), log or (), nccl or (), gemm or ())
     measured = errors.catch(read_measurements, system, *files, config, settings, launch or (), outside)
-    result = fitted_to(system, errors.require(measured))
+    with progress("calibrating"):
+        result = fitted_to(system, errors.require(measured))
     if output is not None:
         result.write(output, force)
     if json:
@@ -272,15 +273,16 @@ def validate(
     errors.catch(check_html, html, force)
     errors.catch(check_figure, output, force)
     errors.raise_any()
-    report = validate(runs, assumptions, parts=output is not None or html is not None)
-    if output is not None:
-        from traincast.ui.figures import save
+    with progress("validating"):
+        report = validate(runs, assumptions, parts=output is not None or html is not None)
+        if output is not None:
+            from traincast.ui.figures import save
 
-        save(text.accuracy.accuracy_figure(report), output)
-    if html is not None:
-        from traincast.ui.html import accuracy_report
+            save(text.accuracy.accuracy_figure(report), output)
+        if html is not None:
+            from traincast.ui.html import accuracy_report
 
-        write_html(accuracy_report.page(report, *([] if runs is None else [str(runs)])), html)
+            write_html(accuracy_report.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
         print_json(outputs.accuracy.ValidateOutput(report, file_name(output), file_name(html)))
     else:
@@ -292,7 +294,8 @@ def _validate_kernels(tables: tuple[Path, ...], json: bool) -> None:
     """Predict timed kernels, and show by machine and size how far the predictions are off."""
     from traincast.accuracy.kernels import validate_kernels
 
-    report = validate_kernels(tables)
+    with progress("validating"):
+        report = validate_kernels(tables)
     if json:
         print_json(report)
     else:

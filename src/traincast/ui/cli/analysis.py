@@ -405,7 +405,8 @@ def reproduce(
     if paper.lower().removeprefix("arxiv:") != PUBLISHED.arxiv:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PUBLISHED.arxiv}"])
     check_folder(figures)
-    result = reproduce()
+    with progress("searching"):
+        result = reproduce()
     drawn: list[Path] = []
     if figures is not None:
         from traincast.ui.figures.paper import FIGURES, paper_figures

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from traincast.core.result import Result
     from traincast.ui.html.rendering import Page
 
-SHOWN_AFTER_SECONDS: Final = 1.0  # of work: what is quicker shows no progress bar
+SHOWN_AFTER_SECONDS: Final = 0.5  # of work: what is quicker shows no progress bar
 OPTION_OF: Final = {  # parameters of the library, as its messages name them
     "force=True": "--force",
     "gbs": "--global-batch",
@@ -40,9 +40,10 @@ OPTION_OF: Final = {  # parameters of the library, as its messages name them
 
 @contextmanager
 def progress(name: str) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on a terminal after a second; yields a callback: done, total, candidates decided.
+    """Show a progress bar on a terminal after half a second; yields a callback: done, total, candidates.
 
-    Raises KeyboardInterrupt with a sentence that says how far it was.
+    Work that does not call it has a bar without an end. Raises KeyboardInterrupt with a sentence that says
+    how far it was.
     """
     begin = time.perf_counter()
     decided = 0

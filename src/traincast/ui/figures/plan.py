@@ -14,7 +14,7 @@ from traincast.core.columns import distinct_values
 from traincast.core.errors import InputError
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
-from traincast.core.system import Accelerator, System
+from traincast.core.system import CAPACITY, Accelerator, System
 from traincast.core.units import count_of, seconds
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED
 from traincast.planner.answers.plan_sentences import label as component_name
@@ -38,6 +38,7 @@ DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
 MATRIX: Final = "accelerator.matrix_flops"
 BANDWIDTH: Final = "accelerator.hbm_bandwidth"
+OF_MEMORY: Final = (CAPACITY, "accelerator.driver_bytes")  # figures on which no time depends
 POINT: Final[style.Look] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
 
 
@@ -263,7 +264,7 @@ def _draw_roofs(ax: Axes, chip: Accelerator, intensity: Floats, achieved: Floats
 def pareto(result: Found) -> Figure:
     """Draw time against memory of layouts that fit, with the Pareto front and the recommended plan.
 
-    A point is a layout with its best placement; of large searches a sample is drawn.
+    A point is a layout with its best placement; of large searches a sample is drawn, and the fastest.
     """
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.0, height=3.2)
     capacity = float(style.in_unit("memory_bytes", result.system.accelerator.visible_bytes))
@@ -340,33 +341,47 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
         columns[path][2 * i : 2 * i + 2] *= (1 - RELATIVE_CHANGE, 1 + RELATIVE_CHANGE)
         columns[path] = np.maximum(columns[path], specs[path].lowest)
     machines = result.system.with_figures(columns)
-    plan = result.plans[0][0].columns()
+    plan = result.ranked[0].columns()
     fixed = estimate(result.model, machines, plan, gbs=result.gbs, assumptions=result.assumptions)
     fixed_seconds = np.where(fixed.fits, fixed.step_seconds, np.inf)
-    reoptimised = np.full(2 * len(paths), np.inf)
+    reoptimised = np.empty(2 * len(paths))
+    of_memory = np.repeat([path in OF_MEMORY for path in paths], 2)
     capacities = np.broadcast_to(machines.accelerator.visible_bytes, 2 * len(paths))
-    for capacity in np.unique(capacities).tolist():
-        machine = np.flatnonzero(capacities == capacity)
-        changed = {path: values[machine] for path, values in columns.items()}
-        fits = capacity <= float(result.system.accelerator.visible_bytes)
-        searched = result if fits else result.on(result.system.with_visible(capacity))
-        reoptimised[machine] = _best_seconds(searched, result.system.with_figures(changed), capacity)
+    reoptimised[of_memory] = _best_with_memory(result, capacities[of_memory])
+    changed = {path: values[~of_memory] for path, values in columns.items()}
+    if not np.all(of_memory):
+        reoptimised[~of_memory] = _best_seconds(result, result.system.with_figures(changed))
     return np.stack((fixed_seconds, reoptimised)).reshape(2, len(paths), 2)
 
 
-def _best_seconds(result: Found, machines: System, capacity: float) -> Floats:
-    """Return the least step time on each of machines of a capacity [byte] [s], infinite where nothing fits.
+def _best_with_memory(result: Found, capacities: Floats) -> list[float]:
+    """Return the least step time with each of several capacities [byte] [s], infinite where nothing fits."""
+    # one search on the largest has the plans of all
+    largest = float(np.max(capacities, initial=0.0))
+    has_more = largest > float(result.system.accelerator.visible_bytes)
+    searched = result.on(result.system.with_visible(largest)) if has_more else result
+    return [_least_seconds(searched, capacity) for capacity in capacities.tolist()]
+
+
+def _least_seconds(result: Found, most_memory: float) -> float:
+    """Return the least step time of a plan that needs at most so much memory [byte] [s]."""
+    times, rows = result.layouts.answer(lambda times: times.within_share(0.0, most_memory))
+    return float(times.seconds[rows[0]]) if len(rows) else np.inf
+
+
+def _best_seconds(result: Found, machines: System) -> Floats:
+    """Return the least step time on each of machines of the same capacity [s], infinite where nothing fits.
 
     No time changes by a larger ratio than a figure does: layouts that are slower by more are not the fastest.
     """
     share = 1 / (1 - RELATIVE_CHANGE) - 1
-    times, rows = result.layouts.answer(lambda times: times.within_share(share, capacity))
+    times, rows = result.layouts.answer(lambda times: times.within_share(share))
     least = np.full(machines.machines(), np.inf)
     spaces = tuple(
         times.outcomes[index].space.take(np.sort(times.layout[rows[times.outcome[rows] == index]]))
         for index in distinct_values(times.outcome[rows])
     )
-    for after in evaluate_all(spaces, machines, result.assumptions) if spaces else ():
+    for after in evaluate_all(spaces, machines, result.assumptions, keep=False) if spaces else ():
         least = np.minimum(least, after.least_seconds.min(axis=1)[after.timing])
     return least
 

@@ -1,9 +1,10 @@
 """The basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from traincast.catalog import software_stacks as stacks
+from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.software_stacks import DEFAULT_STACK
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.nomenclature import COLUMNS
@@ -102,7 +103,7 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
     known: dict[str, tuple[object, str]] = {path: (x, PAPER_SOURCE) for path, x in PAPER.values().items()}
     if stacks.names_stack(stack):
-        known |= dict(_stack_values(stack))
+        known |= _stack_values(stack)
     else:
         for n, changed in ERRATA.items():
             applied = {path: value for path, value in changed.items() if assumed.value(path) == value}
@@ -113,13 +114,15 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     return {path: source for path, (value, source) in known.items() if assumed.value(path) == value}
 
 
-def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Yield the values of a software stack with their sources, after those for all software."""
+@cached_on_disk
+def _stack_values(name: str) -> dict[str, tuple[object, str]]:
+    """Return the values of a software stack with their sources, of all software where it has none."""
+    of_all = {} if name == CALIBRATED else _stack_values(CALIBRATED)
     file = stacks.calibrated_file() if name == CALIBRATED else stacks.stack_file(name)
-    if name != CALIBRATED:
-        yield from _stack_values(CALIBRATED)
+    own: dict[str, tuple[object, str]] = {}
     for path, value in file.changes().items():
         entry = getattr(file, path)
         basis = getattr(entry, "basis", None)
         source = getattr(entry, "source", None) or file.source
-        yield path, (value, f"{file.name}: {source}" + (f" ({basis})" if basis else ""))
+        own[path] = value, f"{file.name}: {source}" + (f" ({basis})" if basis else "")
+    return of_all | own

@@ -1,10 +1,10 @@
-// Searches under way for more than a second: how far they are, and a button that ends them.
+// Searches under way for more than half a second: how far they are, and a button that ends them.
 
 import { byId } from "./dom.js";
 import { whole } from "./format.js";
 import { ask } from "./server.js";
 
-const FIRST = 1000; // milliseconds after which a search under way is shown
+const FIRST = 500; // milliseconds after which a search under way is shown
 const EVERY = 300; // milliseconds between two looks at it
 let end = () => {}; // of what is shown
 
@@ -22,7 +22,7 @@ export function watch(body, show, name = "progress") {
   return () => ((ended = true), clearTimeout(timer));
 }
 
-/** Show what is asked about `body`, in `words`, from its second second on; `announce` says it to those who cannot
+/** Show what is asked about `body`, in `words`, after half a second; `announce` says it to those who cannot
     see it. Returns a function that ends this, unless something newer is shown. */
 export function begin(body, words, announce = () => {}) {
   end();
