@@ -10,7 +10,7 @@ from traincast.core.knobs import KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import count_of, quantity
-from traincast.planner.compare import LABELS, Comparison, compare_estimate, parse_plan
+from traincast.planner.compare import Compared, Comparison, parse_plan
 from traincast.planner.study.sweep import Study, vary_system, with_fields
 from traincast.step.estimate import Estimate, estimate
 
@@ -35,8 +35,8 @@ def side_by_side(study: Study, frame: pl.DataFrame) -> tuple[Comparison | None, 
     largest = cases.sort("gpus", descending=True, maintain_order=True).head(MOST_SHOWN)
     rows = largest.sort(*CASE[:2], "gbs", "gpus", "place").to_dicts()
     alternatives = [
-        compare_estimate(letter, name, *_again(study, row), {})
-        for letter, name, row in zip(LABELS, _names(study, rows), rows, strict=False)
+        Compared.from_estimate(letter, name, *_again(study, row), {})
+        for letter, name, row in zip(Comparison.LABELS, _names(study, rows), rows, strict=False)
     ]
     return Comparison(alternatives), len(cases)
 

@@ -20,7 +20,7 @@ from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.planner.answers.advice import advise
 from traincast.planner.answers.lock_prices import lock_sentence
-from traincast.planner.compare import LABELS, MOST, Comparison, compare_estimate
+from traincast.planner.compare import Compared, Comparison
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
 from traincast.step.measured_step import check_measured
@@ -116,16 +116,16 @@ def plan(request: Request) -> dict[str, Any]:
 def compare(request: Request) -> dict[str, Any]:
     """Return two or more plans as the table of alternatives, and how their times differ."""
     state, plans = _split_request(request, "plans")
-    if not isinstance(plans, list) or not 2 <= len(plans) <= MOST:
-        raise InputError("plans", [f"{str(plans)[:60]}: must be a list of 2 to {MOST} plans"])
+    most = len(Comparison.LABELS)
+    if not isinstance(plans, list) or not 2 <= len(plans) <= most:
+        raise InputError("plans", [f"{str(plans)[:60]}: must be a list of 2 to {most} plans"])
     rows = []
-    for letter, knobs in zip(LABELS, plans, strict=False):
+    for letter, knobs in zip(Comparison.LABELS, plans, strict=False):
         case, planned = _of_plan(state, knobs)
         figures = {"price": case.state.price, "restart_seconds": case.state.restart}
         framework = case.question.framework.name
-        rows.append(
-            compare_estimate(letter, str(planned), case.estimate(planned), framework, figures, timed=True)
-        )
+        est = case.estimate(planned)
+        rows.append(Compared.from_estimate(letter, str(planned), est, framework, figures, timed=True))
     found = Comparison(rows)
     columns, cells = comparison_table(rows)
     return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}
