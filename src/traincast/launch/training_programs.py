@@ -19,7 +19,7 @@ from traincast.launch.settings.format import Format
 from traincast.launch.settings.text_formats import comments
 from traincast.launch.write import PLAN_FACTS, Launch, export_estimate, launch, per_node
 from traincast.model.model import Model
-from traincast.planner.frameworks.refusals import drop_refused
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.step.estimate import estimate
 
 PROGRAM = "train.py"
@@ -94,7 +94,7 @@ def add_program(launch: Launch) -> Launch:
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
-    facts = drop_refused(FORMATS[launch.to].framework, stated)
+    facts = FRAMEWORKS[FORMATS[launch.to].framework].drop_refused(stated)
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)
     config = errors.require(errors.catch(config_of, est.model))
@@ -145,7 +145,7 @@ def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     raise_problems("export", wrong)
 
 
-def _environment(launch: Launch) -> dict[str, Any]:
+def _environment(launch: Launch) -> dict[str, object]:
     """Return the environment of processes on CPUs: their threads, and DeepSpeed's device."""
     assert launch.est is not None
     system = launch.est.system

@@ -21,7 +21,7 @@ from traincast.model.model import Model
 from traincast.planner.answers.confidence import equality_sentence, probability_near_best
 from traincast.planner.answers.described_plan import DescribedPlan, ParetoPlan
 from traincast.planner.answers.explain import FIGURES, MAX_SLOWDOWN_LISTED, Explanation
-from traincast.planner.answers.lock_prices import LockPrice, searched_locks
+from traincast.planner.answers.lock_prices import LockPrice, lock_sentence, searched_locks
 from traincast.planner.answers.recommend import (
     Candidate,
     Family,
@@ -103,6 +103,10 @@ class Found:
         where memory ranks.
         """
         return self._price_of(tuple(searched_locks(self.framework, self.model, self.locks)))
+
+    def describe_lock_price(self) -> str:
+        """Return what all locks together cost in a sentence; empty where that is nothing."""
+        return lock_sentence(self)
 
     @cached_property
     def lock_prices(self) -> list[LockPrice]:

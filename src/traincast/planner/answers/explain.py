@@ -185,11 +185,15 @@ class Explanation(Result):
             nothing = self.miss is None
             return self._nothing_possible() if nothing else self._nothing_fits()
         return [
-            *(*self.binding(), *self.held_constant(), *lock_lines(self.search), *self.next_best()),
+            *(*self.binding(), *self.held_constant(), *self.lock_lines(), *self.next_best()),
             *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
             *self._degrees("context-parallel degree (cp)", self.context_degrees),
             *(*self._excluded_lines(), *self._misses()),
         ]
+
+    def lock_lines(self) -> list[str]:
+        """Lines on what locks cost, all together and each alone."""
+        return list(lock_lines(self.search))
 
     def held_constant(self) -> list[str]:
         """Lines on the knobs that were not searched, if any, and on the accuracy of requested recipes."""
@@ -351,7 +355,7 @@ class Explanation(Result):
         if self.possible:
             numbers = ", ".join(f"{gpus:,}" for gpus in self.possible)
             lines.append(f"Nearest numbers of GPUs that have candidates: {numbers}.")
-        return [*lines, *lock_lines(self.search)]
+        return [*lines, *self.lock_lines()]
 
     def _nothing_fits(self) -> list[str]:
         assert self.miss is not None
@@ -372,7 +376,7 @@ class Explanation(Result):
             enough, memory = self.fits_from
             instead = f"{enough:,} GPUs instead of {self.search.gpus:,}"
             lines.append(f"    Or {instead}: the plan of least memory then needs {gib(memory)}.")
-        return [*lines, *self.held_constant(), *lock_lines(self.search)]
+        return [*lines, *self.held_constant(), *self.lock_lines()]
 
     def _common_locks(self) -> dict[str, int]:
         """Return the knobs that every batch of candidates locks to the same value."""

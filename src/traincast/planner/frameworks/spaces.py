@@ -37,7 +37,7 @@ from traincast.core.system import System
 from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
 from traincast.planner.frameworks.history import at_release
-from traincast.planner.frameworks.refusals import Refusal, find_refusals
+from traincast.planner.frameworks.refusals import Refusal, drop_refused, find_refusals
 from traincast.step.validity import Rule, rule_problems
 from traincast.times import SCHEDULES
 
@@ -149,6 +149,10 @@ class Framework:
     def find_refusals(self, choices: Mapping[str, object]) -> tuple[Refusal, ...]:
         """Return what its release refuses of choices; arguments as for `refusals.find_refusals`."""
         return find_refusals(self.name, choices, self.release)
+
+    def drop_refused(self, choices: Mapping[str, object]) -> dict[str, Any]:
+        """Return the choices without what its release refuses."""
+        return drop_refused(self.name, choices, self.release)
 
     @property
     def runs_all(self) -> bool:

@@ -19,7 +19,6 @@ from traincast.core.errors import (
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
 from traincast.planner.answers.advice import advise
-from traincast.planner.answers.lock_prices import lock_sentence
 from traincast.planner.compare import Compared, Comparison
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
@@ -92,7 +91,7 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
         "unlimited_memory": explanation.unlimited,
     }
     rows = {name: answer and row_with_advice(case, answer[1]) for name, answer in misses.items()}
-    said = {"confidence": result.confidence, "lock_price": lock_sentence(result)}
+    said = {"confidence": result.confidence, "lock_price": result.describe_lock_price()}
     return explanation.to_dict() | rows | said
 
 

@@ -8,7 +8,6 @@ from rich import table as terminal
 from rich.text import Text
 
 from traincast.core.units import count_of, gib, percent, seconds
-from traincast.planner.answers.lock_prices import lock_sentence
 from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment
@@ -74,7 +73,7 @@ def _search(result: "Found") -> Parts:
     yield f"{result.candidates:,} candidates of {result.framework.label}, {result.feasible:,} fit"
     if result.plans:
         yield from recommendation(result)
-        yield from filter(None, [lock_sentence(result)])
+        yield from filter(None, [result.describe_lock_price()])
         yield title_line("The recommended plan and the best others")
         listed = Ranking(result)
         yield from ranking_table(listed)

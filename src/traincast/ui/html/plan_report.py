@@ -14,7 +14,7 @@ from traincast.core.units import (
     seconds_with_interval,
 )
 from traincast.planner.answers.explain import sensitivity
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, whole_memory
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED
 from traincast.planner.answers.shortfall import short_of
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
@@ -22,6 +22,7 @@ from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import headline
 from traincast.ui.text import plans as text
+from traincast.ui.text.plans import whole_memory
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:

@@ -5,9 +5,8 @@ from typing import Final
 from traincast.catalog.software_stacks import stack_words
 from traincast.core.units import count_of, format_signed, gib, seconds
 from traincast.planner.answers.explain import Explanation
-from traincast.planner.answers.lock_prices import lock_lines, lock_sentence
 from traincast.planner.answers.plan_sentences import compare, time_against_best
-from traincast.planner.answers.recommend import VARIED
+from traincast.planner.answers.recommend import Family
 from traincast.planner.frameworks.spaces import lock_values
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Answer
@@ -82,7 +81,7 @@ def _nearest_miss(result: Found, explanation: Explanation) -> dict[str, object]:
         "shortfall": shortfall(est, advice=False),
         "enough_gpus": f"{enough:,}" if enough else "",
         "least_memory": gib(least),
-        "without_locks": lock_sentence(result),
+        "without_locks": result.describe_lock_price(),
     }
     rows = [(degree.degree, gib(degree.least_memory)) for degree in explanation.degrees]
     caption = "The least memory that any plan of a tensor-parallel degree needs (tp × tp2)"
@@ -96,7 +95,7 @@ def _best_plans(result: Found, each: bool) -> dict[str, object]:
 
     listed = text.Ranking(result, each)
     return {
-        "recommendation": [*text.recommendation(result), *filter(None, [lock_sentence(result)])],
+        "recommendation": [*text.recommendation(result), *filter(None, [result.describe_lock_price()])],
         "ranking": ranking(listed),
         "legend": list(listed.legend()),
         "confidence": "" if each else listed.equal(),
@@ -108,7 +107,7 @@ def _best_plans(result: Found, each: bool) -> dict[str, object]:
 
 def ranking(listed: text.Ranking) -> Table:
     """Return a table of the best plans, one a row."""
-    words = ("strategy", "fast", *VARIED)
+    words = ("strategy", "fast", *Family.KNOBS)
     caption = "The recommended plan and the best others"
     return Table(caption, listed.header, list(listed.rows()), words, flows=True)
 
@@ -158,7 +157,7 @@ def _comparisons(explanation: Explanation) -> dict[str, object]:
         for kind, degrees in kinds.items()
         if degrees
     ]
-    sentences = [*explanation.next_best(), *explanation.held_constant(), *lock_lines(explanation.search)]
+    sentences = [*explanation.next_best(), *explanation.held_constant(), *explanation.lock_lines()]
     return {"comparisons": sentences, "degrees": tables}
 
 

@@ -27,15 +27,8 @@ from traincast.core.units import (
     seconds,
 )
 from traincast.planner.answers.confidence import equality_sentence
-from traincast.planner.answers.lock_prices import lock_sentence
-from traincast.planner.answers.plan_sentences import (
-    in_words,
-    label,
-    memory_verdict,
-    what_decides,
-    whole_memory,
-)
-from traincast.planner.answers.recommend import VARIED, Family
+from traincast.planner.answers.plan_sentences import in_words, label, what_decides
+from traincast.planner.answers.recommend import Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
@@ -214,7 +207,7 @@ def _why(
 
 def locks(result: "Found") -> Parts:
     """Show what the locks cost, where they cost anything."""
-    if sentence := lock_sentence(result):
+    if sentence := result.describe_lock_price():
         yield from paragraphs(sentence)
 
 
@@ -331,7 +324,7 @@ def ranking_table(listed: "Ranking", price: float | None = None, in_full: bool =
             row.append(f"{price / 3600 / est.tokens_per_second_per_gpu * 1e6:.3f}")
     columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
     lists = _too_wide(columns)
-    left = [i for i, name in enumerate(columns) if name in ("strategy", "fast", *VARIED, *CHOICES)]
+    left = [i for i, name in enumerate(columns) if name in ("strategy", "fast", *Family.KNOBS, *CHOICES)]
     shown = [SHORT_KNOBS.get(name, name) for name in columns]
     yield table(shown, zip(*columns.values(), strict=True), left=left, gap=1)
     yield from map(note, lists)
@@ -418,7 +411,7 @@ class Ranking:
             values = {knob_text(plan, name) for plan in plans}
             if name == "ulysses" and all(plan.ulysses in (1, plan.cp) for plan in plans):
                 continue  # the strategy says it
-            varied = any(family.others(name) for family in self.families if name in VARIED)
+            varied = any(family.others(name) for family in self.families if name in Family.KNOBS)
             (columns if name in ALWAYS_SHOWN or varied or len(values) > 1 else same).append(name)
         return columns, same
 
@@ -455,7 +448,7 @@ class Ranking:
         yield f"{MARK} recommended"
         yield f"GiB of {capacity} on the fullest rank"
         columns, same = self.knobs
-        if any(family.others(name) for family in self.families for name in VARIED if name in columns):
+        if any(family.others(name) for family in self.families for name in Family.KNOBS if name in columns):
             yield f"(…): others within {WITHIN:.0%}, --all lists them"
         if same:
             yield f"all: {', '.join(f'{name}={knob_text(self.families[0].plan, name)}' for name in same)}"
@@ -490,7 +483,7 @@ class Ranking:
         yield "; ".join(f"{SHORT_KNOBS.get(name, name)}: {short_meaning(name)}" for name in columns)
         if self.is_placed:
             yield f"fast: ranks of a group in one fast domain of {system.fast_domain:,}, where several are"
-        if any(family.others(name) for family in self.families for name in VARIED if name in columns):
+        if any(family.others(name) for family in self.families for name in Family.KNOBS if name in columns):
             yield f"(…): other values of this knob alone, within {WITHIN:.0%} of the line's time"
         yield from self._module_sets()
         if same:
@@ -509,7 +502,7 @@ def _spread_text(first: Estimate) -> str:
 def _cell(family: Family, name: str) -> str:
     """Return a knob of the plan of a line, and in brackets what else it can be."""
     plan = family.plan
-    others = family.others(name) if name in VARIED else []
+    others = family.others(name) if name in Family.KNOBS else []
     if not others:
         return str(plan.zero) if name == "zero" else _short_words(knob_text(plan, name))
     texts = [_short_words(_value_text(name, value)) for value in others]
@@ -846,3 +839,23 @@ def operation_rows(est: Estimate) -> Iterator[tuple[str, ...]]:
         traffic = gib(row["forward_bytes"] + row["backward_bytes"])
         cells = (*times, rate(sum(_flops_of(row)), "FLOP"), traffic, comm, gib(row["saved_bytes"]))
         yield row["operation"], row["part"], *cells
+
+
+def memory_verdict(est: Estimate) -> str:
+    """Say whether a plan fits, in how much memory and with which probability."""
+    capacity = gib(float(est.system.accelerator.visible_bytes))
+    odds = est.fits_probability
+    said = "may fit" if est.verdict == "uncertain" else est.verdict
+    return f"{said} in {capacity}" + ("" if odds is None else f" (probability {probability_text(odds)})")
+
+
+def whole_memory(est: Estimate) -> tuple[float, str]:
+    """Return what the memory components of one plan are shares of [byte], and the same in words.
+
+    It is what the accelerator has, or what the plan needs where that is more.
+    """
+    capacity = float(est.system.accelerator.visible_bytes)
+    needed = float(est.memory_bytes)
+    if est.fits:
+        return capacity, f"shares of the {gib(capacity)} there are"
+    return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"
