@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from traincast.core.errors import ErrorCollector, InputError, raise_problems
 from traincast.core.output_files import check_folder, check_output
@@ -24,7 +24,7 @@ from traincast.step.estimate import estimate
 
 PROGRAM = "train.py"
 MODEL = "config.json"
-DATA_PARALLEL: Final[Mapping[str, Any]] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}  # what the programs run
+DATA_PARALLEL: Final[Mapping[str, int]] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}  # what the programs run
 RECOMPUTED: Final = ("none", "full")
 ATTENTION: Final = {"flash": "sdpa", "unfused": "eager"}  # kernel -> attn_implementation of transformers
 ONE_NODE = "torchrun --standalone --nproc-per-node {processes}"
@@ -151,8 +151,10 @@ def _environment(launch: Launch) -> dict[str, object]:
     system = launch.est.system
     if not system.is_cpu:
         return {}
-    own = {"DS_ACCELERATOR": "cpu"} if launch.to == "deepspeed" else {}
-    return {"OMP_NUM_THREADS": system.accelerator.processors or 1} | own
+    environment: dict[str, object] = {"OMP_NUM_THREADS": system.accelerator.processors or 1}
+    if launch.to == "deepspeed":
+        environment["DS_ACCELERATOR"] = "cpu"
+    return environment
 
 
 def _arguments(facts: Facts, program: TrainingScript) -> list[str]:

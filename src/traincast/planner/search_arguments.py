@@ -20,14 +20,8 @@ from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import (
-    BEYOND,
-    FRAMEWORKS,
-    Framework,
-    check_locked_values,
-    default_framework,
-    lock_values,
-)
+from traincast.planner.frameworks.locks import check_locked_values, lock_values
+from traincast.planner.frameworks.spaces import BEYOND, FRAMEWORKS, Framework, default_framework
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import FIT_PROBABILITY, OBJECTIVES, Question
 from traincast.step.arguments import check_assumptions, check_size

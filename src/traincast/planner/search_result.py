@@ -29,7 +29,8 @@ from traincast.planner.answers.recommend import (
     families,
     recommend,
 )
-from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import Objective
 from traincast.planner.space.enumeration import NO_PLACEMENT, enumerate_outlines
 from traincast.planner.space.evaluation import (

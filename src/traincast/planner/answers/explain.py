@@ -20,7 +20,8 @@ from traincast.planner.answers.plan_changes import HeldKnob, accuracy_costs, hel
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare, label, time_against_best
 from traincast.planner.answers.recommend import explain_preference
 from traincast.planner.answers.shortfall import short_of
-from traincast.planner.frameworks.spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
+from traincast.planner.frameworks.locks import lock_values
+from traincast.planner.frameworks.rules import EQUAL_PIECES, EQUAL_SHARDS
 from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import layouts_memory
 from traincast.planner.space.fits_in_memory import ROUNDING, Figure

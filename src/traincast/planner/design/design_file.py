@@ -20,7 +20,7 @@ from traincast.planner.design.designs import Designs
 from traincast.planner.design.machines import FIGURES, DesignQuestion, Family, Limits, Runs, TrainingRun
 from traincast.planner.design.part_prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.design.refinement import find
-from traincast.planner.frameworks.spaces import check_locked_values
+from traincast.planner.frameworks.locks import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import Question
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework

@@ -18,7 +18,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Ints
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.search_space import (
     Fills,
     Outline,

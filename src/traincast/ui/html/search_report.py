@@ -7,7 +7,7 @@ from traincast.core.units import count_of, format_signed, gib, seconds
 from traincast.planner.answers.explain import Explanation
 from traincast.planner.answers.plan_sentences import compare, time_against_best
 from traincast.planner.answers.recommend import Family
-from traincast.planner.frameworks.spaces import lock_values
+from traincast.planner.frameworks.locks import lock_values
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Answer
 from traincast.step.metrics import Metrics, metrics
