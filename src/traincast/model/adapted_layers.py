@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from traincast.core.errors import InputError
 from traincast.model.adapters import DEFAULT, GROUPS, JOINED, MLP, ROUTING, TARGETS, Adapters
-from traincast.model.blocks import Kind
 from traincast.model.architecture import Architecture
+from traincast.model.blocks import Kind
 from traincast.model.peft_targets import (
     DEFAULT_TARGETS,
     JOINED_EXPERTS,

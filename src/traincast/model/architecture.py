@@ -49,7 +49,7 @@ UNUSED: Final[Mapping[str, Callable[[Kind], bool]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """Architecture of a model, by its figures; by default the GPT of arXiv 2410.00273, without embeddings and causal mask."""
+    """Architecture of a model; by default the GPT of arXiv 2410.00273, without embeddings and causal mask."""
 
     name: str
     layers: int  # number of transformer layers, L

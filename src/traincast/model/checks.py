@@ -9,6 +9,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 from traincast.core.errors import WHOLE, is_whole
 from traincast.core.quantities import NO_NUMBERS
+from traincast.model.architecture import UNUSED, Architecture, is_unused
 from traincast.model.blocks import (
     KINDS,
     MAX_LAYERS,
@@ -25,7 +26,6 @@ from traincast.model.blocks import (
     QkNorm,
     kind_of,
 )
-from traincast.model.architecture import UNUSED, Architecture, is_unused
 from traincast.model.linear_attention import LINEAR
 
 WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {

@@ -41,7 +41,8 @@ from traincast.ui.explorer.snippets import copy_texts
 from traincast.ui.text.analysis import CHANGES, changes
 from traincast.ui.text.comparison import figures as comparison_table
 from traincast.ui.text.measured import CAUSE_COLUMNS, CAUSES, causes, sentences
-from traincast.ui.text.plans import Ranking, recommendation
+from traincast.ui.text.plans import recommendation
+from traincast.ui.text.ranking import Ranking
 
 MOST_LAYOUTS: Final = 500_000  # all evaluated; of more, as few as decide
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down

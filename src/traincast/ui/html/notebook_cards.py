@@ -12,14 +12,8 @@ from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment
 from traincast.ui.text import accuracy, analysis, calibration
-from traincast.ui.text.plans import (
-    BAR_CHARACTERS,
-    Ranking,
-    breakdowns,
-    header,
-    ranking_table,
-    recommendation,
-)
+from traincast.ui.text.plans import BAR_CHARACTERS, breakdowns, header, recommendation
+from traincast.ui.text.ranking import Ranking, ranking_table
 from traincast.ui.text.tables import BOLD, title_line
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from traincast.ui.html.sources import foundations
 from traincast.ui.text import headline
 from traincast.ui.text import plans as text
 from traincast.ui.text.plans import whole_memory
+from traincast.ui.text.ranking import knob_text, knobs_of
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
@@ -116,7 +117,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
 def _knobs(est: Estimate) -> Table:
     plan = est.plan
     values = est.to_dict()["plan"]
-    names = [name for name in text.knobs_of([plan]) if text.knob_text(plan, name)]
+    names = [name for name in knobs_of([plan]) if knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]
     rows = [(name, str(values[name]), COLUMNS[name].meaning) for name in names]
     header = ("knob", "value", "meaning")

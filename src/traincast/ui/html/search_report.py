@@ -15,6 +15,7 @@ from traincast.ui.html.plan_report import memory_content, plan_content, sensitiv
 from traincast.ui.html.rendering import Page, Pairs, Table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import plans as text
+from traincast.ui.text.ranking import Ranking
 
 REJECTED: Final = "Candidates rejected, by the first rule broken, or by memory where all rules are met"
 PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
@@ -93,7 +94,7 @@ def _best_plans(result: Found, each: bool) -> dict[str, object]:
     """Return the recommendation, the ranking and how sure it is, the Pareto front, and the sensitivities."""
     from traincast.ui.figures import pareto, tornado
 
-    listed = text.Ranking(result, each)
+    listed = Ranking(result, each)
     return {
         "recommendation": [*text.recommendation(result), *filter(None, [result.describe_lock_price()])],
         "ranking": ranking(listed),
@@ -105,7 +106,7 @@ def _best_plans(result: Found, each: bool) -> dict[str, object]:
     }
 
 
-def ranking(listed: text.Ranking) -> Table:
+def ranking(listed: Ranking) -> Table:
     """Return a table of the best plans, one a row."""
     words = ("strategy", "fast", *Family.KNOBS)
     caption = "The recommended plan and the best others"
