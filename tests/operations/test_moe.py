@@ -35,6 +35,30 @@ def test_padded_experts_need_no_count_of_their_tokens():
     assert late == calm
 
 
+def test_rows_of_experts_that_several_ranks_share_by_hand():
+    """Mixtral: 2 of 8 experts for each of 4096 tokens, of which one of two tensor ranks has half.
+
+    Rows of 4096 numbers of 2 bytes go to their experts, and both ranks of an expert gather them; on the way
+    back partial results are added up over both first. SwiGLU saves its two inputs, 14336 / 2 wide each, of
+    the rows of both.
+    """
+    model, plan = tc.load_model("mixtral-8x7b", seq=4096), Plans(tp=2.0, ep=4.0, etp=2.0, dp=4.0)
+    operations = {op.name: op for op in layer(model, plan, CALIBRATED)}
+    rows = 4096 / 2 * 2
+    exchange = ("all-to-all", "ep", 2 * rows * 4096)
+    gather = ("all-gather", "etp", 2 * 2 * rows * 4096)
+    scatter = ("reduce-scatter", "etp", 2 * 2 * rows * 4096)
+    for name, there, back in (("permute", gather, scatter), ("unpermute", scatter, gather)):
+        op = operations[f"experts.{name}"]
+        assert [(c.kind, c.over, c.nbytes) for c in op.forward.collectives] == [exchange, there]
+        assert [(c.kind, c.over, c.nbytes) for c in op.backward.collectives] == [exchange, back]
+    assert operations["experts.swiglu"].saved_bytes == 2 * 2 * (2 * rows) * 14336 / 2
+    # In eager PyTorch the activated gate is saved as well.
+    eager = CALIBRATED.with_values({"memory.saves_elementwise": True})
+    saved = {op.name: op for op in layer(model, plan, eager)}["experts.swiglu"].saved_bytes
+    assert saved == 3 * 2 * (2 * rows) * 14336 / 2
+
+
 def exchanged(ep_overlap, assumed=None):
     """Mixtral on two nodes with all-to-alls between them, which take about a third of a step."""
     plan = tc.Plan(ep=8, tp=2, dp=8, ep_overlap=ep_overlap)

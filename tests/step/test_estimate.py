@@ -16,7 +16,9 @@ from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
-from traincast.core.plan import AXES
+from traincast.core.plan import AXES, Plans
+from traincast.model.linear_attention import GatedLinear, ShortConv
+from traincast.step.validity import broken_rules
 
 CALIBRATED = calibrated()
 HYBRID = Path(__file__).parents[2] / "examples" / "nemotron-3-nano" / "config.json"
@@ -428,6 +430,20 @@ def test_what_linear_attention_forbids(knobs, said):
         tc.estimate(HYBRID, "dgx-h100", tc.Plan(**knobs), gbs=128)
 
 
+def test_every_kind_of_linear_attention_is_asked():
+    """8 ranks divide 1536 channels of short convolutions, and not 12 heads of GatedLinear beside them."""
+    model = replace(
+        MODEL,
+        gated_linear=GatedLinear(heads=12, key_dim=64, value_dim=128),
+        short_conv=ShortConv(width=1536),
+        layer_kinds=("gated_linear dense", "short_conv dense") * 3,
+    )
+    said = "tp does not divide the heads of linear attention, groups of them, or channels"
+    for tp, refused in ((4, False), (8, True)):
+        broken = broken_rules(model, Plans(tp=float(tp)), GBS, domain=8)
+        assert (said in [rule.broken for rule in broken]) is refused
+
+
 def test_layers_of_one_block_add_up_in_a_hybrid():
     """To the step, in every device of a pipeline; runs of Nemotron 3 Nano have such layers."""
     est = tc.estimate(HYBRID, "dgx-h100", tc.Plan(tp=2, pp=2, dp=8, ep=8), gbs=128)
@@ -616,3 +632,15 @@ def test_facts_of_a_layer_of_experts_are_refused_of_a_model_without():
     with pytest.raises(tc.InputError, match="is of a layer of experts, and the model has none"):
         tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8), gbs=8, given=facts)
     assert tc.estimate("mixtral-8x7b", "dgx-h100", tc.Plan(tp=8, zero=3), gbs=8, given=facts).step_seconds > 0
+
+
+def test_software_left_open_is_timed_without_its_memory(monkeypatch):
+    """Memory is worked out when it is asked for: its interval of times needs none."""
+    plan = tc.Plan(tp=4, dp=2)
+    whole = tc.estimate("llama-3-8b", "dgx-h100", plan)
+    asked = tc.estimate("llama-3-8b", "dgx-h100", plan)
+    with monkeypatch.context() as patch:
+        patch.setattr("traincast.step.estimate.memory", None)
+        assert len(asked.alternatives) > 1
+        assert asked.interval == whole.interval
+    assert asked.memory == whole.memory

@@ -14,7 +14,8 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.model_config import config_of
-from traincast.launch.settings.canonical import Facts, device, launch_facts
+from traincast.launch.settings.canonical import device, launch_facts
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Format
 from traincast.launch.settings.text_formats import comments
 from traincast.launch.write import PLAN_FACTS, Launch, export_estimate, launch, per_node
@@ -94,7 +95,7 @@ def add_program(launch: Launch) -> Launch:
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
-    facts = FRAMEWORKS[FORMATS[launch.to].framework].drop_refused(stated)
+    facts = as_facts(FRAMEWORKS[FORMATS[launch.to].framework].drop_refused(stated))
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)
     config = errors.require(errors.catch(config_of, est.model))
@@ -130,7 +131,7 @@ def add_program(launch: Launch) -> Launch:
 def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     """Raise an `InputError` with all that a program does not run."""
     wrong = [
-        f"{name} = {facts[name]}: must be {value}; {PROGRAM} trains data-parallel replicas"
+        f"{name} = {facts.get(name)}: must be {value}; {PROGRAM} trains data-parallel replicas"
         for name, value in DATA_PARALLEL.items()
         if facts.get(name, value) != value
     ]

@@ -432,7 +432,7 @@ def _estimate(answer: Answer | None) -> Estimate | None:
     return None if answer is None else answer[1]
 
 
-def _knobs(plan: Plan) -> dict[str, Any]:
+def _knobs(plan: Plan) -> dict[str, object]:
     """Return what tells plans apart: 1-D, and context of degree 1, are the same plan."""
     knobs = plan.columns().numbers() | plan.choices()
     return knobs | {"cp_kind": "none"} if plan.cp == 1 else knobs
@@ -531,7 +531,7 @@ def _fits_from(search: Search, leading: Sequence[int]) -> tuple[int, float] | No
     batches = [search.work.batches[index] for index in leading]
     gpus = search.gpus * 2
     while gpus <= _largest_job(search.system):
-        spaces = tuple(space_of(search, search.system, batch, gpus) for batch in batches)
+        spaces = tuple(space_of(search.model, search.gbs, search.system, batch, gpus) for batch in batches)
         used = layouts_memory(spaces, with_fitted_values(search.system, search.assumptions))
         least = min(memory.min(initial=np.inf) for memory in used)
         if least <= float(search.system.accelerator.visible_bytes):
@@ -556,7 +556,9 @@ def _possible(search: Search) -> list[int]:
     above = range(nearest + stride, last + 1, stride)
 
     def possible(number: int) -> bool:
-        spaces = (space_of(search, search.system, batch, number) for batch in search.work.batches)
+        spaces = (
+            space_of(search.model, search.gbs, search.system, batch, number) for batch in search.work.batches
+        )
         return any(len(space.counts) for space in spaces)
 
     closest = (next(filter(possible, numbers), None) for numbers in (below, above))

@@ -1,7 +1,7 @@
 """Locks of a search: knobs and choices that have one value, or a few."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, KNOBS, choice_problems
@@ -12,7 +12,7 @@ SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can
 LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
 
 
-def lock_values(choice: str, lock: object) -> tuple[Any, ...]:
+def lock_values(choice: str, lock: object) -> tuple[object, ...]:
     """Return the values that a lock leaves of a choice: several where a sequence of them is given."""
     return tuple(lock) if choice in ALLOWED and isinstance(lock, list | tuple) else (lock,)
 

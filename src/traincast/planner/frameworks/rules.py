@@ -6,12 +6,13 @@ from typing import Final
 
 from traincast.core.knobs import DEFAULTS, words
 from traincast.core.plan import Plans
+from traincast.core.quantities import Bools
 from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
 from traincast.step.validity import Rule
 
 
-def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> object:
+def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether plans that overlap expert communication in a pipeline have virtual stages."""
     return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
 
@@ -33,7 +34,7 @@ def shared_lengths(model: Model) -> list[int]:
 def _equal_shards(whole: str, pieces: str) -> Rule:
     """Return the rule that ranks have as many tokens of a sequence, in two pieces unless cp is `whole`."""
 
-    def equal(model: Model, plan: Plans, gbs: int) -> object:
+    def equal(model: Model, plan: Plans, gbs: int) -> bool | Bools:
         shards = plan.cp * (plan.tp if plan.sp else 1)
         one_piece = (plan.cp == 1) | (plan.cp_kind == whole)
         lengths = shared_lengths(model)
@@ -105,13 +106,13 @@ ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.p
 )
 
 
-def _no_packed_weights(title: str) -> Rule:
+def no_packed_weights(title: str) -> Rule:
     """Return the rule of a framework that holds no weights which bitsandbytes packs."""
     message = f"{title} has no weights that bitsandbytes packs (QLoRA)"
     return Rule(message, (), lambda model, plan, gbs: not model.is_packed, search_only=True)
 
 
-def _no_pipeline(title: str) -> Rule:
+def no_pipeline(title: str) -> Rule:
     """Return the rule of a framework that runs no pipeline."""
     return Rule(f"{title} runs no pipeline", ("pp",), lambda model, plan, gbs: plan.pp == 1, search_only=True)
 
@@ -127,13 +128,13 @@ MEGATRON_LINEAR: Final = Rule(
 )
 
 
-def _in_expert_order(model: Model, plan: Plans, gbs: int) -> object:
+def _in_expert_order(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether a rank has as many replicas of experts as of the rest, or pp is numbered last."""
     of_experts = plan.etp * plan.ep if model.experts is not None else plan.tp
     return plan.order == DEFAULTS["order"] or (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
 
 
-def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> object:
+def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether tensor and context ranks share the heads of a gated delta net evenly."""
     if model.gated_delta is None:
         return True
@@ -142,7 +143,7 @@ def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> object:
 
 # Megatron-Core 0.19.2: megatron/core/parallel_state.py, transformer/transformer_config.py
 MEGATRON_RULES: Final = (
-    _no_packed_weights("Megatron-Core"),
+    no_packed_weights("Megatron-Core"),
     MEGATRON_LINEAR,
     OVERLAP_NEEDS_CHUNKS,
     EQUAL_PIECES,

@@ -39,8 +39,8 @@ from traincast.planner.frameworks.rules import (
     WHOLE_EXPERTS,
     WHOLE_KV_HEADS,
     WHOLE_PAIRS,
-    _no_packed_weights,
-    _no_pipeline,
+    no_packed_weights,
+    no_pipeline,
     shared_lengths,
 )
 from traincast.step.validity import Rule, rule_problems
@@ -90,7 +90,7 @@ class Framework:
     assumptions: str = "calibrated"  # preset or software stack that suits it
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
     # Further values of choices that it runs, searched only on request: reported as held constant.
-    held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    held: Mapping[str, tuple[object, ...]] = field(default_factory=dict, hash=False)
     # Values of knobs that a launch format, or the program it starts, leaves no choice of.
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
@@ -98,7 +98,7 @@ class Framework:
     # Stage of ZeRO of a plan given by hand that names none, where it does not search the usual one.
     usual_zero: int | None = None
     # Values of choices with which its trainers fine-tune unless told otherwise; others only where locked.
-    of_fine_tuning: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    of_fine_tuning: Mapping[str, object] = field(default_factory=dict, hash=False)
     about_fine_tuning: str = ""  # the same in words, with their source
     # Stage of ZeRO of fine-tuning on several GPUs where no plan is given; that of any plan for None.
     usual_zero_of_fine_tuning: int | None = None
@@ -115,7 +115,7 @@ class Framework:
         """Return what its release refuses of choices; arguments as for `refusals.find_refusals`."""
         return find_refusals(self.name, choices, self.release)
 
-    def drop_refused(self, choices: Mapping[str, object]) -> dict[str, Any]:
+    def drop_refused(self, choices: Mapping[str, object]) -> dict[str, object]:
         """Return the choices without what its release refuses."""
         return drop_refused(self.name, choices, self.release)
 
@@ -215,7 +215,7 @@ class Framework:
 
     def complete_knobs(
         self, knobs: Mapping[str, Any], fine_tunes: bool = False, gpus: int = 1
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return the knobs of a plan given by hand, with what it takes where the plan names none.
 
         That is the stage of ZeRO and, where it `fine_tunes` on a number of GPUs, the choices of its trainers.
@@ -567,7 +567,7 @@ FRAMEWORKS: Final = {
             also_called=("titan", "torch-titan"),
             usual_zero=3,  # fsdp_reshard_after_forward = "default": no stage 2 without a pipeline
             rules=(
-                _no_packed_weights("torchtitan"),
+                no_packed_weights("torchtitan"),
                 SHARDED_KV_HEADS,
                 UNTIED_PIPELINE,
                 EXPERTS_ON_TENSOR_RANKS,
@@ -617,7 +617,7 @@ FRAMEWORKS: Final = {
             interleaved=False,
             assumptions="nanotron-2025",
             held={"grad_dtype": ("16-bit",)},
-            rules=(_no_packed_weights("nanotron"), WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
+            rules=(no_packed_weights("nanotron"), WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
         ),
         Framework(
             "fsdp",
@@ -636,7 +636,7 @@ FRAMEWORKS: Final = {
                 *("llm-foundry", "lightning", "pytorch-lightning"),
             ),
             usual_zero=3,  # reshard_after_forward of fully_shard
-            rules=(_no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
+            rules=(no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
             assumptions="torchtitan-2025",
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
@@ -677,7 +677,7 @@ FRAMEWORKS: Final = {
                 "attention": ("unfused",),
                 "precision": ("bf16-pure", "fp8-current"),
             },
-            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, WHOLE_PAIRS, EQUAL_SHARDS),
+            rules=(no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, WHOLE_PAIRS, EQUAL_SHARDS),
         ),
         Framework(
             "jax",
