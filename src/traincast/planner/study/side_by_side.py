@@ -1,7 +1,6 @@
 """Some points of a study as alternatives side by side, and which figure of its table to draw next."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -81,21 +80,3 @@ def _plan(row: Mapping[str, Any]) -> Plan:
         return Plan(**parse_plan(row["plan"]))
     knobs = {name: row[name] for name in KNOBS if row.get(name) is not None}
     return Plan(**STRATEGIES[row["strategy"]].choices, **knobs)
-
-
-def next_figure(study: Study, frame: pl.DataFrame, output: Path) -> str:
-    """Return the command that draws what a table has most of; empty where a table of one point is."""
-    fitting = frame.drop_nulls("step_seconds")
-    if not len(fitting):
-        return ""
-    if len(study.vary) > 1:
-        kind = "contour"
-    elif study.vary and fitting["point"].n_unique() > 1:
-        kind = "sweep"
-    elif frame["gpus"].n_unique() > 1 and frame["point"].n_unique() == 1:
-        kind = "scaling" if len(fitting.drop_nulls("training_days")) else "throughput"
-    else:
-        return ""
-    several = [name for name in ("model", "gbs") if frame[name].n_unique() > 1]
-    only = "".join(f" --{name} {frame[name][0]}" for name in several if kind == "contour" or name == "gbs")
-    return f"traincast plot {output} --kind {kind}{only} --output {output.with_suffix('.svg')}"
