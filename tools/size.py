@@ -32,7 +32,7 @@ MOST_DOORS = {  # names that a package gives to others
     "operations": 27,
     "times": 34,
     "step": 110,
-    "planner": 93,
+    "planner": 79,
     "analysis": 30,
     "launch": 26,
     "accuracy": 38,

@@ -241,13 +241,14 @@ def _report_outcome(
     study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
 ) -> None:
     """Print the size of a study's table, and write its report where one is requested."""
-    from traincast.planner.study import results
+    from traincast.planner.study.results import count
+    from traincast.planner.study.results import written as read_written
 
-    rows, decided = results.count(output) if written else (None, None)
+    rows, decided = count(output) if written else (None, None)
     if html is not None:
         from traincast.ui.html import study_report
 
-        write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
+        write_html(study_report.page(read_written(output, study), (*study.models, *study.systems)), html)
     if as_json:
         counts = (rows, decided, elapsed)
         print_json(outputs.reference.StudyOutput(study.name, str(output), *counts, file_name(html)))
@@ -261,11 +262,12 @@ def _report_outcome(
 
 def _show_points(study: "Study", output: Path, rows: int) -> None:
     """Print points of a study side by side, and the command that draws them; of very large tables none."""
-    from traincast.planner.study import results, side_by_side
+    from traincast.planner.study import side_by_side
+    from traincast.planner.study.results import written as read_written
 
     if rows > side_by_side.MOST_ROWS:
         return
-    frame = results.written(output, study).frame
+    frame = read_written(output, study).frame
     found, number = side_by_side.side_by_side(study, frame)
     if found is not None:
         shown = len(found.alternatives)
