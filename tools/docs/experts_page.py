@@ -19,9 +19,10 @@ from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.history import Month, as_of
-from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED, Framework
+from traincast.planner.frameworks.locks import SEARCHED
+from traincast.planner.frameworks.spaces import FRAMEWORKS, Framework
+from traincast.planner.question import FIT_PROBABILITY
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate, estimate

@@ -1,21 +1,13 @@
 """Analyses of an estimate: trace, methods of saving, ZeRO scaling, limits of data movement."""
 
-from traincast.analysis.batch_and_network import (
-    NETWORK_SHARE,
-    BatchSizeOption,
-    Network,
-    batches,
-    best_batch,
-    network,
-)
+from traincast.analysis.batch_and_network import NETWORK_SHARE, BatchSizeOption, Network, best_batch
 from traincast.analysis.chrome_trace import TRACE_ENDINGS, write_chrome_trace
 from traincast.analysis.flops_by_part import FlopsByPart, flops_by_part
 from traincast.analysis.measured_scaling import MeasuredScaling, measured_scaling
-from traincast.analysis.methods import Method, methods
-from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
+from traincast.analysis.model_dimensions import Dimension, Product
 from traincast.analysis.operation_anatomy import Anatomy, anatomy
-from traincast.analysis.per_parameter import PerParameter, Throughput, bytes_per_parameter_of, throughput
-from traincast.analysis.rules_of_thumb import RuleOfThumb, rules_of_thumb
+from traincast.analysis.per_parameter import PerParameter, bytes_per_parameter_of
+from traincast.analysis.plan_analysis import PlanAnalysis
 from traincast.analysis.trace import Trace, trace
 from traincast.analysis.training_limits import Limits, ShardedLayer, limits
 from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
@@ -30,35 +22,26 @@ __all__ = [
     "FlopsByPart",
     "Limits",
     "MeasuredScaling",
-    "Method",
     "Network",
     "PerParameter",
+    "PlanAnalysis",
     "Product",
-    "RuleOfThumb",
     "Scaling",
     "ScalingRecord",
     "ScalingRequest",
     "ScalingRow",
     "ShardedLayer",
-    "Throughput",
     "Trace",
     "activation_bytes",
     "anatomy",
-    "batches",
     "best_batch",
     "bytes_per_parameter_of",
-    "dimensions",
     "flops_by_part",
     "limits",
     "measured_scaling",
-    "methods",
-    "network",
-    "rules_of_thumb",
     "scaling",
     "speedup",
     "state_bytes",
-    "throughput",
     "trace",
-    "wasteful",
     "write_chrome_trace",
 ]

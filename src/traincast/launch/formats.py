@@ -5,6 +5,7 @@ A framework is added with a table in `tables`, a module of functions of computed
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from traincast.core.errors import ErrorCollector
@@ -24,6 +25,7 @@ from traincast.launch.frameworks import (
     nanotron,
     torchtitan,
     torchtune,
+    trainer_software,
     verl_sft,
     write_bash,
 )
@@ -37,13 +39,8 @@ from traincast.launch.settings.format import Format, Reader, alone, load_format
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
 from traincast.launch.settings.unread_settings import UnreadRules
-from traincast.planner.frameworks.spaces import (
-    EQUAL_SHARDS,
-    FRAMEWORKS,
-    SHARDED_KV_HEADS,
-    UNTIED_PIPELINE,
-    WHOLE_EXPERTS,
-)
+from traincast.planner.frameworks.rules import EQUAL_SHARDS, SHARDED_KV_HEADS, UNTIED_PIPELINE, WHOLE_EXPERTS
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (
@@ -167,12 +164,12 @@ def _on_trainer(program: huggingface.TrainerProgram, own_text: huggingface.OwnTe
         required=program.required_settings,
         read=program.read,
         write=program.write,
-        stack=program.stack,
-        assumptions=program.assumptions,
-        figures=program.figures,
+        stack=partial(trainer_software.stack, program),
+        assumptions=partial(trainer_software.assumptions, program),
+        figures=partial(trainer_software.figures, program),
         spelled=program.spell,
         named_model=program.named_model,
-        usual_by_fact=program.usual_by_fact,
+        usual_by_fact=partial(trainer_software.usual_by_fact, program),
     )
     beside_it = (
         ComputedRow(facts=(), settings=row.settings, note="of Accelerate")

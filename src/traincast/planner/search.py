@@ -18,7 +18,8 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import FIT_PROBABILITY, LISTED, Objective, Question
 from traincast.planner.search_arguments import (
     check_locks,

@@ -20,11 +20,11 @@ from traincast.launch.frameworks.adapters import module_names, probability, targ
 from traincast.launch.frameworks.checkpoints import model_called
 from traincast.launch.scripts import bash
 from traincast.launch.settings.beside import DEEPSPEED, ENDINGS, FSDP, MODEL, fsdp_setting
-from traincast.launch.settings.canonical import FILLED, FULL_LENGTH
+from traincast.launch.settings.canonical import FILLED
 from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.given import NOTHING, Given
-from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed, value_text
+from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed
 from traincast.launch.settings.table import Conversions, Values, load_document, matches
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import unread_rules
@@ -65,9 +65,6 @@ LAYERS: Final[Mapping[Any, str]] = {  # target -> linear layer of most models of
     "router": "gate",
     "shared_gate": "shared_expert_gate",
 }
-# Of transformers and LLaMA-Factory, which apply Liger's loss with the rest, and of axolotl.
-FUSED_LOSS: Final = ("use_liger_kernel", "liger_fused_linear_cross_entropy", "cut_cross_entropy")
-FUSED_LOSS_PLUGIN: Final = "CutCrossEntropyPlugin"
 ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-eager": "huggingface-deepspeed",
     "huggingface-eager+loss=chunked": "huggingface-deepspeed+loss=chunked",
@@ -97,26 +94,9 @@ FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuratio
     **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
     **{f"fp8_{name}": f"{accelerate.FP8}{name}" for name in accelerate.FP8_NAMES},
 }
-# Steps of PyTorch over lists of tensors: AdamW that is not fused (torch/optim/adamw.py, foreach).
-FOREACH: Final = ("adamw_torch", "adamw_hf")
 # An argument of releases of transformers before PyTorch 2.8: deprecated since 4.41 (May 2024), gone in April
 # 2025 (huggingface/transformers, issue 7974; PyTorch 2.8 is of August).
 REMOVED_ARGUMENT: Final = "evaluation_strategy"
-# Whether every micro-batch is reduced (transformers 5.23, trainer_pt_utils.py, AcceleratorConfig).
-SYNC_EACH_BATCH: Final = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
-# Reentrant checkpoints, of transformers and of LLaMA-Factory; transformers has none by default since 5.0.
-REENTRANT: Final = (*(f"{name}{KWARGS}use_reentrant" for name in CHECKPOINTING), "use_reentrant_gc")
-# TRL 1.16, trl/kernels/chunked_logprob.py: logits of 4,096 tokens and 32,768 words in 16 bits, and the
-# gradient of the head in fp32, cast in the end [byte]
-TRL_LOSS: Final = {"memory.library_bytes": 2.0 * 4096 * 32768, "memory.vocabulary_gradient_bytes": 6.0}
-# TRL 1.16, trainer/sft_trainer.py and dpo_trainer.py: add_fused_lm_head, of the reference model as well
-TRL_OBJECTIVES: Final = ("sft", "dpo")
-OF_RECOMPUTATION: Final = (
-    *("gradient_checkpointing", "activation_checkpointing", "disable_gradient_checkpointing"),
-    f"{FSDP}activation_checkpointing",
-)
-OF_ADAPTERS: Final = ("lora_r", "lora_target_modules")
-OF_PRECISION: Final = ("bf16", "fp16", "fp8", "bfloat16", "float16", "pure_bf16", "mixed_precision")
 TABLE: Final = load_document("huggingface")
 PRESETS: Final = {name: flatten(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
 # What transformers gives Accelerate itself where its own `fsdp` is on (5.23, training_args.py).
@@ -127,7 +107,6 @@ READ_OF_ACCELERATE: Final = (
     *("pp", "vp", "order", "tp_kind"),
 )
 OF_DEEPSPEED: Final = ("zero", "replicas", "offload", "dp_overlap")  # facts that its configuration states
-GROWING_SEGMENTS: Final = ("axolotl", "llama-factory")  # programs that have PyTorch's allocator grow segments
 
 
 OwnText: TypeAlias = Callable[[str, Given], Settings]
@@ -350,7 +329,7 @@ class TrainerProgram:
             facts["image_pixels"] = pixels
         if settings.is_on("image_size"):
             facts["image_size"] = settings.number("image_size")
-        if not self._has_adapters(settings):
+        if not self.has_adapters(settings):
             self._require_switch(settings)
             return facts
         modules = settings.get("lora_target_modules", self.usual.get("lora_target_modules"))
@@ -370,13 +349,13 @@ class TrainerProgram:
             rank=rank,
             targets=targets,
             base=self._base(settings),  # type: ignore[arg-type]
-            dtype="fp32" if self._holds_fp32(settings) else "16-bit",
+            dtype="fp32" if self.holds_fp32(settings) else "16-bit",
             dropout=dropout,
             experts="peft" if self.converts_experts else "each",
         )
         return facts | {"adapters": adapters}
 
-    def _has_adapters(self, settings: Settings) -> bool:
+    def has_adapters(self, settings: Settings) -> bool:
         """Return whether adapters are trained."""
         ((name, wanted),) = self.adapted.items()
         return matches(settings.get(name, self.usual.get(name)), wanted)
@@ -404,7 +383,7 @@ class TrainerProgram:
             return "16-bit"
         return "nf4" if self._states("use_bnb_nested_quant", settings) else "nf4-single"
 
-    def _holds_fp32(self, settings: Settings) -> bool:
+    def holds_fp32(self, settings: Settings) -> bool:
         """Return whether what is frozen is held in fp32 beside products of lower precision.
 
         It is as loaded, also where FSDP shards it: Accelerate 1.15 widens what is trained alone
@@ -412,7 +391,7 @@ class TrainerProgram:
         _cast_module_mixed_precision).
         """
         narrow = self._product_precision(settings) and self.engine(settings) != "DEEPSPEED"
-        return bool(narrow) and "dtype" in self.weights and self._weight_precision(settings) == "fp32"
+        return bool(narrow) and "dtype" in self.weights and self.weight_precision(settings) == "fp32"
 
     def write_training(self, facts: Facts) -> Values:
         """Write what is trained; nothing of adapters where a layer has no name of its own."""
@@ -599,14 +578,14 @@ class TrainerProgram:
             return "bf16"  # before that of `accelerate launch` (transformers 5.23, training_args.py)
         return accelerate.mixed_precision(derived)
 
-    def _weight_precision(self, settings: Settings) -> str:
+    def weight_precision(self, settings: Settings) -> str:
         """Return the precision in which the weights are loaded, and trained unless sharded."""
         if not self.weights:
             return self._product_precision(settings) or "fp32"
-        usual = self.frozen if self._has_adapters(settings) else self.loaded
-        if self._loads_fp32(settings):
+        usual = self.frozen if self.has_adapters(settings) else self.loaded
+        if self.loads_fp32(settings):
             usual = "fp32"
-        for name in self._names_of_dtype:
+        for name in self.names_of_dtype:
             if settings.is_on(name) or settings.get(name) == "auto":
                 word = str(settings[name]).lower().removeprefix("torch.")
                 if word not in DTYPES:
@@ -615,7 +594,7 @@ class TrainerProgram:
         return usual
 
     @property
-    def _names_of_dtype(self) -> tuple[str, ...]:
+    def names_of_dtype(self) -> tuple[str, ...]:
         """Settings that say in which precision the weights are loaded, the first of them that is there.
 
         TRL 1.16 loads in its own `dtype`, float32 by default (scripts/sft.py and trainer/utils.py,
@@ -625,23 +604,23 @@ class TrainerProgram:
         loading = names[:1] if self.name == "trl" else names
         return (*(f"{LOADING}{name}" for name in loading), *names)
 
-    def _loads_fp32(self, settings: Settings) -> bool:
+    def loads_fp32(self, settings: Settings) -> bool:
         """Return whether a program on the Trainer alone is of a release that loads weights in fp32."""
-        return bool(self.lengths) and REMOVED_ARGUMENT in settings and not self._has_adapters(settings)
+        return bool(self.lengths) and REMOVED_ARGUMENT in settings and not self.has_adapters(settings)
 
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
         mixed = self._product_precision(settings)
-        loaded = self._weight_precision(settings)
+        loaded = self.weight_precision(settings)
         written = accelerate.native_deepspeed(settings).get("optimizer.type")
-        optim = str(settings.get("optim") or _usual_optim(settings))
+        optim = str(settings.get("optim") or usual_optim(settings))
         kind = KNOWN_OPTIMIZERS.get(optim, "adam")
         if written is not None and not is_off(written):
             kind = {"lion": "lion", "muon": "muon"}.get(str(written).lower(), "adam")
         if settings.is_on("use_muon"):
             kind = "muon"
         sharded = self.engine(settings) in ("FSDP", "DEEPSPEED") and bool(mixed)
-        if loaded == "bf16" and mixed in ("bf16", "") and not sharded and not self._has_adapters(settings):
+        if loaded == "bf16" and mixed in ("bf16", "") and not sharded and not self.has_adapters(settings):
             kind = "adam-bf16" if kind == "adam" else kind
             return {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": kind}
         grad = "usual"
@@ -664,160 +643,12 @@ class TrainerProgram:
 
     # in words
 
-    def usual_by_fact(self, settings: Settings) -> Mapping[str, str]:
-        """Return what a file leaves out, and its default, by the fact that each default gives."""
-        written = accelerate.native_deepspeed(settings)
-        texts: dict[str, str] = {}
-        setting, length, program = self.usual_length(settings)
-        if self.lengths and length and not settings.any_on(*LENGTHS):
-            texts["seq"] = f"{setting} {length:,} ({program})"
-        elif not self.lengths and SEQ[0] in self.usual and not settings.keys() & {*SEQ}:
-            texts["seq"] = f"{self.spell(SEQ[0])} {self.usual[SEQ[0]]:,}"
-        if not settings.any_on(BATCH, "per_gpu_train_batch_size"):
-            texts["mbs"] = f"{self.spell(BATCH)} {self.usual[BATCH]}"
-        if not settings.any_on(ACCUMULATION, "batch_size") and not written.is_on(ACCUMULATION):
-            steps = f"that make a step of {self.fills} sequences" if self.fills else "1"
-            texts["accumulation"] = f"{ACCUMULATION} {steps}"
-        if not settings.keys() & {*OF_RECOMPUTATION}:
-            is_on = bool(self.usual.get("gradient_checkpointing"))
-            texts["recompute"] = f"gradient_checkpointing {'on' if is_on else 'off'}"
-        if not settings.keys() & {*OF_PRECISION} and not written.any_on("bf16.enabled", "fp16.enabled"):
-            texts["precision"] = f"bf16 {'on' if self.usual['bf16'] else 'off'}"
-            texts |= {"grad_dtype": texts["precision"]} if self.lengths else {}
-        if not settings.any_on("optim", "use_muon", "optimizer.type") and not written.is_on("optimizer.type"):
-            texts["optimizer_kind"] = f"optim {_usual_optim(settings)}"
-        of_adapters = [name for name in ("lora_r", "lora_dropout") if settings.get(name) is None]
-        if of_adapters and self._has_adapters(settings):
-            texts["adapters"] = ", ".join(f"{self.spell(name)} {self.usual[name]}" for name in of_adapters)
-        return texts
-
-    def assumptions(self, settings: Settings) -> tuple[str, ...]:
-        """Return what is assumed of documents, of a base in fp32, and of what distributes the training."""
-        packed = settings.any_on("packing", "neat_packing")
-        objective = self.objective(settings)
-        is_guess = objective == "dpo" and not settings.any_on("objective", "rl", "stage")
-        notes = ["trained by DPO, as beta or another setting of it is there"] * is_guess
-        notes.append(FULL_LENGTH[packed])
-        if self.engine(settings) in ("MULTI_GPU", "NO"):
-            notes.append(
-                "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
-                " a configuration can be given with --beside"
-            )
-        stated = any(settings.get(name) for name in self._names_of_dtype)
-        notes += [
-            f"{name} has no effect: TRL loads the model in its dtype"
-            for name in (f"{LOADING}{old}" for old in self.weights.split())
-            if settings.is_on(name) and name not in self._names_of_dtype
-        ]
-        if not stated and "dtype" in self.weights and self._weight_precision(settings) == "fp32":
-            notes.append("the model is loaded in fp32, the default of dtype")
-        if objective in WITH_REFERENCE and not self._has_adapters(settings) and self._holds_fp32(settings):
-            notes.append(
-                "the reference model is counted in 16 bits; it is held in fp32, as the model is loaded"
-            )
-        notes += [
-            f"{name} has no effect without use_parallelism_config"
-            for name in settings
-            if name.startswith(FLAT_DEGREES) and settings.is_degree(name)
-        ]
-        if any(settings.is_on(f"{name}{KWARGS}offload") for name in CHECKPOINTING):
-            notes.append(
-                "computation hides the copies of activations to and from the host, although transformers 5.23"
-                " runs them in turn with it"
-            )
-        usual = ("", *map(str, (self.usual.get(name) for name in OF_ADAPTERS)))
-        idle = [name for name in OF_ADAPTERS if value_text(settings.get(name, "")) not in usual]
-        if idle and not self._has_adapters(settings):
-            (switch,) = map(self.spell, self.adapted)
-            notes.append(f"all weights are trained: {self.spell(idle[0])} has no effect without {switch}")
-        if self._loads_fp32(settings) and not stated:
-            notes.append(
-                f"weights are loaded in fp32, as by the releases of transformers with {REMOVED_ARGUMENT}"
-            )
-        elif self.lengths and not stated:
-            notes.append(
-                "weights are loaded in the precision of the checkpoint, bf16 of most"
-                " (transformers 5, from_pretrained; older releases load fp32)"
-            )
-        native = accelerate.native_deepspeed(self.derive_settings(settings))
-        own_optimizer = native.is_on("optimizer.type")
-        if self.engine(settings) == "DEEPSPEED":
-            notes += deepspeed.idle_offloads(native)
-        if self._leaves_step_open(settings) and not own_optimizer and not self._has_adapters(settings):
-            notes.append(
-                "PyTorch 2.8 or later, whose AdamW is fused; before, its step takes one more fp32 copy of the"
-                " weights it steps (optim adamw_torch), as likely in the probability of fitting"
-            )
-        if str(settings.get("optim", "")).startswith("paged_"):
-            notes.append("states of the paged optimizer stay on the device")
-        return tuple(notes)
-
     def named_model(self, settings: Settings) -> str:
         """Return the model whose checkpoint is trained; empty if none is named."""
         return model_called(self.spell(MODEL), str(settings[MODEL])) if settings.is_on(MODEL) else ""
 
-    def stack(self, settings: Settings) -> str:
-        """Return the software stack: eager, the loss fused into the head where kernels for it are on.
 
-        TRL makes it chunk by chunk without them; its layers are then the eager ones. Other objectives on
-        pairs of answers need the logits, and have a loss of their own. What is held in memory depends on the
-        engine that shards it: FSDP or DeepSpeed.
-        """
-        has_kernels = settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins"))
-        has_trl_loss = self._has_trl_loss(settings)
-        if has_kernels and (has_trl_loss or self.objective(settings) not in PAIRS):
-            name = "huggingface-fused-loss"
-        elif has_trl_loss:
-            name = "huggingface-eager+loss=chunked"
-        else:
-            name = "huggingface-eager"
-        return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
-
-    def _leaves_step_open(self, settings: Settings) -> bool:
-        """Return whether the release of PyTorch decides which AdamW steps.
-
-        It is the fused one from PyTorch 2.8 on (transformers 5.23, training_args.py; older releases of
-        transformers have the other); axolotl 0.19 has the fused one with any (utils/schemas/training.py).
-        """
-        is_open = self.name != "axolotl" and REMOVED_ARGUMENT not in settings
-        return is_open and not settings.any_on("optim", "use_muon")
-
-    def _has_trl_loss(self, settings: Settings) -> bool:
-        """Return whether the loss is TRL's own, which makes logits tile by tile."""
-        return self.name == "trl" and self.objective(settings) in TRL_OBJECTIVES
-
-    def figures(self, settings: Settings) -> Values:
-        """Return figures of memory that settings state: of the optimizer's step, of FSDP and of the loss.
-
-        LLaMA-Factory 0.9.5 (launcher.py, OPTIM_TORCH) and axolotl 0.19.0 (utils/__init__.py,
-        set_pytorch_cuda_alloc_conf) have PyTorch's allocator grow its segments.
-        """
-        derived = self.derive_settings(settings)
-        engine = accelerate.distributed_type(derived)
-        optim = str(settings.get("optim") or _usual_optim(settings))
-        figures: dict[str, object] = {"memory.foreach_step": optim in FOREACH}
-        if self._leaves_step_open(settings):
-            figures["memory.foreach_open"] = True
-        if settings.is_on(SYNC_EACH_BATCH):
-            figures["memory.accumulates_whole"] = False
-        usual = self.usual.get("use_reentrant_gc", False)
-        stated = [settings.is_on(name) for name in REENTRANT if settings.get(name) is not None]
-        first_version = str(derived.get(accelerate.VERSION, 1)) == "1"
-        is_kept = engine == "FSDP" and first_version and any(stated or [usual])
-        figures["memory.keeps_frozen_layers"] = is_kept
-        if self._has_trl_loss(settings):
-            figures |= TRL_LOSS
-        if engine == "DEEPSPEED":
-            native = accelerate.native_deepspeed(derived)
-            figures |= deepspeed.figures(native)
-            if native.is_on("optimizer.type"):  # FusedAdam
-                figures |= {"memory.foreach_step": False, "memory.foreach_open": False}
-        if self.name in GROWING_SEGMENTS:
-            figures["memory.allocator_share"] = 0.0
-        return figures
-
-
-def _usual_optim(settings: Settings) -> str:
+def usual_optim(settings: Settings) -> str:
     """Return the default of `optim`, which is that of the release of transformers and PyTorch."""
     return "adamw_torch" if REMOVED_ARGUMENT in settings else "adamw_torch_fused"
 

@@ -9,7 +9,7 @@ import numpy as np
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.answers.plan_sentences import changed_knobs
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.least_times import LeastTimes
 from traincast.step.estimate import Answer, Estimate, Estimates, estimate_columns
 from traincast.step.rankings import (

@@ -12,13 +12,8 @@ from traincast.core.knobs import PLACEMENTS, VIRTUAL_STAGES, chunks
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import (
-    EXPERTS_ON_TENSOR_RANKS,
-    FRAMEWORKS,
-    UNPIPELINED,
-    Framework,
-    default_framework,
-)
+from traincast.planner.frameworks.rules import EXPERTS_ON_TENSOR_RANKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS, UNPIPELINED, Framework, default_framework
 from traincast.planner.question import FIT_PROBABILITY
 from traincast.step.changed_plan import LEAST_GAIN, NO_PLACEMENT_GIVEN
 from traincast.step.estimate import Estimate, estimate

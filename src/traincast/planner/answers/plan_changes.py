@@ -8,7 +8,8 @@ from traincast.core.knobs import CHOICES, STRATEGIES
 from traincast.core.precision import ACCURACY
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
-from traincast.planner.frameworks.spaces import Framework, lean, lock_values
+from traincast.planner.frameworks.locks import lock_values
+from traincast.planner.frameworks.spaces import Framework, lean
 from traincast.step.changed_plan import NO_PLACEMENT_GIVEN, estimate_with
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors

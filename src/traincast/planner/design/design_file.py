@@ -17,15 +17,23 @@ from traincast.core.system import System
 from traincast.core.units import parse, parse_count
 from traincast.model.model import Model
 from traincast.planner.design.designs import Designs
-from traincast.planner.design.machines import FIGURES, DesignQuestion, Family, Limits, Runs, TrainingRun
+from traincast.planner.design.machines import (
+    FIGURES,
+    DesignQuestion,
+    Family,
+    Limits,
+    Runs,
+    TrainingRun,
+    as_used,
+)
 from traincast.planner.design.part_prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.design.refinement import find
-from traincast.planner.frameworks.spaces import check_locked_values
+from traincast.planner.frameworks.locks import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import Question
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework
 from traincast.planner.study.study_file import axis_values
-from traincast.planner.study.sweep import as_list, define, with_shape
+from traincast.planner.study.sweep import as_list, define
 from traincast.step.arguments import check_gbs
 
 KEYS: Final = {
@@ -239,16 +247,6 @@ def _check_axes(place: str, base: System, axes: Mapping[str, list[float]]) -> di
     vary = [{path: list(values)} for path, values in axes.items()]
     study = define(["gpt3-175b"], [base], Question(gpus=[1], top=1), vary=vary, name=place)
     return {path: tuple(values) for axis in study.vary for path, values in axis.items()}
-
-
-def as_used(system: System, gpus: Sequence[int]) -> System:
-    """Return a system of which jobs use as much of a fast domain as divides them: 64 of 72 of an NVL72."""
-    size = system.fast_domain
-    used = min(system.domain(n) for n in gpus)
-    if used == size or max(gpus) < size or system.fast.used is not None:
-        return system
-    inner = [tier.size for tier in system.tiers if tier.size is not None]
-    return with_shape(system, {f"network.{i}.used": of // size * used for i, of in enumerate(inner)})
 
 
 def _offer(

@@ -19,7 +19,14 @@ from traincast.planner.design.part_prices import MEMORIES, PARTS, Price, Prices
 from traincast.planner.space.evaluation import rank
 from traincast.planner.study.executors import Parts, Progress, complete_chunks
 from traincast.planner.study.results import hash_values, plain
-from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, Chunk, Study, Table
+from traincast.planner.study.sweep import (
+    JOB_SIZES_PER_CHUNK,
+    MACHINES_PER_CHUNK,
+    Chunk,
+    Study,
+    Table,
+    with_shape,
+)
 
 FIGURES: Final = {  # figure of a machine -> its name in sentences
     "accelerator.matrix_flops": "FLOP/s",
@@ -375,3 +382,13 @@ def written(path: str, value: float) -> str:
         case "ports":
             return f"{value:g} ports"
     return f"{value / 1e9:,.4g} GB/s {'fast' if path.startswith('network.0') else 'a port'}"
+
+
+def as_used(system: System, gpus: Sequence[int]) -> System:
+    """Return a system of which jobs use as much of a fast domain as divides them: 64 of 72 of an NVL72."""
+    size = system.fast_domain
+    used = min(system.domain(n) for n in gpus)
+    if used == size or max(gpus) < size or system.fast.used is not None:
+        return system
+    inner = [tier.size for tier in system.tiers if tier.size is not None]
+    return with_shape(system, {f"network.{i}.used": of // size * used for i, of in enumerate(inner)})

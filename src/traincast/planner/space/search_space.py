@@ -43,7 +43,7 @@ from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint
 from traincast.step.placement import divisors

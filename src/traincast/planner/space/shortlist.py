@@ -21,7 +21,7 @@ from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
 from traincast.operations import Counted, parts, total
-from traincast.planner.frameworks.spaces import ORDER, CandidateBatch
+from traincast.planner.frameworks.candidate_batch import ORDER, CandidateBatch
 from traincast.planner.space.evaluation import (
     AROUND_LAYERS,
     CANDIDATES_PER_BLOCK,

@@ -35,7 +35,6 @@ from traincast.core.system import System
 from traincast.model.model import Model
 from traincast.planner.question import Question
 from traincast.planner.study.results import (
-    FORMATS,
     Results,
     arrange,
     collect,
@@ -305,7 +304,7 @@ def run_to(
 
     Returns whether the table was written: not if there are other shards, to be merged later.
     """
-    check_output(output, force, FORMATS)
+    check_output(output, force, Results.FORMATS)
     parts = Parts.for_output(fingerprint(study), output, force)
     with parts.lock(shared=shard.n > 1):
         return _run_parts(study, parts, output, force, shard, executor, workers, progress)

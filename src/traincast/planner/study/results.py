@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,6 @@ from traincast.model.model import Model
 from traincast.planner.study import paper_outputs
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, RESULTS, Study, Table
 
-FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
 
 
@@ -35,6 +34,8 @@ class Results:
     frame: pl.DataFrame  # a row for each point and rank; plan and figures are null where nothing fits
     # ``columns`` (unit and meaning of each), ``study``, ``inputs`` (a hash of each), ``traincast`` (version).
     metadata: dict[str, Any]
+
+    FORMATS: ClassVar = (".parquet", ".csv", ".json")  # endings of its files
 
     def __eq__(self, other: object) -> bool:
         """Return whether tables and metadata are equal."""
@@ -65,7 +66,7 @@ class Results:
             If the suffix is another, the folder is missing, or the file exists and `force` is false.
         """
         path = Path(path)
-        check_output(path, force, FORMATS)
+        check_output(path, force, self.FORMATS)
         with atomic_output(path) as partial:
             if path.suffix == ".parquet":
                 write_parquet(self.frame, partial, to_header(self.metadata))

@@ -27,7 +27,8 @@ from traincast.core.records import replace_fields
 from traincast.core.system import CAPACITY, System, changes_accelerator
 from traincast.core.units import to_si
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import Question
 from traincast.planner.search_arguments import (
     check_machine,

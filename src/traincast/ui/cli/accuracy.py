@@ -83,7 +83,7 @@ def measure(
         file = errors.catch(_machine_file, system) or Path("machine.yaml")
         table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
         shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
-        seconds = limit or compare.DEFAULT_BUDGET_SECONDS
+        seconds = limit or compare.TrainingJob.budget
         job = compare.TrainingJob(table, seconds, ranks, threads, shapes_wanted)
         errors.catch(job.check, calibrated, force)
         errors.raise_any()

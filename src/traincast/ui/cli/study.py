@@ -29,6 +29,8 @@ from traincast.ui.cli.output import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    import polars as pl
+
     from traincast.planner.design.designs import Designs
     from traincast.planner.study.sweep import Study
 
@@ -65,7 +67,7 @@ def study(
     """
     from traincast.planner.study import executors
     from traincast.planner.study.paper_outputs import is_results
-    from traincast.planner.study.results import FORMATS
+    from traincast.planner.study.results import Results
     from traincast.planner.study.study_file import load_study
 
     errors = ErrorCollector("study")
@@ -73,7 +75,7 @@ def study(
         if dask is not None or mpi or shard != "1/1" or workers != 1 or html is not None:
             unused = "--workers, --dask, --mpi, --shard and --html are of studies that run"
             errors.add([f"{file} holds results: {unused}"])
-        errors.catch(check_output, output, force, FORMATS)
+        errors.catch(check_output, output, force, Results.FORMATS)
         errors.raise_any()
         _write_results(file, output, force, json)
         return
@@ -148,12 +150,12 @@ def design(
     from traincast.planner.design.machines import Runs
     from traincast.planner.design.refinement import find
     from traincast.planner.study.executors import Parts
-    from traincast.planner.study.results import FORMATS
+    from traincast.planner.study.results import Results
 
     errors = ErrorCollector("design")
     read = errors.catch(load_question, file)
     errors.add(_worker_problems(workers, dask, mpi))
-    errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_output, output, force, Results.FORMATS)
     errors.catch(check_html, html, force)
     errors.catch(check_folder, figures)
     question = errors.require(read)
@@ -222,12 +224,12 @@ def merge(
     Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
     """
     from traincast.planner.study import executors
-    from traincast.planner.study.results import FORMATS
+    from traincast.planner.study.results import Results
     from traincast.planner.study.study_file import load_study
 
     errors = ErrorCollector("merge")
     definition_read = errors.catch(load_study, file)
-    errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_output, output, force, Results.FORMATS)
     errors.catch(check_html, html, force)
     definition = errors.require(definition_read)
     started = time.perf_counter()
@@ -239,13 +241,14 @@ def _report_outcome(
     study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
 ) -> None:
     """Print the size of a study's table, and write its report where one is requested."""
-    from traincast.planner.study import results
+    from traincast.planner.study.results import count
+    from traincast.planner.study.results import written as read_written
 
-    rows, decided = results.count(output) if written else (None, None)
+    rows, decided = count(output) if written else (None, None)
     if html is not None:
         from traincast.ui.html import study_report
 
-        write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
+        write_html(study_report.page(read_written(output, study), (*study.models, *study.systems)), html)
     if as_json:
         counts = (rows, decided, elapsed)
         print_json(outputs.reference.StudyOutput(study.name, str(output), *counts, file_name(html)))
@@ -259,19 +262,38 @@ def _report_outcome(
 
 def _show_points(study: "Study", output: Path, rows: int) -> None:
     """Print points of a study side by side, and the command that draws them; of very large tables none."""
-    from traincast.planner.study import results, side_by_side
+    from traincast.planner.study import side_by_side
+    from traincast.planner.study.results import written as read_written
 
     if rows > side_by_side.MOST_ROWS:
         return
-    frame = results.written(output, study).frame
+    frame = read_written(output, study).frame
     found, number = side_by_side.side_by_side(study, frame)
     if found is not None:
         shown = len(found.alternatives)
         which = "" if number == shown else f", of which {shown} on the most GPUs"
         print(f"Side by side at the fastest point of each, {number:,} that fit{which}:\n")
         text.tables.show(text.comparison.comparison(found, plans=False))
-    if command_line := side_by_side.next_figure(study, frame, output):
+    if command_line := next_figure(study, frame, output):
         print(f"\nTo draw it: {command_line}")
+
+
+def next_figure(study: "Study", frame: "pl.DataFrame", output: Path) -> str:
+    """Return the command that draws what a table has most of; empty where a table of one point is."""
+    fitting = frame.drop_nulls("step_seconds")
+    if not len(fitting):
+        return ""
+    if len(study.vary) > 1:
+        kind = "contour"
+    elif study.vary and fitting["point"].n_unique() > 1:
+        kind = "sweep"
+    elif frame["gpus"].n_unique() > 1 and frame["point"].n_unique() == 1:
+        kind = "scaling" if len(fitting.drop_nulls("training_days")) else "throughput"
+    else:
+        return ""
+    several = [name for name in ("model", "gbs") if frame[name].n_unique() > 1]
+    only = "".join(f" --{name} {frame[name][0]}" for name in several if kind == "contour" or name == "gbs")
+    return f"traincast plot {output} --kind {kind}{only} --output {output.with_suffix('.svg')}"
 
 
 Kind = Literal[

@@ -28,7 +28,7 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import parse_count
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import LOCKABLE
+from traincast.planner.frameworks.locks import LOCKABLE
 from traincast.planner.question import Question
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import vary_system

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from traincast.catalog.documents import MAX_JSON_BYTES, parse_document, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
-from traincast.planner.answers.saved_answers import job_of, possible_software
+from traincast.planner.answers.saved_answers import possible_software
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read_results
@@ -54,7 +54,7 @@ def draw_plan(path: Path, kind: str) -> Figure:
                 objective=document["objective"],
                 assumptions=assumed,
             )
-            for assumed in possible_software(document, job_of(document))
+            for assumed in possible_software(document)
         )
         result = next((r for r in results if r.record().to_dict()["recommended"] == expected), None)
     except InputError:

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from typing import Final
 
-from traincast.accuracy.scores import Prediction, reasons
+from traincast.accuracy.scores import Prediction
 from traincast.accuracy.validate import Report
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
@@ -38,7 +38,7 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
     any_timed = not all(math.isnan(prediction.error) for prediction in report.predictions)
     errors = [(summary.source, *summary_cells(summary)) for summary in report.summaries]
     errors += [(f"all {KIND_TITLES[total.source]}", *summary_cells(total)) for total in report.totals]
-    skipped = [(reason, f"{rows:,}") for reason, rows in reasons(report.predictions).most_common()]
+    skipped = [(reason, f"{rows:,}") for reason, rows in report.skipped.items()]
     own_stacks = report.assumptions == CALIBRATED
     content: dict[str, object] = {
         "answer": f"The mean error of the step time is {' and '.join(mean_errors) or 'not known'}, "

@@ -14,7 +14,7 @@ from traincast.core.units import (
     seconds_with_interval,
 )
 from traincast.planner.answers.explain import sensitivity
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, whole_memory
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED
 from traincast.planner.answers.shortfall import short_of
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
@@ -22,6 +22,8 @@ from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import headline
 from traincast.ui.text import plans as text
+from traincast.ui.text.plans import whole_memory
+from traincast.ui.text.ranking import knob_text, knobs_of
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
@@ -115,7 +117,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
 def _knobs(est: Estimate) -> Table:
     plan = est.plan
     values = est.to_dict()["plan"]
-    names = [name for name in text.knobs_of([plan]) if text.knob_text(plan, name)]
+    names = [name for name in knobs_of([plan]) if knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]
     rows = [(name, str(values[name]), COLUMNS[name].meaning) for name in names]
     header = ("knob", "value", "meaning")
