@@ -18,7 +18,7 @@ from traincast.accuracy.fit.parameters import accelerator_name
 from traincast.accuracy.fit.residuals import MeasuredRuns, group_of
 from traincast.accuracy.runs.run import Run, readable, release_of, rows
 from traincast.accuracy.scores import source_of
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS
 from traincast.catalog.software_stacks import ANY_SOFTWARE
 from traincast.core.output_files import atomic_output

@@ -24,7 +24,7 @@ from traincast.accuracy.runs.reported_memory import LEFT_OUT as NOT_REPORTED
 from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import independent_weights
-from traincast.accuracy.validate import batches
+from traincast.accuracy.validation import batches
 from traincast.catalog.documents import read_document
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.catalog.software_stacks import resolve, same_experts

@@ -20,7 +20,7 @@ from left_out_residuals import Residuals, evidence, generation_members, own_name
 from normalise import SOURCE as PUBLISHED
 from traincast.accuracy.runs.run import Run, readable, release_of
 from traincast.accuracy.runs.run import rows as table_rows
-from traincast.accuracy.validate import batches
+from traincast.accuracy.validation import batches
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS
 from traincast.catalog.software_stacks import fitted_stack, load_stack
 from traincast.core.errors import InputError

@@ -5,7 +5,7 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.runs.run import load_bundled_runs, read_run
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.catalog.software_stacks import ANY_SOFTWARE
 from traincast.step.uncertainty import errors
 

@@ -3,7 +3,7 @@
 import re
 
 from traincast.catalog import versions as module
-from traincast.catalog.versions import DATA, MODEL, digest_of, versions
+from traincast.catalog.digests import DATA, MODEL, digest_of, versions
 
 
 def test_versions_are_digests_of_data_and_model():

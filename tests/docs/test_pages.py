@@ -53,21 +53,21 @@ DOCTESTS = [
     "traincast.core.knobs",
     "traincast.planner.frameworks.refusals",
     "traincast.step.model_flops",
-    "traincast.step.estimate",
-    "traincast.step.metrics",
+    "traincast.step.estimates",
+    "traincast.step.run_metrics",
     "traincast.analysis.per_parameter",
     "traincast.planner.answers.advice",
-    "traincast.analysis.trace",
+    "traincast.analysis.step_trace",
     "traincast.launch.settings.canonical",
     "traincast.launch.frameworks.layer_patterns",
     "traincast.step.placement",
-    "traincast.planner.study.executors",
+    "traincast.planner.studies.executors",
 ]
 
 
 NOT_RUN = {  # what a command line holds → who runs it
     "traincast serve": "goes on until interrupted: tests/ui/explorer",
-    "traincast measure": "takes minutes of PyTorch: tests/accuracy/measure",
+    "traincast measure": "takes minutes of PyTorch: tests/accuracy/machine",
     "traincast design": "takes a minute: tests/ui/cli runs a smaller one",
     "this-machine.yaml": "is written by measure",
     "--dask": "needs a scheduler: tests/planner/study",

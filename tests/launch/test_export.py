@@ -11,7 +11,7 @@ from strategies import models, plans
 
 import traincast as tc
 from traincast.core.errors import ErrorCollector
-from traincast.launch.export import FORMATS, launch
+from traincast.launch.exports import FORMATS, launch
 from traincast.launch.settings.canonical import GOVERNED, launch_facts
 from traincast.launch.settings.format import launch_from_facts
 

@@ -10,7 +10,7 @@ from traincast.catalog.software_stacks import load_stack
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.checkpoints import catalogue_name, model_called
 from traincast.launch.frameworks.torchtune import BUILDERS, MODEL, named_model
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 from traincast.launch.settings.canonical import model_facts
 from traincast.launch.settings.settings import Settings
 from traincast.model.adapters import parse_training

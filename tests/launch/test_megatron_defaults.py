@@ -7,9 +7,9 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import load_stack
-from traincast.launch.check import check
+from traincast.launch.checks import check
 from traincast.launch.formats import READERS
-from traincast.launch.read import read
+from traincast.launch.reader import read
 from traincast.launch.settings.defaults import parser_defaults
 from traincast.launch.settings.settings import Settings
 

@@ -8,7 +8,7 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import load_stack
-from traincast.launch.export import FORMATS, launch
+from traincast.launch.exports import FORMATS, launch
 from traincast.launch.settings.defaults import parser_defaults
 from traincast.ui.cli.main import main
 

@@ -6,7 +6,7 @@ import pytest
 
 import traincast as tc
 from traincast.core.errors import NothingFits
-from traincast.planner.compare import MOST, parse_plan
+from traincast.planner.comparison import MOST, parse_plan
 from traincast.step.differences import ratio
 
 H100 = "dgx-h100"

@@ -17,7 +17,7 @@ from traincast.model.linear_attention import Mamba2, Rwkv
 from traincast.model.model import Model
 from traincast.planner.frameworks.history import as_of
 from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
-from traincast.step.estimate import usual_assumptions
+from traincast.step.estimates import usual_assumptions
 
 DENSE = Model(
     name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True,

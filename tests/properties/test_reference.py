@@ -20,7 +20,7 @@ from traincast.core.plan import Plans
 from traincast.core.system import Accelerator, System, Tier
 from traincast.model.model import Model
 from traincast.operations.transformer import layer
-from traincast.step.estimate import Estimate
+from traincast.step.estimates import Estimate
 from traincast.step.layer_cost import cost_part
 from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import stages

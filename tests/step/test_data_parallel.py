@@ -7,7 +7,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import load_stack
 from traincast.core.plan import Plans
-from traincast.step.data_parallel import LeastTraffic, Traffic, _broadcasts, _free_of_exchanges
+from traincast.step.data_parallelism import LeastTraffic, Traffic, _broadcasts, _free_of_exchanges
 from traincast.step.layer_cost import PartCosts
 from traincast.times import AnyPlacement, Placement, least_streaming
 

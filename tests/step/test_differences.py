@@ -8,7 +8,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import ANY_SOFTWARE, load_stack
 from traincast.step.differences import TAILS, Predicted, half_width, ratio, ratio_of_intervals
-from traincast.step.estimate import estimate
+from traincast.step.estimates import estimate
 from traincast.step.uncertainty import LEAST_HALF, errors, measured_deviation
 
 PLAN = tc.Plan(tp=8, pp=4, dp=2, vp=4)

@@ -18,7 +18,7 @@ from traincast.catalog.training import read_training
 from traincast.core.plan import Plans
 from traincast.core.units import GIB
 from traincast.operations.operation import total
-from traincast.step.estimate import estimate_columns
+from traincast.step.estimates import estimate_columns
 from traincast.step.memory import PHASES, Footprint, devices_memory
 from traincast.step.pipeline_stages import stages
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.accuracy.runs.run import readable, rows
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.catalog.software_stacks import (
     ANY_SOFTWARE,
     calibrated,

@@ -23,7 +23,7 @@ from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.system import Tier
-from traincast.step.estimate import estimate
+from traincast.step.estimates import estimate
 from traincast.times.collectives import AlphaBeta, collective, collective_curve
 from traincast.times.nccl import distinct, message, protocols, rail_climb_share, torus_axes
 from traincast.times.overlap import layer_by_layer

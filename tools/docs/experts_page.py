@@ -22,9 +22,9 @@ from traincast.core.units import GIB
 from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.history import Month, as_of
 from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED, Framework
-from traincast.planner.search import search
 from traincast.planner.search_result import Found
-from traincast.step.estimate import Estimate, estimate
+from traincast.planner.searches import search
+from traincast.step.estimates import Estimate, estimate
 from traincast.step.fit_probability import memory_that_fits
 from traincast.step.model_flops import model_flops_per_token
 from traincast.step.rankings import difference_deviation, plan_coordinates

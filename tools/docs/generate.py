@@ -684,10 +684,10 @@ def stated_by_tuner() -> StatedChances:
 
 def draw() -> None:
     """Draw the figures of the gallery and the scoreboard, which are kept in the repository."""
-    from traincast.accuracy.validate import validate
-    from traincast.analysis.trace import trace
+    from traincast.accuracy.validation import validate
+    from traincast.analysis.step_trace import trace
     from traincast.analysis.training_limits import limits
-    from traincast.step.estimate import estimate
+    from traincast.step.estimates import estimate
     from traincast.ui.figures import save, timeline, utilisation_by_cluster, utilisation_by_compute
     from traincast.ui.figures.paper import paper_figures
     from traincast.ui.text.accuracy import accuracy_figure

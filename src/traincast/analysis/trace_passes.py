@@ -8,12 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from traincast.core.plan import Plan, Plans
-from traincast.step.data_parallel import data_parallel
-from traincast.step.estimate import Estimate, with_defaults
-from traincast.step.layer_cost import cost_part, sum_of
-from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
-from traincast.step.step_time import device_time, links
+from traincast.core import Plan, Plans
+from traincast.step import (
+    Counts,
+    Estimate,
+    PipelineDevice,
+    contents,
+    cost_part,
+    data_parallel,
+    device_time,
+    devices,
+    every_device,
+    links,
+    sum_of,
+    with_defaults,
+)
 from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.quantities import Column
-from traincast.core.system import System
+from traincast.core import Assumptions, Column, System
 from traincast.operations import CollectiveKind
 from traincast.times import Group, collective_curve
 

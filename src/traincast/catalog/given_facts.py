@@ -15,7 +15,7 @@ from traincast.catalog.software_stacks import (
     stack_of,
     with_facts,
 )
-from traincast.core.errors import InputError, close_to, raise_problems, type_problems
+from traincast.core import InputError, close_to, raise_problems, type_problems
 
 FACTS_OF_EXPERTS: Final = ("dispatcher", "grouped")  # facts of a layer of experts
 # Values that state less than others: a fused dispatcher of tokens that is one of the two

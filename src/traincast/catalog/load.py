@@ -13,9 +13,17 @@ from traincast.catalog import huggingface, names, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read_document, values_of_key
 from traincast.catalog.software_stacks import names_stack, stack_file, stack_names
-from traincast.core.errors import InputError, require_type, unknown_name_error, whole_number_problems
-from traincast.core.system import Accelerator, Software, System, Tier
-from traincast.model.model import Model
+from traincast.core import (
+    Accelerator,
+    InputError,
+    Software,
+    System,
+    Tier,
+    require_type,
+    unknown_name_error,
+    whole_number_problems,
+)
+from traincast.model import Model
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.fields import Figure, Part

@@ -14,13 +14,23 @@ from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read_document
 from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE, check_fact, fact_words
 from traincast.catalog.software import constants, constants_of, month, search_spaces
-from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, OF_EXPERTS, PAPER, PRESETS, Assumptions
-from traincast.core.errors import InputError, raise_problems, require_type, unknown_name_error
-from traincast.core.system import System
+from traincast.core import (
+    ASSUMPTIONS,
+    CALIBRATED,
+    OF_EXPERTS,
+    PAPER,
+    PRESETS,
+    Assumptions,
+    InputError,
+    System,
+    raise_problems,
+    require_type,
+    unknown_name_error,
+)
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.software_stack import AssumptionsFile, StackFile
-    from traincast.model.model import Model
+    from traincast.model import Model
 
 CALIBRATED_FILE: Final = Path(__file__).with_name("calibrated.yaml")
 DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for

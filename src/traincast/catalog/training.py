@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.catalog.huggingface.adapters import load_training
-from traincast.core.errors import ErrorCollector, InputError
-from traincast.core.units import parse
-from traincast.model.adapters import (
+from traincast.core import ErrorCollector, InputError, parse
+from traincast.model import (
     FINE_TUNING_BATCH,
     FINE_TUNING_LENGTH,
     OBJECTIVES,
     Adapters,
+    Documents,
+    Model,
+    parse_lengths,
     parse_training,
     split_objective,
 )
-from traincast.model.documents import Documents, parse_lengths
-from traincast.model.model import Model
 
 SMALL_VOCABULARY: Final = 65_500  # Megatron-LM stores token ids below it in 2 bytes, others in 4 (DType)
 

@@ -8,16 +8,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.core.errors import ErrorCollector, raise_problems, require_known
-from traincast.core.output_files import atomic_output, check_folder, check_output
-from traincast.launch.export import FORMATS, Launch, export, per_node
+from traincast.core import (
+    ErrorCollector,
+    atomic_output,
+    check_folder,
+    check_output,
+    raise_problems,
+    require_known,
+)
+from traincast.launch.exports import FORMATS, Launch, export, per_node
 from traincast.launch.frameworks.model_config import config_of
 from traincast.launch.settings.canonical import Facts, device, launch_facts
 from traincast.launch.settings.text_formats import comments
-from traincast.model.model import Model
-from traincast.planner.frameworks.refusals import drop_refused
-from traincast.planner.search_result import Found
-from traincast.step.estimate import Estimate
+from traincast.model import Model
+from traincast.planner import Found, drop_refused
+from traincast.step import Estimate
 
 SCRIPT = "launch.sh"
 PROGRAM = "train.py"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from traincast.core.errors import ErrorCollector
+from traincast.core import ErrorCollector
 from traincast.launch.frameworks import (
     accelerate,
     actors,
@@ -36,7 +36,7 @@ from traincast.launch.settings.format import Format, Reader, alone, load_format
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
 from traincast.launch.settings.unread_settings import UnreadRules
-from traincast.planner.frameworks.spaces import (
+from traincast.planner import (
     EQUAL_SHARDS,
     FRAMEWORKS,
     SHARDED_KV_HEADS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, get_args
 
-from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
+from traincast.core import WHOLE, InputError, is_whole, raise_problems
 from traincast.model.adapted_layers import (
     adapter_parameters,
     adapter_problems,

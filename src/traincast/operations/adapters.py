@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.quantities import Column, nonzero
-from traincast.model.adapters import PACKED, ROUTING
+from traincast.core import Column, nonzero
+from traincast.model import PACKED, ROUTING
 from traincast.operations.elementwise import dropout, elementwise_operation, with_traffic
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Gemm, Operation, PassCount, Vector

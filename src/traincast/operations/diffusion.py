@@ -8,8 +8,8 @@ follow a norm, the gate a block. Each saves what it multiplies.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from traincast.core.quantities import Column
-from traincast.model.blocks import Diffusion, Kind
+from traincast.core import Column
+from traincast.model import Diffusion, Kind
 from traincast.operations import elementwise
 from traincast.operations.linear import linear
 from traincast.operations.operation import Operation

@@ -5,7 +5,7 @@ E is the size of an element [byte]. Both passes of an operation are the same whe
 
 from dataclasses import replace
 
-from traincast.core.quantities import Column
+from traincast.core import Column
 from traincast.operations.operation import Comms, Operation, PassCount, Vector
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.quantities import Column
+from traincast.core import Column
 from traincast.operations import elementwise, linear
 from traincast.operations.operation import Collective, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding

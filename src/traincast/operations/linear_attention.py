@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.quantities import Column
-from traincast.model.linear_attention import (
+from traincast.core import Column
+from traincast.model import (
     GatedDelta,
     GatedLinear,
     LinearAttention,
@@ -39,7 +39,9 @@ SILU_FLOPS: Final = 8  # of an activation, as in `elementwise.activation`
 SCAN_TOKENS: Final = 2048  # of a chunk whose last states Mamba-1's kernel saves (mamba_ssm, selective_scan)
 
 
-def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> Iterator[Operation]:
+def linear_attention_operations(
+    sharding: Sharding, name: str, config: LinearAttention
+) -> Iterator[Operation]:
     """Yield linear attention of a layer: projection, convolution, scan, norm of the result, projection."""
     e = sharding.model.hidden
     wide = config.counts.projected

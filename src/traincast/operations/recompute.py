@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.quantities import Column
-from traincast.model.blocks import Kind
+from traincast.core import Column
+from traincast.model import Kind
 from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.quantities import Column
-from traincast.model.blocks import Compressed, Indexer, Kind, Latent
+from traincast.core import Column
+from traincast.model import Compressed, Indexer, Kind, Latent
 from traincast.operations.elementwise import elementwise_operation, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector

@@ -5,21 +5,21 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from traincast.catalog.software import search_spaces
-from traincast.catalog.software_stacks import facts_of, names_stack
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import (
+from traincast.catalog import facts_of, names_stack, search_spaces
+from traincast.core import (
+    ALIASES,
+    CALIBRATED,
+    PRECISIONS,
+    STRATEGIES,
     ErrorCollector,
     InputError,
+    System,
     raise_problems,
     type_problems,
     unknown_name_error,
     whole_number_problems,
 )
-from traincast.core.knobs import ALIASES, STRATEGIES
-from traincast.core.precision import PRECISIONS
-from traincast.core.system import System
-from traincast.model.model import Model
+from traincast.model import Model
 from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     BEYOND,
@@ -31,8 +31,7 @@ from traincast.planner.frameworks.spaces import (
 )
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import OBJECTIVES, Question
-from traincast.step.arguments import check_assumptions, check_size
-from traincast.step.rankings import WITHIN
+from traincast.step import WITHIN, check_assumptions, check_size
 
 
 def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:

@@ -6,19 +6,17 @@ from math import log2
 
 import numpy as np
 
-from traincast.catalog.given_facts import left_of_framework, require_software
-from traincast.catalog.software_stacks import (
+from traincast.catalog import (
     ANY_SOFTWARE,
     DEFAULT_STACK,
+    left_of_framework,
     load_stack,
     names_stack,
+    require_software,
     resolve,
 )
-from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, raise_problems, whole_number_problems
-from traincast.core.system import System
-from traincast.model.adapters import FINE_TUNING_BATCH
-from traincast.model.model import Model
+from traincast.core import CALIBRATED, Assumptions, InputError, System, raise_problems, whole_number_problems
+from traincast.model import FINE_TUNING_BATCH, Model
 
 
 def usual_batch(model: Model) -> int:

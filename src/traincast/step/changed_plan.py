@@ -3,9 +3,8 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from traincast.core.errors import InputError
-from traincast.core.plan import AXES
-from traincast.step.estimate import Estimate, estimate
+from traincast.core import AXES, InputError
+from traincast.step.estimates import Estimate, estimate
 
 LEAST_GAIN: Final = 0.005  # share of the step time; a change that saves less is not worth a line
 NO_PLACEMENT_GIVEN: dict[str, Any] = {f"fast_{axis}": None for axis in AXES}  # the fastest is chosen

@@ -13,11 +13,9 @@ from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 
-from traincast.catalog.software_stacks import ANY_SOFTWARE, load_stack
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
-from traincast.core.result import Doc, Result
-from traincast.step.estimate import Estimate, estimate_columns
+from traincast.catalog import ANY_SOFTWARE, load_stack
+from traincast.core import Doc, InputError, Plan, Result
+from traincast.step.estimates import Estimate, estimate_columns
 from traincast.step.rankings import difference_deviation, plan_coordinates
 from traincast.step.uncertainty import (
     COMPONENTS,

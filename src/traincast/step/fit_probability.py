@@ -8,9 +8,8 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from traincast.catalog.software_stacks import fitted_stack
-from traincast.core.quantities import Column, plain
-from traincast.core.units import GIB
+from traincast.catalog import fitted_stack
+from traincast.core import GIB, Column, plain
 from traincast.step.uncertainty import BISECTIONS, Errors, errors
 
 # 90 % of the errors of what is allocated whatever the plan: resumed runs hold so much more [byte]

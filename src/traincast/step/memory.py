@@ -12,11 +12,19 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
-from traincast.core.knobs import offloaded_activations, words
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
+from traincast.core import (
+    Assumptions,
+    Column,
+    Plans,
+    TakesRows,
+    maximum,
+    minimum,
+    nonzero,
+    offloaded_activations,
+    take_rows,
+    where,
+    words,
+)
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.pipeline_stages import ENDS, VOCABULARY, Counts, Stages, present_parts
 from traincast.times import SCHEDULES, is_group

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from traincast.core.errors import require_known, require_type
-from traincast.model.adapted_layers import adapter_parameters
-from traincast.model.blocks import ENCODER, Diffusion, Kind
-from traincast.model.model import Model, Tower
+from traincast.core import require_known, require_type
+from traincast.model import ENCODER, Diffusion, Kind, Model, Tower, adapter_parameters
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.columns import minimum, number_values
-from traincast.core.errors import InputError
-from traincast.core.knobs import chunks
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column
-from traincast.core.units import count_of
-from traincast.model.model import Model
+from traincast.core import Column, InputError, Plans, chunks, count_of, minimum, number_values
+from traincast.model import Model
 from traincast.times import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices

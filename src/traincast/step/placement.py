@@ -7,10 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Bools, Ints
-from traincast.core.system import System
+from traincast.core import STRATEGIES, Bools, Ints, Plan, Plans, System
 from traincast.times import ORDERS
 
 MOST_NEAR: Final = 1 << 10  # ways to place a group up to which layouts are bounded

@@ -11,10 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import fitted_stack
-from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
-from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.catalog import fitted_stack
+from traincast.core import CHOICES, KNOBS, PLACEMENTS, Bools, Column, Floats, Ints, Plan, Plans
 from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, Errors, errors
 
 WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)

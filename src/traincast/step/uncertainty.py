@@ -16,20 +16,18 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from traincast.catalog.error_figures import error_figures
-from traincast.catalog.given_facts import contradicts, software_with
-from traincast.catalog.software_stacks import (
+from traincast.catalog import (
     ANY_SOFTWARE,
+    contradicts,
+    error_figures,
     fitted_stack,
     has_measured_pace,
+    software_with,
     stack_words,
     stack_year,
 )
-from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Column, Floats, plain
-from traincast.core.units import rate
-from traincast.model.linear_attention import LINEAR
-from traincast.model.model import Model
+from traincast.core import Bools, Column, Floats, Plans, plain, rate
+from traincast.model import LINEAR, Model
 from traincast.step.model_flops import forward_flops
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from traincast.core.errors import InputError
-from traincast.core.output_files import atomic_output
+from traincast.core import InputError, atomic_output
 
 
 class Journal:

@@ -4,15 +4,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, shape_of, text
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
-from traincast.core.system import System
-from traincast.launch.export import PLAN_FACTS, Launch, launch
-from traincast.launch.folder import PROGRAMS, export_folder
-from traincast.launch.formats import FORMATS
-from traincast.model.model import Model
-from traincast.step.estimate import estimate
+from traincast.accuracy import MODULE, every_plan, shape_of, text
+from traincast.core import InputError, Plan, System
+from traincast.launch import FORMATS, PLAN_FACTS, PROGRAMS, Launch, export_folder, launch
+from traincast.model import Model
+from traincast.step import estimate
 
 STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
 # how formats say the number of steps, where a launch has it

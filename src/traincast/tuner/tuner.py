@@ -8,32 +8,35 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 
-from traincast.accuracy.runs.run import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
-from traincast.catalog.given_facts import read_given
-from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import ErrorCollector, InputError, unknown_name_error, whole_number_problems
-from traincast.core.plan import Plan
-from traincast.core.result import INLINE, Doc, Result
-from traincast.core.system import System
-from traincast.core.units import count_of, probability_text, seconds
-from traincast.launch.export import Launch
-from traincast.launch.formats import FORMATS
-from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import Framework
-from traincast.planner.frameworks.spaces import framework as framework_named
-from traincast.planner.question import Question
-from traincast.step.arguments import check_assumptions, check_gbs, check_size
-from traincast.step.estimate import Job, usual_assumptions
-from traincast.step.uncertainty import NORMAL_90_PERCENT
+from traincast.accuracy import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
+from traincast.catalog import ANY_SOFTWARE, as_model, as_system, read_given, releases
+from traincast.core import (
+    INLINE,
+    Assumptions,
+    Doc,
+    ErrorCollector,
+    InputError,
+    Plan,
+    Result,
+    System,
+    count_of,
+    probability_text,
+    seconds,
+    unknown_name_error,
+    whole_number_problems,
+)
+from traincast.launch import FORMATS, Launch
+from traincast.model import Model
+from traincast.planner import Framework, Question
+from traincast.planner import framework as framework_named
+from traincast.step import NORMAL_90_PERCENT, Job, check_assumptions, check_gbs, check_size, usual_assumptions
 from traincast.tuner.belief import GAIN, SURE, Belief, Outlook
 from traincast.tuner.candidates import Candidates, of_runs, of_search
 from traincast.tuner.journal import Journal
 from traincast.tuner.launches import STEPS, Exported, Launcher
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.accuracy import Calibration
 
 TRIALS: Final = 8  # at most, by default
 VERIFIED: Final = 32  # likeliest candidates whose launches are written before probabilities are stated
@@ -510,8 +513,7 @@ class Tuner:
         InputError
             If no trial has a time, or the system was given as an object: a name or a file can be calibrated.
         """
-        from traincast.accuracy.fit.calibrate import fitted_to
-        from traincast.accuracy.fit.measured_files import Measured
+        from traincast.accuracy import Measured, fitted_to
 
         if self.base is None:
             raise InputError("system", ["is an object: give its name or file, which can be calibrated"])

@@ -12,7 +12,7 @@ import traincast as tc
 from traincast.catalog.software_stacks import facts_of
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
-from traincast.step.metrics import metrics
+from traincast.step.run_metrics import metrics
 from traincast.ui.cli import output
 from traincast.ui.cli.output import message_columns  # the fixture of all tests replaces it in its module
 from traincast.ui.text import headline

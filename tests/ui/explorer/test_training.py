@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.training import read_training
-from traincast.planner.study.study_file import load_study
+from traincast.planner.studies.study_file import load_study
 from traincast.ui.explorer.choices import model_info
 from traincast.ui.explorer.question import check_state, model_of, normal_text, read_address, read_state
 from traincast.ui.explorer.snippets import copy_texts

@@ -14,19 +14,28 @@ from traincast.accuracy.fit.fitted_yaml import system_with, write_system
 from traincast.accuracy.fit.measured_files import Files, Measured, read_measurements
 from traincast.accuracy.fit.parameters import Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Benchmarks
-from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import (
+from traincast.catalog import (
     DEFAULT_STACK,
+    figures,
     names_stack,
     resolve,
     stack_file,
     with_fitted_values,
 )
-from traincast.core.output_files import check_output
-from traincast.core.quantities import Floats, figure_specs
-from traincast.core.result import INLINE, KEY, Doc, Result, describe_key
-from traincast.core.system import Accelerator, System, Tier
-from traincast.step.uncertainty import NORMAL_90_PERCENT
+from traincast.core import (
+    INLINE,
+    KEY,
+    Accelerator,
+    Doc,
+    Floats,
+    Result,
+    System,
+    Tier,
+    check_output,
+    describe_key,
+    figure_specs,
+)
+from traincast.step import NORMAL_90_PERCENT
 
 MIN_RUNS_FOR_LEAVE_ONE_OUT: Final = 4  # below it no held-out errors
 MAX_FITTED: Final = {"accelerator": 12, "network": 6}  # constants of a home

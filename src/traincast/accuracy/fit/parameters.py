@@ -8,18 +8,26 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.catalog.documents import catalogue, catalogue_entry
-from traincast.catalog.software_stacks import (
+from traincast.catalog import (
     DEFAULT_STACK,
+    catalogue,
+    catalogue_entry,
     names_stack,
     owners,
     resolve,
     with_fitted_values,
 )
-from traincast.core.assumptions import ASSUMPTIONS, Assumptions
-from traincast.core.errors import InputError, raise_problems
-from traincast.core.quantities import Floats, figure_specs
-from traincast.core.system import Accelerator, System, Tier
+from traincast.core import (
+    ASSUMPTIONS,
+    Accelerator,
+    Assumptions,
+    Floats,
+    InputError,
+    System,
+    Tier,
+    figure_specs,
+    raise_problems,
+)
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
 HARDWARE: Final = {

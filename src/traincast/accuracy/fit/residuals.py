@@ -19,13 +19,19 @@ from traincast.accuracy.fit.parameters import (
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import INDEPENDENT, source_of
-from traincast.accuracy.validate import RunBatch, batches
-from traincast.catalog.software_stacks import DEFAULT_STACK
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError
-from traincast.core.precision import PRECISIONS, Precision
-from traincast.core.quantities import Column, Floats
-from traincast.core.system import Accelerator, System, fast_domains
+from traincast.accuracy.validation import RunBatch, batches
+from traincast.catalog import DEFAULT_STACK
+from traincast.core import (
+    PRECISIONS,
+    Accelerator,
+    Assumptions,
+    Column,
+    Floats,
+    InputError,
+    Precision,
+    System,
+    fast_domains,
+)
 from traincast.operations import CollectiveKind, PassCount
 from traincast.operations import Gemm as Product
 from traincast.times import Group, arithmetic, collective, exposed_memory

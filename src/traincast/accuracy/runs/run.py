@@ -33,31 +33,42 @@ from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model
 from traincast.accuracy.runs.plan import DEGREES, fill_plan, fits_with_slack, plan, policies
 from traincast.accuracy.runs.recipe import OF_FACTS, assume_recipe
 from traincast.accuracy.runs.reported_memory import Reported
-from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
-from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE
-from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
-from traincast.catalog.software import month
-from traincast.catalog.software_stacks import (
+from traincast.catalog import (
+    ALWAYS_GIVEN,
     ANY_SOFTWARE,
+    MAX_TABLE_BYTES,
+    OF_SOFTWARE,
+    accelerator_called,
+    catalogue,
     facts_of,
+    load_accelerator,
+    load_system,
+    month,
     names_stack,
     releases_of,
     runs_with,
     same_software,
     stack_names,
     stack_of,
+    systems_with,
+    text_of,
     values_that_count,
     with_facts,
 )
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import InputError, TraincastError, first_problems, raise_problems
-from traincast.core.plan import Plan
-from traincast.core.precision import PRECISIONS, Precision
-from traincast.core.system import System
-from traincast.launch.formats import FORMATS
-from traincast.model.blocks import Experts, Latent, Local
-from traincast.model.model import Model
-from traincast.step.uncertainty import errors, host_of
+from traincast.core import (
+    CALIBRATED,
+    PRECISIONS,
+    InputError,
+    Plan,
+    Precision,
+    System,
+    TraincastError,
+    first_problems,
+    raise_problems,
+)
+from traincast.launch import FORMATS
+from traincast.model import Experts, Latent, Local, Model
+from traincast.step import errors, host_of
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8

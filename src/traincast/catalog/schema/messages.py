@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from traincast.catalog.schema.fields import Entry, File, Misplaced, Part
 from traincast.catalog.schema.system import MAX_TIERS
-from traincast.core.errors import InputError, first_problems
+from traincast.core import InputError, first_problems
 
 TIERS = f"a network has two to {MAX_TIERS} tiers: the fast domain first, and last what joins everything"
 AnyFile = TypeVar("AnyFile", bound=File)

@@ -8,10 +8,16 @@ from pydantic import StrictBool, create_model, field_validator
 
 from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.schema.fields import Amount, Count, File, Misplaced, Number, Part, Text, figure_fields
-from traincast.core.assumptions import ASSUMPTIONS
-from traincast.core.errors import MAX_VALUES, close_to
-from traincast.core.quantities import figure_specs
-from traincast.core.system import Accelerator, System, Tier, used_problems
+from traincast.core import (
+    ASSUMPTIONS,
+    MAX_VALUES,
+    Accelerator,
+    System,
+    Tier,
+    close_to,
+    figure_specs,
+    used_problems,
+)
 
 MAX_TIERS: Final = 8  # of a network
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.settings.canonical import DIVIDED, Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings

@@ -3,11 +3,8 @@
 import re
 from typing import Any, Final
 
-from traincast.catalog.given_facts import software_with
-from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import DEFAULT_STACK, FUSED_DISPATCHER
-from traincast.core.errors import InputError
-from traincast.core.knobs import OFFLOADED_MODULES, words
+from traincast.catalog import DEFAULT_STACK, FUSED_DISPATCHER, load_model, software_with
+from traincast.core import OFFLOADED_MODULES, InputError, words
 from traincast.launch.frameworks import deepspeed
 from traincast.launch.frameworks.adapters import (
     BRIDGE_NAMES,
@@ -29,7 +26,7 @@ from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.settings.canonical import Facts, is_alone, normalized_recompute
 from traincast.launch.settings.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.settings.table import Conversions, Values
-from traincast.model.adapters import Adapters
+from traincast.model import Adapters
 
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention",

@@ -6,7 +6,7 @@ Other programs on Megatron-Core, such as Megatron-Bridge and Megatron-DeepSpeed,
 from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import PLAIN_LOOP, load_stack
+from traincast.catalog import PLAIN_LOOP, load_stack
 from traincast.launch.frameworks import megatron
 from traincast.launch.scripts import bash
 from traincast.launch.settings.arguments import MEGATRON, Arguments

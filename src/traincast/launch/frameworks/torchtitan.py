@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.given_facts import has_fact, software_with
-from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import load_stack
-from traincast.core.errors import InputError
-from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
+from traincast.catalog import has_fact, load_model, load_stack, software_with
+from traincast.core import VIRTUAL_STAGES, InputError, ScheduleName
 from traincast.launch.frameworks.checkpoints import unknown_model
 from traincast.launch.settings.canonical import LEFT_OVER, Facts, model_facts
 from traincast.launch.settings.defaults import parser_defaults

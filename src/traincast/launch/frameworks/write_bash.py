@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import FUSED_DISPATCHER, facts_of, names_stack
+from traincast.catalog import FUSED_DISPATCHER, facts_of, names_stack
 from traincast.launch.frameworks import megatron_bridge
 from traincast.launch.frameworks.megatron import ALLGATHER, DISPATCHER
 from traincast.launch.settings.format import Writing

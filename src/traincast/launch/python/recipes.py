@@ -10,8 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.given_facts import software_with
-from traincast.core.errors import InputError
+from traincast.catalog import software_with
+from traincast.core import InputError
 from traincast.launch.frameworks import megatron, megatron_bridge
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL
 from traincast.launch.frameworks.megatron_bridge import (
@@ -26,7 +26,7 @@ from traincast.launch.python.source import MAX_CALLS, called_name, tree_of
 from traincast.launch.settings.canonical import OF_SQUAD, SQUAD_TOKENS, Facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, flatten, nested
-from traincast.model.documents import Documents
+from traincast.model import Documents
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
     "bf16": "bf16_mixed",

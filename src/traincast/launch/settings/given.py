@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import InputError, raise_problems
+from traincast.core import InputError, raise_problems
 
 RECIPE: Final = "recipe"  # what an error is about that names several runs
 

@@ -23,12 +23,11 @@ from traincast.analysis import (
     throughput,
     wasteful,
 )
-from traincast.core.result import KEY, Doc, Result
+from traincast.core import KEY, Doc, Result
 from traincast.planner.answers.knob_changes import ChangedPlan, PlanTester
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_of
-from traincast.step.estimate import Estimate, require_one_plan
-from traincast.step.measured_step import Cause, MeasuredStep, measured_step
+from traincast.step import Cause, Estimate, MeasuredStep, measured_step, require_one_plan
 
 
 class Advice(Result):

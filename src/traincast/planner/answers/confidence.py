@@ -6,24 +6,28 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Floats, Ints
+from traincast.core import Floats, Ints, Plan, Plans
 from traincast.planner.answers.plan_sentences import changed_knobs
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.least_times import LeastTimes
-from traincast.step.estimate import Answer, Estimate, Estimates, estimate_columns
-from traincast.step.rankings import (
+from traincast.step import (
+    COMPONENTS,
     MAX_LOG_SLOWDOWN,
     NEAR_BEST_SLOWDOWN,
+    NORMAL_90_PERCENT,
+    Answer,
+    Estimate,
+    Estimates,
     RankedSoftware,
     difference_deviation,
     draw_near_best,
+    errors,
+    estimate_columns,
     layouts_compared,
     plan_coordinates,
     plan_distance,
     ranking_probability,
 )
-from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, errors
 
 MOST_EQUAL: Final = 0.05  # share between times, up to which plans that cannot be told apart are called equal
 MAX_LAYOUTS: Final = 256  # layouts compared

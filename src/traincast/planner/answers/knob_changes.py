@@ -6,12 +6,9 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from traincast.catalog.software_stacks import fitted_stack, stack_framework
-from traincast.core.errors import InputError
-from traincast.core.knobs import PLACEMENTS, VIRTUAL_STAGES, chunks
-from traincast.core.plan import Plan
-from traincast.core.result import KEY, Doc, Result
-from traincast.model.model import Model
+from traincast.catalog import fitted_stack, stack_framework
+from traincast.core import KEY, PLACEMENTS, VIRTUAL_STAGES, Doc, InputError, Plan, Result, chunks
+from traincast.model import Model
 from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     EXPERTS_ON_TENSOR_RANKS,
@@ -20,8 +17,7 @@ from traincast.planner.frameworks.spaces import (
     Framework,
     default_framework,
 )
-from traincast.step.changed_plan import LEAST_GAIN, NO_PLACEMENT_GIVEN
-from traincast.step.estimate import Estimate, estimate
+from traincast.step import LEAST_GAIN, NO_PLACEMENT_GIVEN, Estimate, estimate
 
 # What a change of these costs, the cheapest first; of all others, degrees of parallelism among them, more.
 CHEAPEST: Final = ("attention", "mbs", "recompute", "recompute_every", "zero", "offload", "offload_every")

@@ -3,15 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
-from traincast.catalog.software_stacks import fitted_stack, load_stack, stack_names
-from traincast.core.knobs import CHOICES, STRATEGIES
-from traincast.core.precision import ACCURACY
-from traincast.core.result import Doc, Result
-from traincast.core.units import GIB
+from traincast.catalog import fitted_stack, load_stack, stack_names
+from traincast.core import ACCURACY, CHOICES, GIB, STRATEGIES, Doc, Result
 from traincast.planner.frameworks.spaces import Framework, lean, lock_values
-from traincast.step.changed_plan import NO_PLACEMENT_GIVEN, estimate_with
-from traincast.step.estimate import Answer, Estimate, estimate
-from traincast.step.placement import divisors
+from traincast.step import NO_PLACEMENT_GIVEN, Answer, Estimate, divisors, estimate, estimate_with
 
 
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:

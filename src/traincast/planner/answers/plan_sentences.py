@@ -6,13 +6,24 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIES
-from traincast.core.plan import Plan
-from traincast.core.system import Tier
-from traincast.core.units import count_of, format_signed, gib, number_text, probability_text, seconds
+from traincast.core import (
+    CHOICES,
+    DEFAULTS,
+    KNOBS,
+    PLACEMENTS,
+    STRATEGIES,
+    Plan,
+    Tier,
+    count_of,
+    format_signed,
+    gib,
+    number_text,
+    probability_text,
+    seconds,
+)
 from traincast.operations import Axis
 from traincast.planner.answers.plan_changes import leaner_plans
-from traincast.step.estimate import Answer, Estimate
+from traincast.step import Answer, Estimate
 from traincast.times import Placement
 
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
@@ -216,7 +227,7 @@ def whole_memory(est: Estimate) -> tuple[float, str]:
     return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"
 
 
-def compare(pair: Answer, best: Answer) -> tuple[str, str]:
+def compare_with_best(pair: Answer, best: Answer) -> tuple[str, str]:
     """Compare a plan with the best: its time and knobs, and the components that differ most."""
     (plan, est), (_, winner) = pair, best
     change = float(est.step_seconds - winner.step_seconds)

@@ -12,11 +12,20 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
-from traincast.core.plan import AXES, Plan, recomputed_modules
-from traincast.core.units import number_text, probability_text, seconds
+from traincast.core import (
+    AXES,
+    CHOICES,
+    DEFAULTS,
+    KNOBS,
+    PLACEMENTS,
+    Plan,
+    number_text,
+    probability_text,
+    recomputed_modules,
+    seconds,
+)
 from traincast.planner.answers.plan_sentences import differences
-from traincast.step.rankings import WITHIN, layout_of
+from traincast.step import WITHIN, layout_of
 
 FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
 VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest

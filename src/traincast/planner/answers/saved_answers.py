@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import ANY_SOFTWARE, releases, resolve
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
-from traincast.model.model import Model
-from traincast.step.estimate import Estimate, Job, estimate
+from traincast.catalog import ANY_SOFTWARE, load_model, load_system, releases, resolve
+from traincast.core import Assumptions, InputError, Plan
+from traincast.model import Model
+from traincast.step import Estimate, Job, estimate
 
 MOST_BYTES: Final = 1 << 26  # of a file: answers have at most some megabytes
 WRITTEN_BY: Final = "is no answer that `traincast plan` or `traincast estimate` wrote with --json"

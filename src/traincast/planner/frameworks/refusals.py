@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import facts_of, names_stack
-from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
-from traincast.core.precision import OPTIMIZERS
+from traincast.catalog import facts_of, names_stack
+from traincast.core import DEFAULTS, JOINED, MODULES, OPTIMIZERS, words
 
 
 @dataclass(frozen=True)

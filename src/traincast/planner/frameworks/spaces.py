@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import (
+from traincast.catalog import (
     DEFAULT_STACK,
     FINE_TUNING_STACK,
     TPU_STACK,
@@ -18,27 +18,31 @@ from traincast.catalog.software_stacks import (
     names_stack,
     usual_stack,
 )
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
-from traincast.core.knobs import (
+from traincast.core import (
     ALLOWED,
+    AXES,
     CHOICES,
     DEFAULTS,
     JOINED,
     KNOBS,
     MODULES,
     STRATEGIES,
+    Assumptions,
+    InputError,
+    Plan,
+    Plans,
+    System,
     choice_problems,
     chunks,
+    contradicting_choices,
+    unknown_name_error,
+    whole_number_problems,
     words,
 )
-from traincast.core.plan import AXES, Plan, Plans, contradicting_choices
-from traincast.core.system import System
-from traincast.model.linear_attention import LINEAR
-from traincast.model.model import Model
+from traincast.model import LINEAR, Model
 from traincast.planner.frameworks.history import at_release
 from traincast.planner.frameworks.refusals import Refusal, find_refusals
-from traincast.step.validity import Rule, rule_problems
+from traincast.step import Rule, rule_problems
 from traincast.times import SCHEDULES
 
 # Choices that rules or the enumeration depend on.

@@ -16,21 +16,37 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from traincast.catalog.software_stacks import with_fitted_values
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, maximum
-from traincast.core.knobs import STRATEGIES, offloaded_activations
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, Floats, Ints
-from traincast.core.system import CAPACITY, System
-from traincast.model.model import Model
+from traincast.catalog import with_fitted_values
+from traincast.core import (
+    CAPACITY,
+    STRATEGIES,
+    Assumptions,
+    Column,
+    Floats,
+    Ints,
+    Plans,
+    System,
+    distinct_values,
+    maximum,
+    offloaded_activations,
+)
+from traincast.model import Model
 from traincast.operations import Counted, Operation, parts
 from traincast.planner.space.search_space import Shards, Space, distinct_rows, stack_columns
-from traincast.step.layer_cost import Costs, PartCosts, cost_part
-from traincast.step.memory import Footprint, devices_phases, peak_bytes
-from traincast.step.pipeline_stages import Stages, stages
-from traincast.step.placement import MOST_NEAR, near_members
-from traincast.step.step_time import step, step_seconds_bound
+from traincast.step import (
+    MOST_NEAR,
+    Costs,
+    Footprint,
+    PartCosts,
+    Stages,
+    cost_part,
+    devices_phases,
+    near_members,
+    peak_bytes,
+    stages,
+    step,
+    step_seconds_bound,
+)
 from traincast.times import SCHEDULES, OperationPasses, OperationTimer
 
 OUT_OF_MEMORY: Final = "does not fit in memory"

@@ -17,13 +17,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from traincast.catalog.software_stacks import with_fitted_values
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, number_values, take_rows
-from traincast.core.knobs import DEFAULTS, offloaded_activations
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, Floats, Ints
-from traincast.core.system import System
+from traincast.catalog import with_fitted_values
+from traincast.core import (
+    DEFAULTS,
+    Assumptions,
+    Column,
+    Floats,
+    Ints,
+    Plans,
+    System,
+    distinct_values,
+    number_values,
+    offloaded_activations,
+    take_rows,
+)
 from traincast.operations import Counted, parts
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.evaluation import AROUND_LAYERS, layouts_memory
@@ -36,21 +43,23 @@ from traincast.planner.space.search_space import (
     of_batch,
     ragged_ranges,
 )
-from traincast.step.memory import (
+from traincast.step import (
     BesideActivations,
     Footprint,
     MemoryLeft,
     PhaseLeft,
+    Stages,
     StoredWeights,
     Taken,
     beside_activations,
+    divisors,
     left_for_states,
+    most_chunks,
+    stages,
     taken_by_states,
     weight_memory,
     working_memory,
 )
-from traincast.step.pipeline_stages import Stages, most_chunks, stages
-from traincast.step.placement import divisors
 from traincast.times import SCHEDULES
 
 if TYPE_CHECKING:

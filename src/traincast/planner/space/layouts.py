@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.quantities import Floats, Ints
-from traincast.core.system import CAPACITY, System
+from traincast.core import CAPACITY, Floats, Ints, System
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.enumeration import enumerate_space
 from traincast.planner.space.evaluation import StrategyResult, evaluate_all

@@ -19,9 +19,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from traincast.core.columns import ceil, floor, maximum, minimum
-from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
-from traincast.core.quantities import Column
+from traincast.core import VIRTUAL_STAGES, Column, ScheduleName, ceil, floor, maximum, minimum
 from traincast.times.process_groups import is_group
 
 Kind = Literal["F", "B", "W", "BW"]

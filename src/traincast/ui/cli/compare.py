@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from traincast.core.errors import ErrorCollector, InputError
+from traincast.core import ErrorCollector, InputError
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Json, command, output_option, question_option, search_option
 from traincast.ui.cli.completion import (
@@ -29,8 +29,7 @@ from traincast.ui.cli.options import (
 from traincast.ui.cli.output import print_json, progress
 
 if TYPE_CHECKING:
-    from traincast.planner.compare import Comparison
-    from traincast.planner.question import Question
+    from traincast.planner import Comparison, Question
 
 _MODELS = "Models, one or several with commas; or two answers of plan or estimate --json."
 _SYSTEMS = "Systems of the catalogue, or files, with commas."
@@ -72,11 +71,11 @@ def compare(
 
     Example: traincast compare llama-3-70b --system dgx-h100,mi300x-node --gpus 64
     """
-    from traincast.planner.question import Question
+    from traincast.planner import Question
 
     errors = ErrorCollector("compare")
     if saved := _saved_files(model, system, gpus, framework, assumptions, plan):
-        from traincast.planner.compare import compare_saved
+        from traincast.planner import compare_saved
 
         show_comparison(compare_saved(saved).ordered(sort), json)
         return
@@ -143,7 +142,7 @@ def _sizes(text: str | None) -> list[int]:
 
 def _saved_files(models: Sequence[str], *others: object) -> list[Path]:
     """Return the files of saved answers that are given in place of models; empty where they are models."""
-    from traincast.planner.answers.saved_answers import is_saved_answer
+    from traincast.planner import is_saved_answer
 
     words = [name for word in models for name in split_names(word)]
     missing = [word for word in words if word.endswith(".json") and not Path(word).exists()]
@@ -172,7 +171,7 @@ def search_combinations(
     errors: ErrorCollector, options: RunOptions, typed: TypedNames, shared: "Question"
 ) -> "Comparison":
     """Search every combination, and return the comparison; errors are collected in `errors`."""
-    from traincast.planner.compare import Alternatives, compare_alternatives, parse_plan
+    from traincast.planner import Alternatives, compare_alternatives, parse_plan
 
     given = [errors.catch(parse_plan, plan) or {} for plan in typed.plans] or [{}]
     spaces = [None if name is None else errors.catch(framework_typed, name) for name in typed.frameworks]

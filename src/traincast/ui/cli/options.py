@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Group, Parameter
 
-from traincast.core.errors import (
+from traincast.core import (
+    ALLOWED,
+    KNOBS,
+    PLACEMENTS,
     ErrorCollector,
     InputError,
+    Knobs,
     NothingFits,
+    parse_count,
     raise_problems,
     whole_number_problems,
 )
-from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
-from traincast.core.units import parse_count
 from traincast.ui.cli.app import (
     KNOB_GROUP,
     QUESTION,
@@ -38,15 +41,10 @@ if TYPE_CHECKING:
 
     from cyclopts import Token
 
-    from traincast.core.assumptions import Assumptions
-    from traincast.core.plan import Plan
-    from traincast.core.system import System
-    from traincast.model.blocks import Routing
-    from traincast.model.model import Model
-    from traincast.planner.frameworks.spaces import Framework
-    from traincast.planner.question import Question
-    from traincast.step.estimate import Estimate
-    from traincast.step.metrics import Metrics
+    from traincast.core import Assumptions, Plan, System
+    from traincast.model import Model, Routing
+    from traincast.planner import Framework, Question
+    from traincast.step import Estimate, Metrics
     from traincast.ui.text.plans import Usual
 
 _MODEL = "Catalogue model, file, or Hugging Face config.json."
@@ -126,9 +124,8 @@ class RunOptions:
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens. The model's
         line on what is assumed of fine-tuning ends with the `sharding` of its weights.
         """
-        from traincast.catalog.load import load_model, load_system
-        from traincast.catalog.training import read_training
-        from traincast.step.metrics import check_given
+        from traincast.catalog import load_model, load_system, read_training
+        from traincast.step import check_given
 
         seen = (self.images, self.image_size, self.frozen_tower)
         training = errors.catch(read_training, self.train, self.lengths, *seen)
@@ -159,7 +156,7 @@ class RunOptions:
 
     def metrics(self, est: "Estimate") -> "Metrics":
         """Return throughput, utilisation and cost of an estimate."""
-        from traincast.step.metrics import metrics
+        from traincast.step import metrics
 
         return metrics(est, **self.metrics_arguments())
 
@@ -207,7 +204,7 @@ class RunOptions:
 
     def _with_rates(self, system: "System", model: "Model | None") -> "System":
         """Return the system with the given rates of input pipeline and storage."""
-        from traincast.catalog.training import read_input_rate
+        from traincast.catalog import read_input_rate
 
         errors = ErrorCollector("rates")
         rates = dict[str, Any]()
@@ -226,7 +223,7 @@ class RunOptions:
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
         """Return the global batch [sequences]: requested, the model's own, or the usual one."""
-        from traincast.step.arguments import check_gbs
+        from traincast.step import check_gbs
 
         batch = self._requested_batch(model)
         if model is not None and self.leaves_batch(model):
@@ -323,15 +320,11 @@ class PlanQuestion:
         `errors` holds mistakes in other options. On a `real_machine`, as what is measured is, calibrated
         assumptions stand in place of the paper's.
         """
-        from traincast.catalog.given_facts import check_experts, read_given
-        from traincast.catalog.software_stacks import calibrated_stack, releases, unstated_software
-        from traincast.core.assumptions import CALIBRATED, PAPER
-        from traincast.core.plan import Plan
-        from traincast.model.adapters import names_fine_tuning
-        from traincast.planner.frameworks.spaces import FRAMEWORKS
-        from traincast.planner.question import Question
-        from traincast.step.arguments import check_assumptions, check_size
-        from traincast.step.estimate import estimate, usual_assumptions
+        from traincast.catalog import calibrated_stack, check_experts, read_given, releases, unstated_software
+        from traincast.core import CALIBRATED, PAPER, Plan
+        from traincast.model import names_fine_tuning
+        from traincast.planner import FRAMEWORKS, Question
+        from traincast.step import check_assumptions, check_size, estimate, usual_assumptions
 
         errors = errors or ErrorCollector("estimate")
         knobs = {name: value for name, value in vars(self.knobs).items() if value is not None}
@@ -385,7 +378,7 @@ class PlanQuestion:
 
 def framework_typed(name: str) -> "Framework":
     """Return the framework of a name on the command line; a line says so where it is that of a program."""
-    from traincast.planner.frameworks.spaces import framework
+    from traincast.planner import framework
 
     found = framework(name)
     if found.name != name.lower():
@@ -405,7 +398,7 @@ def _require_run(
 
     Of the question its model, system, batch and locks count; what could not be read is not checked.
     """
-    from traincast.planner.search_arguments import choose_framework
+    from traincast.planner import choose_framework
 
     model = question.model
     system = question.system
@@ -422,7 +415,7 @@ def _require_run(
 
 def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, Any]) -> "Plan":
     """Return the plan of `knobs` on some GPUs: with the dp its degrees leave where none is given."""
-    from traincast.core.plan import AXES, Plan
+    from traincast.core import AXES, Plan
 
     dp_given = "dp" in knobs
 
@@ -451,8 +444,8 @@ class MeasuredOptions:
     mfu: Annotated[str | None, option(_MFU, metavar="SHARE")] = None
 
     def read_measured(self) -> dict[str, float]:
-        """Return what was measured, as arguments of `traincast.step.measured_step.measured_step`."""
-        from traincast.step.measured_step import check_measured
+        """Return what was measured, as arguments of `traincast.step.measurement.measured_step`."""
+        from traincast.step import check_measured
 
         share = share_typed(self.mfu, "--mfu")
         given = {"step_seconds": self.step_seconds, "tokens_per_second": self.tokens_per_second, "mfu": share}
@@ -479,7 +472,7 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 def _misfit_text(est: "Estimate") -> str:
     """Return how much memory a plan is short of, and what would make it fit."""
-    from traincast.planner.answers.plan_sentences import short_of
+    from traincast.planner import short_of
 
     said = "may not fit" if est.verdict == "uncertain" else "does not fit"
     return f"the plan {said}: {short_of(est, advice=True)}"

@@ -3,8 +3,7 @@
 import re
 from typing import Final
 
-from traincast.core.errors import InputError
-from traincast.core.units import parse
+from traincast.core import InputError, parse
 
 DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
 

@@ -8,9 +8,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
-from traincast.core.output_files import check_folder, check_output
+from traincast.core import (
+    CALIBRATED,
+    ErrorCollector,
+    InputError,
+    check_folder,
+    check_output,
+    whole_number_problems,
+)
 from traincast.ui import outputs, text
 from traincast.ui.cli.analysis import FigureFormat, FiguresFolder, save_figures
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, given_words, option, output_option, several
@@ -29,8 +34,7 @@ from traincast.ui.cli.output import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from traincast.planner.design.designs import Designs
-    from traincast.planner.study.sweep import Study
+    from traincast.planner import Designs, Study
 
 _STUDY = (
     "The study, a YAML or JSON file; or exec_*.npy of arXiv 2410.00273's code or a folder of them, which "
@@ -63,22 +67,19 @@ def study(
 
     Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
     """
-    from traincast.planner.study import executors
-    from traincast.planner.study.paper_outputs import is_results
-    from traincast.planner.study.results import FORMATS
-    from traincast.planner.study.study_file import load_study
+    from traincast.planner import TABLE_ENDINGS, Shard, is_results, load_study, run_study_to
 
     errors = ErrorCollector("study")
     if is_results(file):
         if dask is not None or mpi or shard != "1/1" or workers != 1 or html is not None:
             unused = "--workers, --dask, --mpi, --shard and --html are of studies that run"
             errors.add([f"{file} holds results: {unused}"])
-        errors.catch(check_output, output, force, FORMATS)
+        errors.catch(check_output, output, force, TABLE_ENDINGS)
         errors.raise_any()
         _write_results(file, output, force, json)
         return
     definition_read = errors.catch(load_study, file)
-    shard_read = errors.catch(executors.Shard.parse, shard)
+    shard_read = errors.catch(Shard.parse, shard)
     problems = _worker_problems(workers, dask, mpi)
     if html is not None and shard_read is not None and shard_read.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
@@ -88,7 +89,7 @@ def study(
     part = errors.require(shard_read)
     started = time.perf_counter()
     with _open_executor(definition.name, workers, dask, mpi) as (executor, report_progress):
-        written = executors.run_to(definition, output, force, part, executor, workers, report_progress)
+        written = run_study_to(definition, output, force, part, executor, workers, report_progress)
     _report_outcome(definition, output, written, time.perf_counter() - started, html, json)
 
 
@@ -104,11 +105,11 @@ def _open_executor(
     name: str, workers: int, dask: str | None, mpi: bool, kept: bool = True
 ) -> "Iterator[tuple[Executor | None, Callable[..., None]]]":
     """Open where searches run, with progress on a terminal; `kept`: whether finished ones are saved."""
-    from traincast.planner.study import executors
+    from traincast.planner import dask_executor, mpi_executor
 
-    executor_context = executors.mpi() if mpi else nullcontext()
+    executor_context = mpi_executor() if mpi else nullcontext()
     if dask:
-        executor_context = executors.dask(dask, workers)
+        executor_context = dask_executor(dask, workers)
     try:
         with executor_context as executor, progress(name) as report_progress:
             yield executor, report_progress
@@ -144,16 +145,12 @@ def design(
 
     Example: traincast design examples/design.yaml --output design.parquet --html design.html
     """
-    from traincast.planner.design.design_file import load_question
-    from traincast.planner.design.machines import Runs
-    from traincast.planner.design.refinement import find
-    from traincast.planner.study.executors import Parts
-    from traincast.planner.study.results import FORMATS
+    from traincast.planner import TABLE_ENDINGS, Parts, Runs, find_designs, load_question
 
     errors = ErrorCollector("design")
     read = errors.catch(load_question, file)
     errors.add(_worker_problems(workers, dask, mpi))
-    errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_output, output, force, TABLE_ENDINGS)
     errors.catch(check_html, html, force)
     errors.catch(check_folder, figures)
     question = errors.require(read)
@@ -162,7 +159,7 @@ def design(
         nullcontext() if parts is None else parts.lock(shared=False),
         _open_executor(question.name, workers, dask, mpi, parts is not None) as (executor, report_progress),
     ):
-        found = find(question, Runs(executor, workers, parts, report_progress))
+        found = find_designs(question, Runs(executor, workers, parts, report_progress))
         if parts is not None and not found.feasible.any():
             parts.drop()  # nothing to go on with
         found.sentences()  # further searches that it needs, while the workers are there
@@ -194,7 +191,7 @@ def _draw_design(found: "Designs", html: Path | None, figures: Path | None, form
 
 def _write_results(file: Path, output: Path, force: bool, as_json: bool) -> None:
     """Write results of the code of arXiv 2410.00273 as the table of a study, and print its size."""
-    from traincast.planner.study.results import read_results
+    from traincast.planner import read_results
 
     started = time.perf_counter()
     results = read_results(file)
@@ -221,17 +218,15 @@ def merge(
 
     Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
     """
-    from traincast.planner.study import executors
-    from traincast.planner.study.results import FORMATS
-    from traincast.planner.study.study_file import load_study
+    from traincast.planner import TABLE_ENDINGS, load_study, merge_shards
 
     errors = ErrorCollector("merge")
     definition_read = errors.catch(load_study, file)
-    errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_output, output, force, TABLE_ENDINGS)
     errors.catch(check_html, html, force)
     definition = errors.require(definition_read)
     started = time.perf_counter()
-    executors.merge(definition, output, force)
+    merge_shards(definition, output, force)
     _report_outcome(definition, output, True, time.perf_counter() - started, html, json)
 
 
@@ -239,13 +234,13 @@ def _report_outcome(
     study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
 ) -> None:
     """Print the size of a study's table, and write its report where one is requested."""
-    from traincast.planner.study import results
+    from traincast.planner import count_rows, read_study_table
 
-    rows, decided = results.count(output) if written else (None, None)
+    rows, decided = count_rows(output) if written else (None, None)
     if html is not None:
         from traincast.ui.html import study_report
 
-        write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
+        write_html(study_report.page(read_study_table(output, study), (*study.models, *study.systems)), html)
     if as_json:
         counts = (rows, decided, elapsed)
         print_json(outputs.reference.StudyOutput(study.name, str(output), *counts, file_name(html)))
@@ -259,18 +254,18 @@ def _report_outcome(
 
 def _show_points(study: "Study", output: Path, rows: int) -> None:
     """Print points of a study side by side, and the command that draws them; of very large tables none."""
-    from traincast.planner.study import results, side_by_side
+    from traincast.planner import MOST_ROWS, next_figure, read_study_table, side_by_side
 
-    if rows > side_by_side.MOST_ROWS:
+    if rows > MOST_ROWS:
         return
-    frame = results.written(output, study).frame
-    found, number = side_by_side.side_by_side(study, frame)
+    frame = read_study_table(output, study).frame
+    found, number = side_by_side(study, frame)
     if found is not None:
         shown = len(found.alternatives)
         which = "" if number == shown else f", of which {shown} on the most GPUs"
         print(f"Side by side at the fastest point of each, {number:,} that fit{which}:\n")
         text.tables.show(text.comparison.comparison(found, plans=False))
-    if command_line := side_by_side.next_figure(study, frame, output):
+    if command_line := next_figure(study, frame, output):
         print(f"\nTo draw it: {command_line}")
 
 
@@ -327,8 +322,8 @@ def plot(
     if given and kind != "collectives":
         raise InputError("plot", [f"--given: belongs to --kind collectives; --kind is {kind}"])
     if kind == "collectives":
-        from traincast.accuracy.fit.measured_files import read_measurements
-        from traincast.launch.settings.given import pairs_of
+        from traincast.accuracy import read_measurements
+        from traincast.launch import pairs_of
         from traincast.ui.figures.paper import collectives_figure
 
         if system is None:

@@ -5,13 +5,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.errors import InputError
-from traincast.planner.design.design_file import as_used
-from traincast.planner.design.designs import SIZE, Designs, fits_in
-from traincast.planner.design.machines import DesignQuestion, Family, Limits, Runs, TrainingRun
-from traincast.planner.design.part_prices import load_prices
-from traincast.planner.design.refinement import find
-from traincast.planner.space.search_space import Progress
+from traincast.core import InputError
+from traincast.planner import (
+    SIZE,
+    DesignQuestion,
+    Designs,
+    Limits,
+    MachineFamily,
+    Progress,
+    Runs,
+    TrainingRun,
+    as_used,
+    find_designs,
+    fits_in,
+    load_prices,
+)
 from traincast.ui.explorer.question import check_state, read_state
 
 VARIED: Final = {  # figure -> what of that of the page's machine
@@ -46,12 +54,12 @@ def design(request: Mapping[str, object], progress: Progress) -> dict[str, Any]:
         name=f"{model.name} on {asked.gpus[0]:,} GPUs",
         workload=(TrainingRun(model, asked.gbs, tokens, 1, 1, 1, *space, asked.locks),),
         gpus=(asked.gpus[0],),
-        families=(Family("machine", base, vary=vary), Family(base.name, base)),
+        families=(MachineFamily("machine", base, vary=vary), MachineFamily(base.name, base)),
         prices=load_prices(),
         limits=Limits(),
         assumptions=asked.assumptions,
     )
-    found = find(question, Runs(progress=progress))
+    found = find_designs(question, Runs(progress=progress))
     front = found.front_rows[:MOST_LISTED]
     return {
         "tokens": tokens,

@@ -9,32 +9,39 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from traincast.catalog.documents import parse_document
-from traincast.catalog.load import known_model, known_name, known_system, load_system, read_model
-from traincast.catalog.schema.fields import Entry, Part, Quantity
-from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
-from traincast.catalog.training import Training, read_training
-from traincast.core.errors import (
+from traincast.catalog import (
+    AcceleratorPart,
+    Entry,
+    InnerTier,
+    MiddleTier,
+    OuterTier,
+    Part,
+    Quantity,
+    Training,
+    known_model,
+    known_name,
+    known_system,
+    load_system,
+    parse_document,
+    read_model,
+    read_training,
+)
+from traincast.core import (
+    COLUMNS,
     WHOLE,
     ErrorCollector,
     InputError,
+    Plan,
+    System,
     close_to,
     first_problems,
     is_whole,
+    parse_count,
     type_problems,
 )
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.plan import Plan
-from traincast.core.system import System
-from traincast.core.units import parse_count
-from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import LOCKABLE
-from traincast.planner.question import Question
-from traincast.planner.search import SearchRequest, search_request
-from traincast.planner.study.sweep import vary_system
-from traincast.step.arguments import check_gbs
-from traincast.step.estimate import Estimate, Estimates, estimate
-from traincast.step.metrics import check_given, metrics
+from traincast.model import Model
+from traincast.planner import LOCKABLE, Question, SearchRequest, search_request, vary_system
+from traincast.step import Estimate, Estimates, check_gbs, check_given, estimate, metrics
 from traincast.ui.explorer.limits import MOST_PLANS, MOST_TOKENS
 
 LOCKS: Final = LOCKABLE  # knobs and choices that can be locked to one value

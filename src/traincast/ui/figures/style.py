@@ -22,12 +22,9 @@ from matplotlib.style import context
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from traincast.catalog.software_stacks import stack_words
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.output_files import atomic_output, check_output
-from traincast.core.quantities import Floats
-from traincast.core.units import GIB
-from traincast.planner.answers.plan_sentences import label as component_name
+from traincast.catalog import stack_words
+from traincast.core import COLUMNS, GIB, Floats, atomic_output, check_output
+from traincast.planner import label as component_name
 
 P = ParamSpec("P")
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE, TEAL = (

@@ -3,11 +3,9 @@
 from typing import Annotated
 
 from traincast.analysis import Anatomy, PerParameter
-from traincast.core.result import INLINE, Doc
-from traincast.planner.compare import Comparison
-from traincast.planner.search_result import SearchRecord
-from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow, PhaseRow
-from traincast.step.metrics import Metrics
+from traincast.core import INLINE, Doc
+from traincast.planner import Comparison, SearchRecord
+from traincast.step import DeviceRow, Estimate, GroupRow, Job, Metrics, OperationRow, PhaseRow
 from traincast.ui.outputs.reference import Answer, HtmlReport
 
 

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Any
 
-from traincast.catalog.versions import Versions, versions
-from traincast.core.result import Doc, Result
+from traincast.catalog import Versions, versions
+from traincast.core import Doc, Result
 
 HtmlReport = Annotated[str | None, Doc("with `--html`: the report written", optional=True)]
 

@@ -4,21 +4,23 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from traincast.accuracy.scores import INDEPENDENT, budgets, family_of, reasons, source_of
-from traincast.core.units import count_of, quantity, seconds
+from traincast.accuracy import INDEPENDENT, budgets, family_of, reasons, source_of
+from traincast.core import count_of, quantity, seconds
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from traincast.accuracy.fit.calibrate import Calibration
-    from traincast.accuracy.fit.fit import FittedConstant
-    from traincast.accuracy.kernels import KernelReport
-    from traincast.accuracy.measure.measure import MeasuredMachine
-    from traincast.accuracy.measure.training.compare import StepComparison
-    from traincast.accuracy.profiles import ProfiledStep
-    from traincast.accuracy.scores import ErrorSummary
-    from traincast.accuracy.validate import Report
+    from traincast.accuracy import (
+        Calibration,
+        ErrorSummary,
+        FittedConstant,
+        KernelReport,
+        MeasuredMachine,
+        ProfiledStep,
+        Report,
+        StepComparison,
+    )
 
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
 NAME_WIDTH: Final = 24  # characters of the type and library of kernels

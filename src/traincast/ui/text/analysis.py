@@ -15,13 +15,10 @@ from traincast.analysis import (
     best_batch,
     bytes_per_parameter_of,
 )
-from traincast.catalog.software_stacks import stack_words
-from traincast.core.units import count_of, format_signed, gib, percent, probability_text, rate, seconds
-from traincast.planner.answers.advice import Advice
-from traincast.planner.answers.plan_sentences import label
-from traincast.planner.paper_results import Reproduction
-from traincast.step.changed_plan import LEAST_GAIN
-from traincast.step.estimate import Estimate
+from traincast.catalog import stack_words
+from traincast.core import count_of, format_signed, gib, percent, probability_text, rate, seconds
+from traincast.planner import Advice, Reproduction, label
+from traincast.step import LEAST_GAIN, Estimate
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, more_options
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line

@@ -5,15 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from traincast.catalog.facts import fact_words
-from traincast.catalog.software_stacks import facts_of, fitted_stack, names_stack
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.knobs import DEFAULTS
-from traincast.core.plan import Plan
-from traincast.core.precision import PRECISIONS
-from traincast.core.quantities import Column
-from traincast.core.units import (
+from traincast.catalog import fact_words, facts_of, fitted_stack, names_stack
+from traincast.core import (
+    CALIBRATED,
+    DEFAULTS,
     GIB,
+    PRECISIONS,
+    Column,
+    Plan,
     gib,
     large,
     number_text,
@@ -22,10 +21,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
-from traincast.step.estimate import Estimate, Narrower
-from traincast.step.measured_step import MeasuredStep
-from traincast.step.metrics import Metrics, cost_per_million_tokens
-from traincast.step.uncertainty import Alternative
+from traincast.step import Alternative, Estimate, MeasuredStep, Metrics, Narrower, cost_per_million_tokens
 from traincast.ui.text.tables import Parts, title_line, width
 
 ATYPICAL: Final = 0.05  # share between a time and the median of all software, from which on both are said

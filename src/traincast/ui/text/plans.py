@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from traincast.catalog.software_stacks import fitted_stack, stack_words, with_release
-from traincast.core.assumptions import PAPER
-from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
-from traincast.core.plan import Plan
-from traincast.core.quantities import Column
-from traincast.core.system import System
-from traincast.core.units import (
+from traincast.catalog import fitted_stack, stack_words, with_release
+from traincast.core import (
+    CHOICES,
+    DEFAULTS,
     GIB,
+    KNOB_SPECS,
+    PAPER,
+    STRATEGIES,
+    Column,
+    Plan,
+    System,
     count_of,
     gib,
     large,
@@ -26,27 +29,25 @@ from traincast.core.units import (
     rate,
     seconds,
 )
-from traincast.planner.answers.confidence import equality_sentence
-from traincast.planner.answers.lock_prices import lock_sentence
-from traincast.planner.answers.plan_sentences import (
+from traincast.planner import (
+    VARIED,
+    Family,
+    equality_sentence,
+    framework_without,
     in_words,
     label,
+    lock_sentence,
     memory_verdict,
     what_decides,
     whole_memory,
 )
-from traincast.planner.answers.recommend import VARIED, Family
-from traincast.planner.search_arguments import framework_without
-from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
-from traincast.step.metrics import Metrics
-from traincast.step.rankings import WITHIN
-from traincast.step.uncertainty import NEVER
+from traincast.step import NEVER, WITHIN, Answer, Estimate, GroupRow, Metrics, Narrower, usual_assumptions
 from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
     from traincast.analysis import Anatomy
-    from traincast.planner.search_result import Found
+    from traincast.planner import Found
 
 Command: TypeAlias = Callable[[str], list[str]]  # option → words of a command line with it
 MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
