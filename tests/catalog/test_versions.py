@@ -2,7 +2,7 @@
 
 import re
 
-from traincast.catalog import versions as module
+from traincast.catalog import digests as module
 from traincast.catalog.digests import DATA, MODEL, digest_of, versions
 
 
