@@ -133,7 +133,7 @@ class _Rows:
         self._degrees = _placed_degrees(model.hidden, gpus, domain, placed_alike)
         self._plan, self._degree = _without_batches(model, batch, self._degrees.values)
         self._microbatches = divisors(gbs)
-        self._divides = self._dividing()
+        self._divides = self._divides_batch()
         self._batches: _Batches | None = None
         # a layout without fills counts as one candidate
         self._fills_of_each: Ints = np.maximum(self._degrees.fills, 1)[self._degree]
@@ -143,7 +143,7 @@ class _Rows:
         self._valid = has_panels & (self._number > 0)
         self._rejected: dict[str, Ints] = {}
 
-    def _dividing(self) -> Bools:
+    def _divides_batch(self) -> Bools:
         """Return which micro-batches divide the global batch of each row of degrees."""
         axis = STRATEGIES[self._batch.strategy].axes.index("dp")
         dp = self._degrees.values[:, axis, None]
