@@ -364,7 +364,7 @@ def formulas() -> str:
         "Times": ("times.operation_time", "step.layer_cost", "times", times()),
         "A training step and the memory of a rank": (
             "step.step_time",
-            "step.data_parallel",
+            "step.data_parallelism",
             "step.optimizer",
             "step.memory",
             training_step(),
