@@ -1,12 +1,12 @@
 """What `accuracy` gives to other packages; each name is imported when it is first used."""
 
-from .fit.calibrate import Calibration as Calibration
+from .fit.benchmark_times import collective_seconds as collective_seconds
 from .fit.calibrate import calibrate as calibrate
-from .fit.calibrate import fitted_to as fitted_to
-from .fit.fit import FittedConstant as FittedConstant
-from .fit.measured_files import Measured as Measured
+from .fit.calibration import Calibration as Calibration
+from .fit.calibration import fitted_to as fitted_to
+from .fit.measured import Measured as Measured
 from .fit.measured_files import read_measurements as read_measurements
-from .fit.residuals import collective_seconds as collective_seconds
+from .fit.parameters import FittedConstant as FittedConstant
 from .kernels import KernelReport as KernelReport
 from .kernels import validate_kernels as validate_kernels
 from .logs.detect import StepTimes as StepTimes

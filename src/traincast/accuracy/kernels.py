@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
+from traincast.accuracy.fit.benchmark_times import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.accuracy.fit.parameters import Setting
-from traincast.accuracy.fit.residuals import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.catalog import MAX_TABLE_BYTES, calibrated, load_accelerator, load_system, raw, read_document
 from traincast.core import ATTENTION_KERNELS as ATTENTION
 from traincast.core import (

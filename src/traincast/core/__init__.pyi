@@ -43,6 +43,7 @@ from .errors import some_of as some_of
 from .errors import type_problems as type_problems
 from .errors import unknown_name_error as unknown_name_error
 from .errors import whole_number_problems as whole_number_problems
+from .json_schema import describe_key as describe_key
 from .knobs import ALIASES as ALIASES
 from .knobs import ALLOWED as ALLOWED
 from .knobs import CHOICES as CHOICES
@@ -63,6 +64,7 @@ from .knobs import offloaded_activations as offloaded_activations
 from .knobs import words as words
 from .nomenclature import COLUMNS as COLUMNS
 from .nomenclature import INTERVALS as INTERVALS
+from .nomenclature import number_keys as number_keys
 from .output_files import atomic_output as atomic_output
 from .output_files import check_folder as check_folder
 from .output_files import check_output as check_output
@@ -93,8 +95,6 @@ from .result import INLINE as INLINE
 from .result import KEY as KEY
 from .result import Doc as Doc
 from .result import Result as Result
-from .result import describe_key as describe_key
-from .result import number_keys as number_keys
 from .system import ATTENTION_KERNELS as ATTENTION_KERNELS
 from .system import CAPACITY as CAPACITY
 from .system import PEAKS as PEAKS

@@ -22,6 +22,7 @@ from .adapters import parse_training as parse_training
 from .adapters import split_objective as split_objective
 from .blocks import ENCODER as ENCODER
 from .blocks import GATED as GATED
+from .blocks import MAX_LAYERS as MAX_LAYERS
 from .blocks import Compressed as Compressed
 from .blocks import Diffusion as Diffusion
 from .blocks import Encoder as Encoder
@@ -37,7 +38,6 @@ from .blocks import Positions as Positions
 from .blocks import Projector as Projector
 from .blocks import Routing as Routing
 from .blocks import natural_load as natural_load
-from .checks import MAX_LAYERS as MAX_LAYERS
 from .checks import PARTS as PARTS
 from .checks import SELECTS_LAYERS as SELECTS_LAYERS
 from .documents import Documents as Documents

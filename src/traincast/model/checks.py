@@ -10,6 +10,7 @@ from typing import Any, Final, get_args, get_type_hints
 from traincast.core import NO_NUMBERS, WHOLE, is_whole
 from traincast.model.blocks import (
     KINDS,
+    MAX_LAYERS,
     Compressed,
     Encoder,
     Experts,
@@ -53,7 +54,6 @@ DIVIDES: Final = {  # part -> its number that must divide the other one
     "rg_lru": ("blocks", "width"),
 }
 LISTED: Final = ("layers", "mtp")  # numbers of what is listed one by one
-MAX_LAYERS: Final = 10_000  # ten times the deepest that was trained (DeepNet, arXiv 2203.00555)
 MAX_SIZE: Final = 1 << 30  # of any other number
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 

@@ -16,7 +16,6 @@ from .answers.plan_sentences import compare_with_best as compare_with_best
 from .answers.plan_sentences import in_words as in_words
 from .answers.plan_sentences import label as label
 from .answers.plan_sentences import memory_verdict as memory_verdict
-from .answers.plan_sentences import short_of as short_of
 from .answers.plan_sentences import time_against_best as time_against_best
 from .answers.plan_sentences import what_decides as what_decides
 from .answers.plan_sentences import whole_memory as whole_memory
@@ -25,6 +24,7 @@ from .answers.recommend import Family as Family
 from .answers.saved_answers import is_saved_answer as is_saved_answer
 from .answers.saved_answers import job_of as job_of
 from .answers.saved_answers import possible_software as possible_software
+from .answers.shortfall import short_of as short_of
 from .comparison import LABELS as LABELS
 from .comparison import MOST as MOST
 from .comparison import Alternatives as Alternatives

@@ -26,8 +26,9 @@ from traincast.core import (
     raise_problems,
 )
 from traincast.model import Model
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
+from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import LISTED, Objective, Question
 from traincast.planner.search_result import Found

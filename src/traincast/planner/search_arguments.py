@@ -20,7 +20,6 @@ from traincast.core import (
     whole_number_problems,
 )
 from traincast.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     BEYOND,
     FRAMEWORKS,
@@ -30,7 +29,7 @@ from traincast.planner.frameworks.spaces import (
     lock_values,
 )
 from traincast.planner.frameworks.spaces import framework as framework_named
-from traincast.planner.question import OBJECTIVES, Question
+from traincast.planner.question import FIT_PROBABILITY, OBJECTIVES, Question
 from traincast.step import WITHIN, check_assumptions, check_size
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from traincast.catalog import as_model, as_system, check_experts, read_given, releases, unstated_software
 from traincast.core import CALIBRATED, Assumptions, ErrorCollector, System
 from traincast.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
-from traincast.planner.question import LISTED, Objective, Question
+from traincast.planner.question import FIT_PROBABILITY, LISTED, Objective, Question
 from traincast.planner.search_arguments import (
     check_locks,
     check_machine,

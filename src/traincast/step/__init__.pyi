@@ -58,14 +58,13 @@ from .model_flops import index_flops as index_flops
 from .model_flops import model_flops_per_token as model_flops_per_token
 from .model_flops import scan_flops as scan_flops
 from .model_flops import tokens_share as tokens_share
-from .pipeline_stages import Counts as Counts
+from .model_parts import Counts as Counts
 from .pipeline_stages import PipelineDevice as PipelineDevice
 from .pipeline_stages import Stages as Stages
 from .pipeline_stages import contents as contents
 from .pipeline_stages import devices as devices
 from .pipeline_stages import end_layers as end_layers
 from .pipeline_stages import every_device as every_device
-from .pipeline_stages import most_chunks as most_chunks
 from .pipeline_stages import split as split
 from .pipeline_stages import stages as stages
 from .pipeline_stages import with_load as with_load

@@ -65,14 +65,7 @@ from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.fit_probability import OpenMemory, Verdict, fits_probability, verdict
 from traincast.step.layer_cost import cost_part
 from traincast.step.memory import PHASES, Footprint, Phase, devices_memory, memory, memory_phases
-from traincast.step.pipeline_stages import (
-    Stages,
-    devices,
-    every_device,
-    layers_of_chunks,
-    stages,
-    with_load,
-)
+from traincast.step.pipeline_stages import Stages, devices, every_device, layers_of_chunks, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import (

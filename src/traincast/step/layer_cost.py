@@ -7,7 +7,7 @@ import numpy as np
 
 from traincast.core import Column, Plans, TakesRows, maximum, minimum, nonzero
 from traincast.operations import Operation, offloaded_bytes, total
-from traincast.step.pipeline_stages import Counts
+from traincast.step.model_parts import Counts
 from traincast.times import Timed
 
 

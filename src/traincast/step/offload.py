@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from traincast.core import Assumptions, Column, Plans, System, offloaded_activations, words
 from traincast.step.layer_cost import Costs, PartCosts
-from traincast.step.pipeline_stages import Counts
+from traincast.step.model_parts import Counts
 from traincast.times import exposed_time
 
 

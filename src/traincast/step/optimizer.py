@@ -2,7 +2,7 @@
 
 from traincast.core import Assumptions, Column, Plans, System, nonzero, words
 from traincast.step.layer_cost import Costs, sum_of
-from traincast.step.pipeline_stages import VOCABULARY, Counts
+from traincast.step.model_parts import VOCABULARY, Counts
 
 
 def optimizer_seconds(

@@ -12,7 +12,6 @@ import numpy as np
 
 from traincast.core import AXES, Bools, Plan, Plans, chunks, raise_problems
 from traincast.model import LINEAR, Experts, LinearAttention, Mamba, Model, RgLru
-from traincast.step.pipeline_stages import most_chunks
 from traincast.times import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
@@ -278,7 +277,7 @@ RULES: Final = (
     Rule(
         "there are more model chunks than layers",
         ("pp", "vp", "layers"),
-        lambda m, p, gbs: (p.layout != "") | (p.pp * p.vp <= most_chunks(m)),
+        lambda m, p, gbs: (p.layout != "") | (p.pp * p.vp <= m.most_chunks),
     ),
     Rule("dp does not divide the global batch", ("dp", "gbs"), lambda m, p, gbs: gbs % p.dp == 0),
     Rule(

@@ -6,11 +6,7 @@ from .collectives import collective_curve as collective_curve
 from .collectives import least_streaming as least_streaming
 from .kernel_efficiency import tile_cost as tile_cost
 from .operation_time import LeastTimer as LeastTimer
-from .operation_time import OperationPasses as OperationPasses
 from .operation_time import OperationTimer as OperationTimer
-from .operation_time import PassSeconds as PassSeconds
-from .operation_time import Timed as Timed
-from .operation_time import TimedOperation as TimedOperation
 from .operation_time import exposed_share as exposed_share
 from .overlap import exposed_time as exposed_time
 from .overlap import largest as largest
@@ -34,3 +30,7 @@ from .process_groups import domains as domains
 from .process_groups import is_group as is_group
 from .roofline import arithmetic as arithmetic
 from .roofline import exposed_memory as exposed_memory
+from .timed_operation import OperationPasses as OperationPasses
+from .timed_operation import PassSeconds as PassSeconds
+from .timed_operation import Timed as Timed
+from .timed_operation import TimedOperation as TimedOperation

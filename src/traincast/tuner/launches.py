@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.accuracy import MODULE, every_plan, shape_of, text
-from traincast.core import InputError, Plan, System
-from traincast.launch import FORMATS, PLAN_FACTS, PROGRAMS, Launch, export_folder, launch
+from traincast.core import Plan, System
+from traincast.launch import FORMATS, Launch, write_in_full
 from traincast.model import Model
-from traincast.step import estimate
 
 STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
 # how formats say the number of steps, where a launch has it
@@ -31,17 +30,10 @@ class Exported:
 
         It is a folder where a training program goes with the format.
         """
-        if self.name in PROGRAMS:
-            try:
-                est = estimate(self.model, self.system, plan, gbs=self.gbs, assumptions=self.stack)
-                return export_folder(est, self.name)
-            except InputError:  # the program does not run such a plan
-                return None
-        if FORMATS[self.name].space.broken(self.model, plan, self.gbs):
-            return None
-        written = launch(FORMATS[self.name], self.model, plan, self.gbs, self.system, stack=self.stack)
-        if PLAN_FACTS & set(written.not_expressed):
-            return None
+        form = FORMATS[self.name]
+        written = write_in_full(form, self.model, plan, self.gbs, self.system, self.stack)
+        if written is None or written.files:
+            return written
         return replace(written, text=STEPS_SAID.sub(rf"\g<1>{self.steps}", written.text))
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 
 from traincast.accuracy import WARM_UP, StepTimes, read_times
 from traincast.core import GIB, ErrorCollector, InputError, Plan, check_folder, close_to, seconds
-from traincast.launch import LOG, PROGRAMS, SCRIPT, Launch, write_launch
+from traincast.launch import PROGRAMS, Launch
 from traincast.tuner.launches import STEPS
 from traincast.tuner.tuner import Trial, Tuner
 
@@ -88,7 +88,7 @@ class Runner:
     def launch_path(self, trial: Trial) -> Path:
         """Return the file of a trial's launch."""
         if trial.launch and trial.launch.files:
-            return self.folder / self.name(trial) / SCRIPT
+            return self.folder / self.name(trial) / Launch.SCRIPT
         ending = trial.launch.ending if trial.launch else ".txt"
         return self.folder / f"{self.name(trial)}{ending}"
 
@@ -99,7 +99,7 @@ class Runner:
     def log_path(self, trial: Trial) -> Path:
         """Return the log of a trial."""
         if self.log is None and trial.launch and trial.launch.files:
-            return self.launch_path(trial).with_name(LOG)
+            return self.launch_path(trial).with_name(Launch.LOG)
         if self.log is None:
             return self.output_path(trial)
         return Path(self._fill_template(self.log, trial))
@@ -118,7 +118,7 @@ class Runner:
         launch = trial.launch
         if launch is None:
             launch = Launch("", f"{trial.plan}\n", {}, path.suffix)
-        write_launch(launch, path.parent if launch.files else path)
+        launch.save(path.parent if launch.files else path)
 
     def run(self, trial: Trial) -> Trial:
         """Write a trial's launch, run it, and tell the tuner its result.

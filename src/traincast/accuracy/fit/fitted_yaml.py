@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.fit.fit import FittedConstant
+from traincast.accuracy.fit.parameters import FittedConstant
 from traincast.catalog import catalogue_entry, system_document
 from traincast.core import atomic_output, quantity
 

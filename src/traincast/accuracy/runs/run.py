@@ -66,7 +66,7 @@ from traincast.core import (
     first_problems,
     raise_problems,
 )
-from traincast.launch import FORMATS
+from traincast.launch import setting_names
 from traincast.model import Experts, Latent, Local, Model
 from traincast.step import errors, host_of
 
@@ -75,7 +75,7 @@ SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
 NEEDED: Final = ("gpus", "seq", "precision", "gbs")  # columns that nothing stands for
 OF_MEGATRON: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
 OTHER_NAMES: Final = {  # of columns: as arguments of Megatron-LM, and as tables often have them
-    **{name: column for column in OF_MEGATRON for name in FORMATS["megatron"].names_of(column)},
+    **{name: column for column in OF_MEGATRON for name in setting_names("megatron", column)},
     **{"micro_batch": "mbs", "global_batch": "gbs", "seq_len": "seq", "sequence_length": "seq"},
     **{"num_gpus": "gpus", "world_size": "gpus", "data_parallel_size": "dp", "step_time": "step_seconds"},
 }

@@ -7,7 +7,17 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import StrictBool, create_model, field_validator
 
 from traincast.catalog.documents import catalogue, catalogue_entry
-from traincast.catalog.schema.fields import Amount, Count, File, Misplaced, Number, Part, Text, figure_fields
+from traincast.catalog.schema.fields import (
+    MAX_TIERS,
+    Amount,
+    Count,
+    File,
+    Misplaced,
+    Number,
+    Part,
+    Text,
+    figure_fields,
+)
 from traincast.core import (
     ASSUMPTIONS,
     MAX_VALUES,
@@ -18,8 +28,6 @@ from traincast.core import (
     figure_specs,
     used_problems,
 )
-
-MAX_TIERS: Final = 8  # of a network
 
 
 class AcceleratorKeys(Part):

@@ -32,14 +32,15 @@ from traincast.planner.answers.plan_sentences import (
     MIN_CHANGE_REPORTED,
     compare_with_best,
     label,
-    short_of,
     time_against_best,
 )
 from traincast.planner.answers.recommend import explain_preference
+from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
+from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import layouts_memory
 from traincast.planner.space.fits_in_memory import ROUNDING, Figure
-from traincast.planner.space.layouts import Layouts, space_of
+from traincast.planner.space.layout_questions import Layouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Space
 from traincast.step import Answer, Estimate, divisors, estimate_columns, rules

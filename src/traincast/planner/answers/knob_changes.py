@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 from traincast.catalog import fitted_stack, stack_framework
 from traincast.core import KEY, PLACEMENTS, VIRTUAL_STAGES, Doc, InputError, Plan, Result, chunks
 from traincast.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     EXPERTS_ON_TENSOR_RANKS,
     FRAMEWORKS,
@@ -17,6 +16,7 @@ from traincast.planner.frameworks.spaces import (
     Framework,
     default_framework,
 )
+from traincast.planner.question import FIT_PROBABILITY
 from traincast.step import LEAST_GAIN, NO_PLACEMENT_GIVEN, Estimate, estimate
 
 # What a change of these costs, the cheapest first; of all others, degrees of parallelism among them, more.

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from traincast.catalog import facts_of, names_stack
 from traincast.core import DEFAULTS, JOINED, MODULES, OPTIMIZERS, words
+from traincast.planner.frameworks.releases import numbers_of
 
 
 @dataclass(frozen=True)
@@ -337,11 +338,6 @@ REFUSALS: Final = (
 def _software(stack: str) -> dict[str, str]:
     """Return the facts of a software stack; none of other assumptions."""
     return facts_of(stack) if stack and names_stack(stack) else {}
-
-
-def numbers_of(release: str) -> tuple[int, ...]:
-    """Return the numbers of a release such as ``0.17``, which compare as releases follow each other."""
-    return tuple(int(number) for number in release.split("."))
 
 
 def find_refusals(framework: str, choices: Mapping[str, object], release: str = "") -> tuple[Refusal, ...]:

@@ -19,6 +19,7 @@ from traincast.core import (
     Bools,
     Ints,
     Plans,
+    System,
     chunks,
     distinct,
     distinct_values,
@@ -32,11 +33,12 @@ from traincast.planner.space.search_space import (
     Progress,
     Replicas,
     Space,
+    by_domain,
     divisors_of_values,
     layer_axes,
     of_batch,
 )
-from traincast.step import Rule, divisors, factorizations, most_chunks, placements_in_order, rules, with_load
+from traincast.step import Rule, divisors, factorizations, placements_in_order, rules, with_load
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
@@ -411,7 +413,7 @@ def _branch_inside(
         branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
     if batch.vp is None:
         layout = len(chunks(batch.given.get("layout", "")))
-        v = np.arange(1, (layout or most_chunks(model)) + 1)
+        v = np.arange(1, (layout or model.most_chunks) + 1)
         pp = distinct_values(columns["pp"])
         divides = pp[:, None] * v == layout if layout else _interleaves(model, pp[:, None], v)
         tried = divides[np.searchsorted(pp, columns["pp"])]
@@ -429,7 +431,7 @@ def _interleaves(model: Model, pp: Ints, vp: Ints) -> Bools:
     layers = model.layers
     largest = -(-layers // (pp * vp))
     suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
-    return suits & (pp > 1) & (pp * vp <= most_chunks(model))
+    return suits & (pp > 1) & (pp * vp <= model.most_chunks)
 
 
 def _layer_knobs(layouts: Plans, batch: CandidateBatch) -> list[str]:
@@ -457,3 +459,9 @@ def _layers(
     load = layouts.load[sample[row]] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
     layers = Plans(**columns, mbs=batches[choice].astype(float), load=load, **layouts.choices())
     return layers, layer_kind, np.where(there, np.cumsum(there).reshape(there.shape) - 1, -1)
+
+
+def space_of(question: Any, system: System, batch: CandidateBatch, gpus: int) -> Space:
+    """Enumerate a batch on a number of GPUs; `question` has the model and the global batch."""
+    (domain,) = by_domain(system, (gpus,), batch)
+    return enumerate_space(question.model, (gpus,), domain, question.gbs, batch)

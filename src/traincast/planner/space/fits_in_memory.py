@@ -54,7 +54,6 @@ from traincast.step import (
     beside_activations,
     divisors,
     left_for_states,
-    most_chunks,
     stages,
     taken_by_states,
     weight_memory,
@@ -371,7 +370,7 @@ class Census:
         degrees = divisors(space.gpus[0])
         layouts = space.layouts
         pipeline = layer * len(degrees) + np.searchsorted(degrees, layouts.pp)
-        return np.asarray(pipeline * (most_chunks(space.model) + 1) + layouts.vp, np.int64)
+        return np.asarray(pipeline * (space.model.most_chunks + 1) + layouts.vp, np.int64)
 
     def _exact(self, batch: CandidateBatch, rows: Ints) -> tuple[Space, Floats]:
         """Return the layouts of rows of a batch's outline, and their memory [byte]."""

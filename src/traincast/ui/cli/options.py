@@ -19,12 +19,7 @@ from traincast.core import (
     raise_problems,
     whole_number_problems,
 )
-from traincast.ui.cli.app import (
-    KNOB_GROUP,
-    QUESTION,
-    option,
-    question_option,
-)
+from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
 from traincast.ui.cli.completion import (
     names_of_assumptions,
     names_of_choices,

@@ -18,7 +18,7 @@ from traincast.ui.cli.app import (
     question_option,
     search_option,
 )
-from traincast.ui.cli.compare import search_combinations, several_names, show_comparison
+from traincast.ui.cli.combinations import search_combinations, several_names, show_comparison
 from traincast.ui.cli.completion import (
     names_of_formats,
     names_of_frameworks,
@@ -361,14 +361,7 @@ def export(
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
     from traincast.core import check_output
-    from traincast.launch import (
-        DATA_PARALLEL,
-        FORMATS,
-        PROGRAMS,
-        check_launch_folder,
-        export_folder,
-        write_launch,
-    )
+    from traincast.launch import DATA_PARALLEL, FORMATS, PROGRAMS, export_folder
     from traincast.launch import export as launch_of
     from traincast.model import names_fine_tuning
 
@@ -377,7 +370,7 @@ def export(
     require_known("format", to, FORMATS)
     is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
     if output is not None and is_folder:
-        check_launch_folder(to, output, force)
+        PROGRAMS[to].check_folder(output, force)
     else:
         check_output(output, force, (FORMATS[to].ending,))
     of_program = DATA_PARALLEL if is_folder and gpus is not None else {}
@@ -403,7 +396,7 @@ def export(
     if output is not None and launch.left_at_default and not json:  # else printed with the file, or a key
         remark(f"left at the framework's defaults: {', '.join(launch.left_at_default)}")
     if output is not None:
-        write_launch(launch, output)
+        launch.save(output)
     if json:
         files = (to, file_name(output), launch.text)
         print_json(
@@ -433,7 +426,7 @@ def _best(
 
     `locked` are the locks of who asks and of the training program that is written; `of_program` the latter.
     """
-    from traincast.launch import device, expressible_space, require_expressible
+    from traincast.launch import device, expressible_space
     from traincast.planner import Question, search_request
 
     errors = ErrorCollector("export")
@@ -442,7 +435,7 @@ def _best(
     framework_locks: dict[str, object] = {}
     context = {"stack": question.assumptions, "device": None if machine is None else device(machine)}
     if model_read is not None:
-        errors.catch(require_expressible, form, model_read)
+        errors.catch(form.require_expressible, model_read)
         space, framework_locks = expressible_space(form, model_read, context | locked)
         space = replace(space, fixed={**of_program, **space.fixed})
     asked = Question(
@@ -500,7 +493,7 @@ def check(
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
     from traincast.launch import check as check_launch
-    from traincast.launch import pairs_of
+    from traincast.ui.cli.quantities import pairs_of
 
     values = pairs_of("--set", variables or (), "TP=4", values=False)
     given_step = measured.read_measured()

@@ -6,7 +6,7 @@ from traincast.accuracy import Calibration
 from traincast.core import count_of, percent, probability_text, seconds
 from traincast.tuner import TuneReport
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
-from traincast.ui.text.accuracy import CONSTANT_COLUMNS, constant_cells
+from traincast.ui.text.calibration import CONSTANT_COLUMNS, constant_cells
 from traincast.ui.text.tuning import MOST_SHARE, TRIAL_COLUMNS, conclusion, trial_cells
 
 CONSTANTS: Final = "Constants that the trials determine"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from traincast.accuracy import Calibration, MeasuredMachine, ProfiledStep, Report, StepComparison
 from traincast.core import INLINE, Doc, Result
-from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer, HtmlReport
 
 

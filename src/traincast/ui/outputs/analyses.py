@@ -5,7 +5,7 @@ from typing import Annotated
 from traincast.analysis import FlopsByPart, Limits, MeasuredScaling, ScalingRecord, Trace
 from traincast.core import INLINE, Doc
 from traincast.planner import Advice, Reproduction
-from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from traincast.core import INLINE, Doc
 from traincast.launch import Checked
 from traincast.step import Job
-from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer
 
 

@@ -5,15 +5,9 @@ from typing import Annotated
 from traincast.analysis import Anatomy, PerParameter
 from traincast.core import INLINE, Doc
 from traincast.planner import Comparison, SearchRecord
-from traincast.step import DeviceRow, Estimate, GroupRow, Job, Metrics, OperationRow, PhaseRow
+from traincast.step import DeviceRow, GroupRow, Metrics, OperationRow, PhaseRow
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer, HtmlReport
-
-
-class AboutPlan(Answer):
-    """Answer about one plan: the case and its estimate."""
-
-    job: Annotated[Job, INLINE]
-    estimate: Annotated[Estimate, Doc("time and memory of a step")]
 
 
 class EstimateOutput(AboutPlan):
