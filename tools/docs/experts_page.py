@@ -19,9 +19,9 @@ from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.history import Month, as_of
 from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED, Framework
+from traincast.planner.question import FIT_PROBABILITY
 from traincast.planner.search_result import Found
 from traincast.planner.searches import search
 from traincast.step.estimates import Estimate, estimate
