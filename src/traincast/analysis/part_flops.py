@@ -8,10 +8,10 @@ addition, and backward as twice the forward pass.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from traincast.catalog import calibrated, load_model
-from traincast.core import KEY, Doc, Plans, Result
+from traincast.core import KEY, Column, Doc, Plans, Result
 from traincast.model import PATCHES, PROJECTOR, Kind, Model, Tower
 from traincast.operations import (
     Operation,
@@ -128,10 +128,10 @@ class FlopsByPart(Result):
 class _Count(NamedTuple):
     """Weights of a part, those that a token meets, and the products of a sequence's forward pass [FLOP]."""
 
-    weights: Any = 0.0
-    active: Any = 0.0
-    products: Any = 0.0
-    met: Any = 0.0  # weights that a token of the model's sequence meets, times its tokens of the encoder
+    weights: Column = 0.0
+    active: Column = 0.0
+    products: Column = 0.0
+    met: Column = 0.0  # weights that a token of the model's sequence meets, times its tokens of the encoder
 
     def plus(self, other: "_Count", times: int = 1) -> "_Count":
         """Return the sum with the other count, taken several times."""

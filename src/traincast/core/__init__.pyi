@@ -91,10 +91,12 @@ from .quantities import Ints as Ints
 from .quantities import figure_specs as figure_specs
 from .quantities import nonzero as nonzero
 from .quantities import plain as plain
+from .records import replace_fields as replace_fields
 from .result import INLINE as INLINE
 from .result import KEY as KEY
 from .result import Doc as Doc
 from .result import Result as Result
+from .slots import replace as replace
 from .system import ATTENTION_KERNELS as ATTENTION_KERNELS
 from .system import CAPACITY as CAPACITY
 from .system import PEAKS as PEAKS

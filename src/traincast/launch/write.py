@@ -17,7 +17,8 @@ from traincast.core import (
     seconds_with_interval,
 )
 from traincast.launch.python.torchtitan_config import identifier
-from traincast.launch.settings.canonical import Facts, device, groups_products, launch_facts
+from traincast.launch.settings.canonical import device, groups_products, launch_facts
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, Writing, not_expressed
 from traincast.model import Model
 from traincast.step import Estimate

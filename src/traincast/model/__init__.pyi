@@ -37,6 +37,7 @@ from .blocks import Mlp as Mlp
 from .blocks import Positions as Positions
 from .blocks import Projector as Projector
 from .blocks import Routing as Routing
+from .blocks import Shape as Shape
 from .blocks import natural_load as natural_load
 from .checks import PARTS as PARTS
 from .checks import SELECTS_LAYERS as SELECTS_LAYERS

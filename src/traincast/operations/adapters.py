@@ -11,10 +11,9 @@ Not counted: that the first layer needs no gradient of its input.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
-from traincast.core import Column, nonzero
+from traincast.core import Column, nonzero, replace
 from traincast.model import PACKED, ROUTING
 from traincast.operations.elementwise import dropout, elementwise_operation, with_traffic
 from traincast.operations.linear import linear

@@ -6,9 +6,8 @@ follow a norm, the gate a block. Each saves what it multiplies.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from traincast.core import Column
+from traincast.core import Column, replace
 from traincast.model import Diffusion, Kind
 from traincast.operations import elementwise
 from traincast.operations.linear import linear

@@ -14,20 +14,10 @@ recompute; its time is theory: published kernel times are of forward passes.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
-from traincast.core import Column
-from traincast.model import (
-    GatedDelta,
-    GatedLinear,
-    LinearAttention,
-    Mamba,
-    Mamba2,
-    RgLru,
-    Rwkv,
-    ShortConv,
-)
+from traincast.core import Column, replace
+from traincast.model import GatedDelta, GatedLinear, LinearAttention, Mamba, Mamba2, RgLru, Rwkv, ShortConv
 from traincast.operations.elementwise import activation, bias, elementwise_operation, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector

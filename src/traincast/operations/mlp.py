@@ -8,9 +8,8 @@ n N of them with their probabilities, and the results are reduced and scattered.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from traincast.core import Column
+from traincast.core import Column, replace
 from traincast.model import Experts
 from traincast.operations import elementwise
 from traincast.operations.linear import Routed, linear

@@ -1,9 +1,8 @@
 """What is recomputed before backward: whole modules, or every second matrix product (torchtitan)."""
 
-from dataclasses import replace
 from typing import Final
 
-from traincast.core import Column
+from traincast.core import Column, replace
 from traincast.model import Kind
 from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding

@@ -1,11 +1,10 @@
 """The transformer layer as a list of operations, in the order of arXiv 2410.00273, operations of a layer."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
-from traincast.core import Assumptions, Column, Plans, nonzero
+from traincast.core import Assumptions, Column, Plans, nonzero, replace
 from traincast.model import ENCODER, Diffusion, Encoder, Kind, Latent, Model
 from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head

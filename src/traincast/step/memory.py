@@ -8,19 +8,22 @@ recomputation and offload, the loss, and what a framework takes for itself. What
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from traincast.core import (
     Assumptions,
+    Bools,
     Column,
+    Ints,
     Plans,
     TakesRows,
     maximum,
     minimum,
     nonzero,
     offloaded_activations,
+    replace,
     take_rows,
     where,
     words,
@@ -154,7 +157,7 @@ def _fullest(candidates: Sequence[Components]) -> Components:
     return fullest
 
 
-def _choose(condition: object, one: Components, other: Components) -> Components:
+def _choose(condition: bool | Bools, one: Components, other: Components) -> Components:
     """Return the components of one where a condition holds, else of the other."""
     return {name: where(condition, one[name], other[name]) for name in one}
 
@@ -461,7 +464,9 @@ class PhaseLeft(NamedTuple):
 
     most: Column
     growing: GrowingMemory  # what larger micro-batches take of it
-    may_decide: Any = None  # whether it can be the peak, of any size of micro-batch; None for always
+    may_decide: bool | Bools | None = (
+        None  # whether it can be the peak, of any size of micro-batch; None for always
+    )
 
 
 class MemoryLeft(NamedTuple):
@@ -470,7 +475,7 @@ class MemoryLeft(NamedTuple):
     gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
     phases: tuple[PhaseLeft, ...]
 
-    def taken(self, taken: Taken, rows: object) -> Column | None:
+    def taken(self, taken: Taken, rows: Ints | Bools | slice) -> Column | None:
         """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
         if self.gradients is None:
             return taken.step

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from traincast.core import Column, InputError, Plans, chunks, count_of, minimum, number_values
+from traincast.core import Bools, Column, InputError, Ints, Plans, chunks, count_of, minimum, number_values
 from traincast.model import Model
 from traincast.step.model_parts import ENDS, Counts
 from traincast.times import SCHEDULES
@@ -46,7 +46,7 @@ class Stages:
         """For each device and part 1 where the device stores any of the part, else 0."""
         return tuple(map(present_parts, self.stored_parts))
 
-    def take(self, rows: Any) -> "Stages":
+    def take(self, rows: Ints | Bools | slice) -> "Stages":
         """Return rows of the columns, by a numpy index."""
 
         def take_counts(counts: Counts) -> Counts:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import Annotated, Any, TypeAlias
 
 from traincast.core import Doc, Plan, Result
-from traincast.launch.settings.canonical import Facts, launch_facts
+from traincast.launch.settings.canonical import launch_facts
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, not_expressed
 from traincast.launch.settings.settings import Settings, value_text
 from traincast.planner import ChangedPlan, KnobChange, KnobTester

@@ -15,11 +15,11 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from traincast.core import VIRTUAL_STAGES, Column, ScheduleName, ceil, floor, maximum, minimum
+from traincast.core import VIRTUAL_STAGES, Bools, Column, ScheduleName, ceil, floor, maximum, minimum
 
 Kind = Literal["F", "B", "W", "BW"]
 
@@ -54,7 +54,7 @@ class Requirement:
     """A condition that a schedule needs to run."""
 
     broken: str  # message to the user if it is not met
-    holds: Callable[[Column, Column, Column], Any]  # whether it is met, from pp, nm and v; a boolean column
+    holds: Callable[[Column, Column, Column], bool | Bools]  # whether it is met, from pp, nm and v
 
 
 def _one_chunk(schedule: str) -> Requirement:
