@@ -25,10 +25,10 @@ from .machine.training.compare import compare_with_predictions as compare_with_p
 from .machine.training.compare import measure_steps as measure_steps
 from .machine.training.compare import partial_path as partial_path
 from .machine.training.compare import with_system as with_system
-from .machine.training.one_plan import MODULE as MODULE
-from .machine.training.one_plan import every_plan as every_plan
-from .machine.training.one_plan import shape_of as shape_of
-from .machine.training.one_plan import text as text
+from .machine.training.one_plan import TRAINING_MODULE as TRAINING_MODULE
+from .machine.training.one_plan import plan_file_text as plan_file_text
+from .machine.training.one_plan import trainable_plans as trainable_plans
+from .machine.training.one_plan import trained_shape as trained_shape
 from .machine.training.timed_steps import parse_shapes as parse_shapes
 from .profiles.breakdown import ProfiledStep as ProfiledStep
 from .profiles.breakdown import profile as profile

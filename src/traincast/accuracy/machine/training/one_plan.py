@@ -21,11 +21,11 @@ from traincast.accuracy.machine.training.timed_steps import (
 from traincast.core import InputError, Plan, TraincastError
 from traincast.model import Model
 
-MODULE: Final = "traincast.accuracy.machine.training"
+TRAINING_MODULE: Final = "traincast.accuracy.machine.training"
 UNTRAINED: Final = ("global_batch", "training_sequences", "sources", "taken")  # no step depends on them
 
 
-def shape_of(model: Model, gbs: int) -> TimedShape:
+def trained_shape(model: Model, gbs: int) -> TimedShape:
     """Return the shape that trains a model with a global batch [sequences].
 
     Raises `InputError` where the loop cannot train it: it trains GPTs with biases and learned positions.
@@ -47,7 +47,7 @@ def shape_of(model: Model, gbs: int) -> TimedShape:
     return shape
 
 
-def every_plan(shape: TimedShape, ranks: int) -> Iterator[Plan]:
+def trainable_plans(shape: TimedShape, ranks: int) -> Iterator[Plan]:
     """Yield every plan of a shape on all ranks that the loop can train."""
     for tp in _divisors(ranks):
         for pp in _divisors(ranks // tp):
@@ -62,7 +62,7 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
-def text(shape: TimedShape, plan: Plan, steps: int) -> str:
+def plan_file_text(shape: TimedShape, plan: Plan, steps: int) -> str:
     """Return the file that `main` trains, for a plan and some timed steps."""
     return json.dumps({"shape": list(shape), "plan": plan.knobs(), "ranks": plan.gpus, "steps": steps})
 
@@ -77,7 +77,10 @@ def main() -> None:
 
     try:
         launch(
-            f"{MODULE}.timed_steps:train_plan_as_rank", request | {"threads": 1}, request["ranks"], on_message
+            f"{TRAINING_MODULE}.timed_steps:train_plan_as_rank",
+            request | {"threads": 1},
+            request["ranks"],
+            on_message,
         )
     except TraincastError as error:
         sys.exit(str(error))
