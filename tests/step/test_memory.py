@@ -9,7 +9,7 @@ import pytest
 import traincast as tc
 from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.catalog.load import model_names
-from traincast.catalog.software_stacks import calibrated, load_stack
+from traincast.catalog.software_stacks import Stack, calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
@@ -206,7 +206,7 @@ def test_every_second_product_by_hand():
     assert (
         saved(model, recompute="per-op").saved / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096) + 4 * 32
     )
-    eager = Footprint.from_operations(layer(model, plan, load_stack("torchtitan-eager")), plan).saved
+    eager = Footprint.from_operations(layer(model, plan, Stack("torchtitan-eager").assumptions), plan).saved
     assert eager / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
     recomputed = sum(
         op.recompute * op.forward.flops("matrix") for op in operations if op.weight is not None
@@ -352,7 +352,7 @@ def test_states_of_other_software():
     ],
 )
 def test_what_stays_on_the_gpu(stack, zero, offload, weights, gradients, optimizer):
-    held = held_by(zero, stack=load_stack(stack), offload=offload)
+    held = held_by(zero, stack=Stack(stack).assumptions, offload=offload)
     assert held == {"weights": weights, "gradients": gradients, "optimizer": optimizer}
 
 

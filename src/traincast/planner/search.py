@@ -13,7 +13,7 @@ import numpy as np
 
 from traincast.catalog.given_facts import check_experts, read_given
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import releases, unstated_software
+from traincast.catalog.software_stacks import Stack
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
 from traincast.core.system import System
@@ -234,7 +234,8 @@ def search_request(errors: ErrorCollector, question: Question) -> SearchRequest 
     of_space = replace(question, strategy=strategies, framework=named, locks=locked)
     space = errors.catch(choose_framework, of_space)
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
-    unsaid = unstated_software(usual) if framework is None else releases(usual)
+    software = Stack(usual)
+    unsaid = software.open_software if framework is None else software.releases
     assumed = errors.catch(check_assumptions, question.assumptions, usual, unsaid, facts)
     if errors.errors or model is None or system is None or sizes is None or question.gbs is None:
         return None

@@ -6,14 +6,8 @@ from math import log2
 
 import numpy as np
 
-from traincast.catalog.given_facts import left_of_framework, require_software
-from traincast.catalog.software_stacks import (
-    ANY_SOFTWARE,
-    DEFAULT_STACK,
-    load_stack,
-    names_stack,
-    resolve,
-)
+from traincast.catalog.software import search_spaces
+from traincast.catalog.software_stacks import Stack, resolve, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.system import System
@@ -48,7 +42,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
 def check_assumptions(
     assumptions: str | Assumptions | None,
     usual: str,
-    unsaid: tuple[str, ...] = ANY_SOFTWARE,
+    unsaid: tuple[str, ...] = Stack.ANY,
     given: Mapping[str, str] | None = None,
 ) -> Assumptions:
     """Return the assumptions of a name, given `Assumptions`, or those named `usual` for None.
@@ -58,8 +52,8 @@ def check_assumptions(
 
     Raises `InputError` if it is neither, no preset has that name, or it is no software whose facts are known.
     """
-    usual_stack = assumptions == CALIBRATED and names_stack(usual)
-    if assumptions is None or usual_stack:
+    means_usual = assumptions == CALIBRATED and Stack(usual).is_known
+    if assumptions is None or means_usual:
         assumed = resolve(usual)
         assumed = replace(assumed, unsaid=unsaid) if assumed.errors_known else assumed
     else:
@@ -69,8 +63,8 @@ def check_assumptions(
 
 def _with_given(assumed: Assumptions, given: Mapping[str, str]) -> Assumptions:
     """Return the assumptions of the software with facts, where the given one has others."""
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
-    if not names_stack(stack) or assumed.values() != load_stack(stack).values():
+    stack = Stack.of_assumptions(assumed.name)
+    if not stack.is_known or assumed.values() != stack.assumptions.values():
         facts = ", ".join(f"{fact} = {value}" for fact, value in given.items())
         raise InputError(
             "given", [f"{facts}: {assumed.name} is no software of the catalogue, whose facts are known"]
@@ -78,8 +72,26 @@ def _with_given(assumed: Assumptions, given: Mapping[str, str]) -> Assumptions:
     unsaid = assumed.unsaid
     if unsaid and "framework" in given:
         unsaid = left_of_framework(unsaid, given["framework"])
-    changed = load_stack(require_software(stack, given))
+    try:
+        changed = stack.with_given(given).assumptions
+    except InputError as error:
+        raise InputError("given", error.problems) from None
     return replace(changed, unsaid=unsaid, given=tuple(given.items()))
+
+
+def left_of_framework(unsaid: tuple[str, ...], framework: str) -> tuple[str, ...]:
+    """Return what a question that states a framework leaves open of the software that it otherwise does.
+
+    Raises `InputError` where the framework named besides runs other plans.
+    """
+    stacks = [Stack(name) for name in stack_names()]
+    if unsaid != Stack.ANY:
+        named = [Stack(name) for name in unsaid]
+        if search_spaces().get(framework) not in {stack.search_space for stack in named}:
+            runs = ", ".join(dict.fromkeys(stack.facts["framework"] for stack in named))
+            raise InputError("given", [f"framework = {framework}: the framework named besides runs {runs}"])
+        stacks = [stack for stack in named if stack.facts["framework"] == framework] or stacks
+    return tuple(stack.name for stack in stacks if stack.facts["framework"] == framework)
 
 
 def check_size(system: System | None, gpus: int) -> None:

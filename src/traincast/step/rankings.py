@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import fitted_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
@@ -96,7 +96,7 @@ class RankedSoftware:
             row = np.log(seconds.get(name, np.full(len(predicted), np.nan)) / predicted)
             timed = ~np.isnan(row)
             rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
-        factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
+        factors = [known.stacks.get(Stack(name).fitted_name, known.other_stacks) for name in shares]
         return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
 
     def of_plans(self, plans: Any) -> "RankedSoftware":

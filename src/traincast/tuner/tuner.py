@@ -11,7 +11,7 @@ import numpy as np
 from traincast.accuracy.runs.run import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
 from traincast.catalog.given_facts import read_given
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
+from traincast.catalog.software_stacks import Stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, unknown_name_error, whole_number_problems
 from traincast.core.plan import Plan
@@ -175,7 +175,7 @@ class Tuner:
         usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer, machine)
-        unsaid = ANY_SOFTWARE if space is None else releases(usual)
+        unsaid = Stack.ANY if space is None else Stack(usual).releases
         facts = errors.catch(read_given, given) or {}
         assumed = errors.catch(check_assumptions, assumptions, usual, unsaid, facts)
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)

@@ -15,13 +15,7 @@ from traincast.accuracy.fit.measured_files import Files, Measured, read_measurem
 from traincast.accuracy.fit.parameters import Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Benchmarks
 from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import (
-    DEFAULT_STACK,
-    names_stack,
-    resolve,
-    stack_file,
-    with_fitted_values,
-)
+from traincast.catalog.software_stacks import Stack, resolve, with_fitted_values
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats, figure_specs
 from traincast.core.result import INLINE, KEY, Doc, Result, describe_key
@@ -62,8 +56,8 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
             known = [catalogue_figures[path] for path in paths if path in catalogue_figures]
             priors += [_with_prior(kind, owner, item.value, item, item.path) for item in known if item.value]
         parameters += priors[:most]
-    for stack in dict.fromkeys(name if names_stack(name) else DEFAULT_STACK for name in stacks):
-        file = stack_file(stack)
+    for stack in dict.fromkeys(name if Stack(name).is_known else Stack.DEFAULT for name in stacks):
+        file = Stack(stack).file
         assumed = with_fitted_values(system, resolve(stack))
         for kind in SITE_SPREAD:
             home, path = kind.split(".", 1)

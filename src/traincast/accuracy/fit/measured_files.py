@@ -26,7 +26,7 @@ from traincast.accuracy.logs.training_log import NOT_SAID
 from traincast.accuracy.runs.cells import is_file
 from traincast.accuracy.runs.run import Run, readable
 from traincast.catalog.load import accelerator_called, load_system
-from traincast.catalog.software_stacks import fitted_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.core.errors import ErrorCollector, InputError, require_path, require_type
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
@@ -73,7 +73,7 @@ class Measured(Result, eq=False):
         """Return the software of most runs by kind of model: dense, or with experts; without runs empty."""
         kinds = {"dense": Counter[str](), "experts": Counter[str]()}
         for run in self.runs:
-            stack = fitted_stack(run.stack)
+            stack = Stack(run.stack).fitted_name
             kinds["dense" if run.model.experts is None else "experts"][stack] += 1
         return {kind: stacks.most_common(1)[0][0] for kind, stacks in kinds.items() if stacks}
 

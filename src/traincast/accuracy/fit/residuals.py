@@ -20,7 +20,7 @@ from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import INDEPENDENT, source_of
 from traincast.accuracy.validate import RunBatch, batches
-from traincast.catalog.software_stacks import DEFAULT_STACK
+from traincast.catalog.software_stacks import Stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS, Precision
@@ -163,7 +163,7 @@ class Benchmarks:
     def predict(self, setting: Setting) -> Floats:
         """Predict the times under a setting of the parameters, shape (rows,) [s]."""
         system = setting.system(self.system)
-        assumed = setting.stack_assumptions(DEFAULT_STACK, self.system)
+        assumed = setting.stack_assumptions(Stack.DEFAULT, self.system)
         if collectives := [row for row in self.timings if isinstance(row, Collective)]:
             return collective_seconds(system, assumed, collectives)
         products = [row for row in self.timings if isinstance(row, Gemm)]

@@ -16,7 +16,7 @@ from traincast.accuracy.fit.residuals import collective_seconds, pass_seconds, p
 from traincast.accuracy.logs.tables import BUS_FACTOR
 from traincast.accuracy.measure.tables import Row, collective_row, group_placement, matmul_row
 from traincast.accuracy.measure.tasks import ARRAYS_MOVED
-from traincast.catalog.software_stacks import DEFAULT_STACK, resolve
+from traincast.catalog.software_stacks import Stack, resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS
@@ -106,7 +106,7 @@ class Figures:
 
     def to_assumptions(self) -> Assumptions:
         """Return the assumptions about software with the fitted fields."""
-        return resolve(DEFAULT_STACK).with_values(self.software)
+        return resolve(Stack.DEFAULT).with_values(self.software)
 
     def system(self) -> System:
         """Return the machine with its tiers; a tier that was not timed repeats the last one."""

@@ -9,11 +9,11 @@ from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import accelerator_called
 from traincast.catalog.schema.fields import Entry
 from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
-from traincast.catalog.software_stacks import DEFAULT_STACK, stack_names
+from traincast.catalog.software_stacks import Stack, stack_names
 from traincast.core.units import GIB, quantity
 
 SIGNIFICANT_DIGITS: Final = 4
-STACKS: Final = (DEFAULT_STACK, "pytorch")  # the default stack, and plain PyTorch
+STACKS: Final = (Stack.DEFAULT, "pytorch")  # the default stack, and plain PyTorch
 UNDETERMINED: Final = "; as far as it can go, the times do not determine it"
 ACROSS_NODES: Final = {
     "source": "not measured, there was one node: taken to be as inside it",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from traincast.catalog.software_stacks import fitted_stack, stack_framework
+from traincast.catalog.software_stacks import Stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import PLACEMENTS, VIRTUAL_STAGES, chunks
 from traincast.core.plan import Plan
@@ -267,7 +267,7 @@ class PlanTester(KnobTester[ChangedPlan]):
 def _space(est: Estimate) -> Framework:
     """Return the framework whose stack an estimate has, if it runs the plan's strategy; else the default."""
     strategy = est.plan.strategy
-    name = stack_framework(fitted_stack(est.assumptions.name))
+    name = Stack.of_assumptions(est.assumptions.name).search_space
     if name is not None and strategy in FRAMEWORKS[name].runs:
         return FRAMEWORKS[name]
     return default_framework(est.model, est.system, [strategy])

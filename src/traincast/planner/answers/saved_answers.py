@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import ANY_SOFTWARE, releases, resolve
+from traincast.catalog.software_stacks import Stack, resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
@@ -117,7 +117,7 @@ def possible_software(content: Mapping[str, object], job: Job) -> list[Assumptio
     stated = job.software()
     if all(name in content for name in SOFTWARE):
         return [stated]
-    left_open = (resolve(job.assumptions).unsaid, ANY_SOFTWARE, releases(stated.name))
+    left_open = (resolve(job.assumptions).unsaid, Stack.ANY, Stack(stated.name).releases)
     return [replace(stated, unsaid=unsaid) for unsaid in left_open]
 
 

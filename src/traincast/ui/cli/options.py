@@ -324,7 +324,7 @@ class PlanQuestion:
         assumptions stand in place of the paper's.
         """
         from traincast.catalog.given_facts import check_experts, read_given
-        from traincast.catalog.software_stacks import calibrated_stack, releases, unstated_software
+        from traincast.catalog.software_stacks import Stack
         from traincast.core.assumptions import CALIBRATED, PAPER
         from traincast.core.plan import Plan
         from traincast.model.adapters import names_fine_tuning
@@ -361,13 +361,14 @@ class PlanQuestion:
         if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
             if real_machine and model_read is not None and stack == PAPER.name:
-                stack = calibrated_stack(CALIBRATED, model_read, machine, any_framework=True)
+                stack = Stack(CALIBRATED).calibrated_on(model_read, machine, any_framework=True).name
         else:
             stack = space.usual_assumptions(model_read, machine)
         facts = errors.catch(read_given, self.given) or {}
         if model_read is not None:
             errors.catch(check_experts, facts, model_read.experts is not None)
-        unsaid = unstated_software(stack) if space is None else releases(stack)
+        software = Stack(stack)
+        unsaid = software.open_software if space is None else software.releases
         assumed = errors.catch(check_assumptions, self.assumptions, stack, unsaid, facts)
         if named is not None:
             question = Question(model=model_read, system=machine, gbs=gbs, framework=named.label, locks=locks)

@@ -22,7 +22,7 @@ from matplotlib.style import context
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from traincast.catalog.software_stacks import stack_words
+from traincast.catalog.software_stacks import Stack
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.quantities import Floats
@@ -182,7 +182,7 @@ def to_svg(figure: Figure) -> str:
 
 def variant(assumptions: str) -> str:
     """Return how a title calls assumptions: the paper's ``"as published"`` or ``"errata corrected"``."""
-    return VARIANTS.get(assumptions, f"assumptions {stack_words(assumptions)}")
+    return VARIANTS.get(assumptions, f"assumptions {Stack(assumptions).words}")
 
 
 def unit_of(name: str) -> tuple[str, float]:

@@ -1,11 +1,10 @@
 """The basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog import software_stacks as stacks
-from traincast.catalog.software_stacks import DEFAULT_STACK
-from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
+from traincast.catalog.software_stacks import Stack, with_fitted_values
+from traincast.core.assumptions import ASSUMPTIONS, ERRATA, PAPER, Assumptions
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.units import quantity
@@ -57,7 +56,7 @@ def system_figures(system: System, key: str = "machine") -> Subject:
 
 def assumptions(assumed: Assumptions, system: System | None = None, remark: str = "") -> Subject:
     """Return every assumption, as it applies to the system if there is one: value, meaning and source."""
-    applied = assumed if system is None else stacks.with_fitted_values(system, assumed)
+    applied = assumed if system is None else with_fitted_values(system, assumed)
     origins = _origins(applied, system)
     rows = []
     for path, value in applied.values().items():
@@ -99,27 +98,15 @@ def _value_text(value: object) -> str:
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Return the source of each assumption that the preset, the software stack or the system sets."""
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+    stack = Stack.of_assumptions(assumed.name)
     known: dict[str, tuple[object, str]] = {path: (x, PAPER_SOURCE) for path, x in PAPER.values().items()}
-    if stacks.names_stack(stack):
-        known |= dict(_stack_values(stack))
+    if stack.is_known:
+        known |= dict(stack.sourced_values())
     else:
         for n, changed in ERRATA.items():
             applied = {path: value for path, value in changed.items() if assumed.value(path) == value}
             known |= {path: (value, f"arXiv 2410.00273, erratum {n}") for path, value in applied.items()}
     for entry in () if system is None else system.software:
-        if system is not None and entry.stack == stacks.fitted_stack(assumed.name):
+        if system is not None and entry.stack == Stack(assumed.name).fitted_name:
             known |= {path: (value, f"found on {system.name}") for path, value in entry.figures}
     return {path: source for path, (value, source) in known.items() if assumed.value(path) == value}
-
-
-def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Yield the values of a software stack with their sources, after those for all software."""
-    file = stacks.calibrated_file() if name == CALIBRATED else stacks.stack_file(name)
-    if name != CALIBRATED:
-        yield from _stack_values(CALIBRATED)
-    for path, value in file.changes().items():
-        entry = getattr(file, path)
-        basis = getattr(entry, "basis", None)
-        source = getattr(entry, "source", None) or file.source
-        yield path, (value, f"{file.name}: {source}" + (f" ({basis})" if basis else ""))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from traincast.catalog.software_stacks import fitted_stack, stack_words, with_release
+from traincast.catalog.software_stacks import Stack
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
@@ -259,7 +259,7 @@ def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool =
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
     if model.reference:
         batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
-    lines = [*est.job.taken, f"a step: {batch}; assumptions: {with_release(est.assumptions.name)}"]
+    lines = [*est.job.taken, f"a step: {batch}; assumptions: {Stack(est.assumptions.name).dated_words}"]
     if isinstance(est, Estimate):
         lines += _chunks_without_layers(est)
     assumed = []
@@ -306,8 +306,8 @@ def calibration(system: System, stack: str) -> str:
     if not system.calibrated_to:
         return "published runs, with a 90% interval"
     other = ""
-    if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
-        other = f", but for those of {stack_words(stack)}, which is other software"
+    if system.calibrated_with and Stack(stack).fitted_name not in dict(system.calibrated_with).values():
+        other = f", but for those of {Stack(stack).words}, which is other software"
     return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 
