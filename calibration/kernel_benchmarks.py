@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from traincast.accuracy.fit.residuals import REPEATED_KERNEL, pass_seconds
+from traincast.accuracy.fit.benchmark_times import REPEATED_KERNEL, pass_seconds
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.catalog.software_stacks import Stack, calibrated
 from traincast.core.assumptions import Assumptions

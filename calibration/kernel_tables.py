@@ -21,9 +21,8 @@ import numpy as np
 
 from published import HOMES, parameter
 from refit import write_catalogue
-from traincast.accuracy.fit.fit import FittedConstant, fitted_constant
 from traincast.accuracy.fit.least_squares import Data, solve
-from traincast.accuracy.fit.parameters import Setting
+from traincast.accuracy.fit.parameters import FittedConstant, Setting, fitted_constant
 from traincast.accuracy.kernels import ENGINE, KernelGroup, groups_of, own_rate
 from traincast.catalog.documents import read_document
 from traincast.core.quantities import Floats

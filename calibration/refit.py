@@ -29,10 +29,10 @@ from rich.console import Console
 
 from left_out import later_runs, residuals, write, write_open
 from published import FOLDERS, in_catalogue, parameters, pooled
-from traincast.accuracy.fit.fit import Fitted, FittedConstant, bounds, fit
+from traincast.accuracy.fit.fit import Fitted, bounds, fit
 from traincast.accuracy.fit.fitted_yaml import load, text_of, write_value
 from traincast.accuracy.fit.least_squares import solution_at
-from traincast.accuracy.fit.parameters import Parameter, prior_precision
+from traincast.accuracy.fit.parameters import FittedConstant, Parameter, prior_precision
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of

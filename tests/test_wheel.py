@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from environments import OWN, interpreter
+from environments import CONSTRAINTS, OWN, interpreter, pinned
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = [
@@ -22,7 +22,8 @@ VERSIONS = [
 def run(*command, cwd, status=0):
     """Standard output of a command that ends with a status."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd, env=clean)
+    words = [str(part) for part in command]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=pinned(clean))
     assert done.returncode == status, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout if not status else done.stderr
 
@@ -43,6 +44,20 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert "traincast/docs/questions/memory.md" in names
     assert "traincast/examples/my_cluster/pretrain.sh" in names
     assert not [name for name in names if name.startswith("traincast/docs/") and not name.endswith(".md")]
+
+
+def versions_of(*names):
+    """Versions that constraints.txt has."""
+    pins = dict(line.split("==") for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("#"))
+    return [pins[name] for name in names]
+
+
+def test_wheel_is_built_with_the_version_that_is_pinned(wheel):
+    """A newer hatchling than that of the commit would otherwise build it, on the day that it comes out."""
+    archive = zipfile.ZipFile(wheel)
+    (said,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
+    (version,) = versions_of("hatchling")
+    assert f"Generator: hatchling {version}\n" in archive.read(said).decode()
 
 
 HELP = """
@@ -81,6 +96,8 @@ def test_wheel_without_extras(wheel, version, tmp_path):
     inside = tmp_path / "env" / "bin"
     pip = (sys.executable, "-m", "pip", "--python", inside / "python", "--disable-pip-version-check")
     run(*pip, "install", "--quiet", "--no-compile", wheel, cwd=tmp_path)
+    brought = "import numpy, pydantic; print(numpy.__version__, pydantic.__version__)"
+    assert run(inside / "python", "-c", brought, cwd=tmp_path).split() == versions_of("numpy", "pydantic")
     traincast = inside / "traincast"
     question = ("gpt3-175b", "--system", "h200-nvs8")
     answer = json.loads(run(traincast, "plan", *question, "--gpus", 64, "--json", cwd=tmp_path))

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,15 @@ def make_environment(folder: Path, python: str = sys.executable) -> Path:
     """Return the interpreter of a new environment in a folder, which loses what it held."""
     subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
     return folder / "bin" / "python"
+
+
+def pinned(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which pip takes the versions of constraints.txt, of tools that build as well.
+
+    For these pip 25.3 and newer read the second name; older ones read the first for both.
+    """
+    constraints = CONSTRAINTS.as_uri()  # a path with a space would be two
+    return {**environment, "PIP_CONSTRAINT": constraints, "PIP_BUILD_CONSTRAINT": constraints}
 
 
 def pip(python: Path, *arguments: str | Path) -> None:

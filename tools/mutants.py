@@ -383,6 +383,15 @@ class Tests:
         failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return failed[0][:200] if failed else f"exit code {process.returncode}"
 
+    def files(self, tests: Sequence[str]) -> list[str]:
+        """Return the files of these tests, of which some are folders."""
+        files = []
+        for test in tests:
+            path = self.copy / test
+            found = sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
+            files += [file.relative_to(self.copy).as_posix() for file in found]
+        return files
+
     def seconds_without_mutant(self, tests: Sequence[str]) -> float:
         """Return what these tests need; they run once, until the tree changes [s].
 
@@ -405,7 +414,7 @@ class Tests:
         original = file.read_bytes()
         try:
             _write(file, mutant.applied(original))
-            return self.run(tests, most)
+            return self.run(nearest_first(mutant, self.files(tests), self.copy), most)
         finally:
             _write(file, original)
 
@@ -430,6 +439,21 @@ def _write(file: Path, content: bytes) -> None:
 def read_equivalent() -> dict[str, str]:
     """Return the mutants that answer as the code does, with the reason."""
     return tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
+
+
+def nearest_first(mutant: Mutant, files: Sequence[str], folder: Path) -> list[str]:
+    """Return files of tests below a folder in the order in which they are likely to notice a mutant.
+
+    First those with most words of the module in their names, then those that speak of the module.
+    """
+    module = Path(mutant.path).stem
+    words = set(module.split("_"))
+
+    def nearness(file: str) -> tuple[int, bool]:
+        in_name = words.intersection(Path(file).stem.split("_"))
+        return len(in_name), module in (folder / file).read_text(encoding="utf-8")
+
+    return sorted(files, key=nearness, reverse=True)
 
 
 def stages_of(mutant: Mutant) -> dict[str, Sequence[str]]:

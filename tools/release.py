@@ -3,13 +3,17 @@
 The version must have its section in CHANGELOG.md, and no fragment may be left in changelog.d/.
 """
 
+import os
 import re
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+
+from environments import pinned
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 QUESTION: Final = ("plan", "llama-3-8b", "--system", "dgx-h100", "--gpus", "8", "--top", "1")
@@ -35,9 +39,10 @@ def problems(release: str) -> list[str]:
     return missing
 
 
-def run(*command: str | Path, folder: Path) -> str:
+def run(*command: str | Path, folder: Path, environment: Mapping[str, str] = os.environ) -> str:
     """Return what a command prints; raise CalledProcessError where it fails."""
-    done = subprocess.run([str(part) for part in command], cwd=folder, check=True, stdout=subprocess.PIPE)
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE)
     return done.stdout.decode()
 
 
@@ -65,7 +70,7 @@ def main() -> None:
     for old in dist.glob("traincast-*"):
         old.unlink()
     # The wheel is built from the source distribution: what is missing there is missing here.
-    run(sys.executable, "-m", "build", "--outdir", dist, folder=ROOT)
+    run(sys.executable, "-m", "build", "--outdir", dist, folder=ROOT, environment=pinned(os.environ))
     for file in sorted(dist.glob(f"traincast-{release}*")):
         check_distribution(file, release)
 

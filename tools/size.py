@@ -44,6 +44,7 @@ MOST = {
     "fmt: skip": 30,
     "nested conditionals": 0,  # `a if b else c if d else e`, at any depth
     "lines with Any": 987,  # what no type is known of
+    "longest import chain": 25,  # modules of which each imports the next, imports in functions counted
 }
 MOST_PARAMETERS = 8  # of a function outside of the command line, whose commands have one for each option
 # Functions with more: public ones, whose keyword arguments are a promise, and formulas of many quantities.
@@ -377,7 +378,12 @@ def excesses(house: House, most_doors: Mapping[str, int], most: Mapping[str, flo
         for name, value in density(house).items()
         if value > most[name]
     ]
-    return doors + dense
+    chain = house.longest_chain()
+    long = []
+    if len(chain) > most["longest import chain"]:
+        path = " > ".join(name[10:] or name for name in chain)
+        long = [f"longest import chain: {len(chain)}, {most['longest import chain']:g} allowed: {path}"]
+    return doors + dense + long
 
 
 def show(house: House, *, names: bool = False) -> None:
@@ -405,7 +411,8 @@ def show(house: House, *, names: bool = False) -> None:
     for name, value in density(house).items():
         print(f"{name:<22}{value:8.4g}  (at most {MOST[name]:g})")
     chain = house.longest_chain()
-    print(f"{'longest import chain':<22}{len(chain):8}  {' > '.join(name[10:] or name for name in chain)}")
+    path = " > ".join(name[10:] or name for name in chain)
+    print(f"{'longest import chain':<22}{len(chain):8}  (at most {MOST['longest import chain']})  {path}")
     if names:
         takers = defaultdict(set)
         for _, taker, name in house.doors():

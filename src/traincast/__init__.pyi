@@ -1,7 +1,7 @@
 """The public names of traincast, and where they are defined; each is imported when it is first used."""
 
-from .accuracy.fit.calibrate import Calibration as Calibration
 from .accuracy.fit.calibrate import calibrate as calibrate
+from .accuracy.fit.calibration import Calibration as Calibration
 from .accuracy.measure.measure import MeasuredMachine as MeasuredMachine
 from .accuracy.measure.measure import measure as measure
 from .accuracy.profiles import ProfiledStep as ProfiledStep
@@ -28,8 +28,8 @@ from .core.system import Tier as Tier
 from .core.version import __version__ as __version__
 from .launch.check import Checked as Checked
 from .launch.check import check as check
-from .launch.export import Launch as Launch
 from .launch.export import export as export
+from .launch.write import Launch as Launch
 from .model.model import Model as Model
 from .planner.answers.advice import Advice as Advice
 from .planner.answers.advice import advise as advise

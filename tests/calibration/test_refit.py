@@ -14,8 +14,7 @@ import published
 import refit
 import scoreboard
 from goals_and_errors import board
-from traincast.accuracy.fit.fit import fitted_constant
-from traincast.accuracy.fit.parameters import Parameter
+from traincast.accuracy.fit.parameters import Parameter, fitted_constant
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.catalog.documents import read_document
 from traincast.catalog.software_stacks import calibrated

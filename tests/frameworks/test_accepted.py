@@ -17,7 +17,7 @@ from test_torchtitan import PLANS, written
 
 import traincast as tc
 from traincast.core.knobs import STRATEGIES
-from traincast.launch.export import FORMATS
+from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.torchtitan import MODELS as FLAVOURS
 from traincast.launch.frameworks.torchtitan import UNTIL_2025
 

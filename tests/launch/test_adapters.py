@@ -3,7 +3,7 @@
 import pytest
 
 import traincast as tc
-from traincast.launch.export import FORMATS
+from traincast.launch.formats import FORMATS
 from traincast.launch.settings.canonical import model_facts
 from traincast.model.adapters import parse_training
 from traincast.model.documents import parse_lengths

@@ -8,7 +8,7 @@ import pytest
 from test_round_trip import drawn_estimates
 
 import traincast as tc
-from traincast.launch.export import FORMATS
+from traincast.launch.formats import FORMATS
 from traincast.launch.scripts.bash import arguments, read_script
 from traincast.launch.settings.arguments import MEGATRON, Argument, Arguments
 

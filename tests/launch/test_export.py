@@ -11,9 +11,10 @@ from strategies import models, plans
 
 import traincast as tc
 from traincast.core.errors import ErrorCollector
-from traincast.launch.export import FORMATS, launch
+from traincast.launch.formats import FORMATS
 from traincast.launch.settings.canonical import GOVERNED, launch_facts
 from traincast.launch.settings.format import launch_from_facts
+from traincast.launch.write import launch
 
 MACHINE = tc.load_system("dgx-h100")
 HF = Path(__file__).parents[1] / "data" / "hf"

@@ -9,9 +9,10 @@ import pytest
 import traincast as tc
 from traincast.catalog.load import read_model
 from traincast.core.errors import InputError
-from traincast.launch.folder import PROGRAMS, export_folder
+from traincast.launch.folder import export_folder
 from traincast.launch.frameworks.model_config import config_of
 from traincast.launch.settings.canonical import model_facts
+from traincast.launch.training_programs import PROGRAMS
 from traincast.model.adapters import parse_training
 from traincast.ui.cli.main import main
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast.launch.export import FORMATS, launch
+from traincast.launch.formats import FORMATS
+from traincast.launch.write import launch
 
 MACHINE = tc.load_system("dgx-h100")
 DISTRIBUTED, AWARE = "--use-distributed-optimizer", "--use-precision-aware-optimizer"

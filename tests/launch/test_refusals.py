@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.launch.export import FORMATS, launch
+from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.torchtitan import stack
+from traincast.launch.write import launch
 from traincast.planner.frameworks.refusals import REFUSALS, drop_refused, find_refusals
 from traincast.ui.cli.main import main
 

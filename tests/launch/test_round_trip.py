@@ -10,7 +10,7 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import Stack
-from traincast.launch.export import FORMATS
+from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.huggingface import ON_DEEPSPEED
 from traincast.launch.read import complete_launch, read
 from traincast.launch.settings.canonical import PLACEMENT_KNOBS, launch_facts

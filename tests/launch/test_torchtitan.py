@@ -8,8 +8,9 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import Stack
-from traincast.launch.export import FORMATS, launch
+from traincast.launch.formats import FORMATS
 from traincast.launch.settings.defaults import parser_defaults
+from traincast.launch.write import launch
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")

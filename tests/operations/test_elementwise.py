@@ -1,8 +1,11 @@
 """Work bound by memory traffic, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 import traincast as tc
+from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations import parts
@@ -21,6 +24,15 @@ def test_a_norm_by_hand(vectors):
     assert op.forward.nbytes == 2 * (2 * 24 + 2 * 3 + vectors * 8)
     assert op.backward.nbytes == 2 * (5 * 24 + vectors * 8)
     assert (op.weights, op.saved_bytes) == (vectors * 8, 2 * 24)
+
+
+def test_a_layer_norm_in_fp32_saves_two_numbers_of_a_row():
+    """Beside 4096 numbers of 2 bytes: the mean and the deviation, in fp32 (PyTorch, native_layer_norm)."""
+    model = replace(tc.load_model("llama-3-8b"), norm="layernorm")
+    assumed = calibrated().with_values({"memory.norms_in_fp32": True})
+    norms = [op for op in parts(model, Plans(), assumed)["dense"] if op.module == "norms"]
+    assert len(norms) == 2
+    assert {op.saved_bytes for op in norms} == {model.seq * (4096 * 2 + 2 * 4)}
 
 
 def test_the_loss_by_hand():

@@ -14,7 +14,8 @@ from traincast.core.plan import Plans
 from traincast.operations.operation import Operation, PassCount
 from traincast.operations.transformer import layer
 from traincast.times.nccl import distinct
-from traincast.times.operation_time import PassSeconds, TimedOperation, overlap_experts
+from traincast.times.operation_time import overlap_experts
+from traincast.times.timed_operation import PassSeconds, TimedOperation
 
 CALIBRATED = calibrated()
 
@@ -32,6 +33,30 @@ def test_padded_experts_need_no_count_of_their_tokens():
         for wait in (0.0, 1e-3)
     )
     assert late == calm
+
+
+def test_rows_of_experts_that_several_ranks_share_by_hand():
+    """Mixtral: 2 of 8 experts for each of 4096 tokens, of which one of two tensor ranks has half.
+
+    Rows of 4096 numbers of 2 bytes go to their experts, and both ranks of an expert gather them; on the way
+    back partial results are added up over both first. SwiGLU saves its two inputs, 14336 / 2 wide each, of
+    the rows of both.
+    """
+    model, plan = tc.load_model("mixtral-8x7b", seq=4096), Plans(tp=2.0, ep=4.0, etp=2.0, dp=4.0)
+    operations = {op.name: op for op in layer(model, plan, CALIBRATED)}
+    rows = 4096 / 2 * 2
+    exchange = ("all-to-all", "ep", 2 * rows * 4096)
+    gather = ("all-gather", "etp", 2 * 2 * rows * 4096)
+    scatter = ("reduce-scatter", "etp", 2 * 2 * rows * 4096)
+    for name, there, back in (("permute", gather, scatter), ("unpermute", scatter, gather)):
+        op = operations[f"experts.{name}"]
+        assert [(c.kind, c.over, c.nbytes) for c in op.forward.collectives] == [exchange, there]
+        assert [(c.kind, c.over, c.nbytes) for c in op.backward.collectives] == [exchange, back]
+    assert operations["experts.swiglu"].saved_bytes == 2 * 2 * (2 * rows) * 14336 / 2
+    # In eager PyTorch the activated gate is saved as well.
+    eager = CALIBRATED.with_values({"memory.saves_elementwise": True})
+    saved = {op.name: op for op in layer(model, plan, eager)}["experts.swiglu"].saved_bytes
+    assert saved == 3 * 2 * (2 * rows) * 14336 / 2
 
 
 def exchanged(ep_overlap, assumed=None):

@@ -153,6 +153,16 @@ def test_a_frozen_tower_runs_forward_alone() -> None:
     assert quicker.memory_bytes < step.memory_bytes
 
 
+@pytest.mark.parametrize("mbs", [1, 3])
+def test_what_places_images_among_the_text_by_hand(mbs: int) -> None:
+    """1024 projected tokens of 4096 numbers of 2 bytes are read and written for an image, in both passes."""
+    assert QWEN.tower is not None
+    assert QWEN.tower.tokens == 1024
+    (placed,) = (op for op in operations(QWEN, mbs=mbs)[PROJECTOR] if op.name.endswith(".placed"))
+    moved = 2 * 2 * mbs * 1024 * 4096
+    assert (placed.forward.nbytes, placed.backward.nbytes) == (moved, moved)
+
+
 def test_more_images_take_longer() -> None:
     steps = [tc.estimate(QWEN.with_images(n), "dgx-h100", PLAN, gbs=256).step_seconds for n in (1, 2, 4, 8)]
     assert steps == sorted(steps)

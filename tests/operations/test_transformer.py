@@ -10,6 +10,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
+from traincast.operations.operation import PassCount
 from traincast.operations.transformer import layer, parts
 from traincast.step.arguments import check_assumptions
 from traincast.step.model_flops import forward_flops
@@ -404,6 +405,15 @@ def test_parallel_blocks_are_reduced_and_added_once(norms):
     assert (reduction.kind, reduction.nbytes) == ("reduce-scatter", 2 * 512 * 1024)
 
 
+def test_norms_of_parallel_blocks_save_their_input_once():
+    """Both read the same 512 tokens of 1024 numbers of 2 bytes; in sequence each saves its own."""
+    model = replace(UNGATED, norm="layernorm")
+    for fields, inputs in (({}, 2), ({"parallel": True, "norms": 2}, 1)):
+        operations = layer(replace(model, **fields), Plans(), EXACT)
+        saved = sum(op.saved_bytes for op in operations if op.name.endswith(".norm"))
+        assert saved == inputs * 2 * 512 * 1024
+
+
 def test_a_dense_layer_before_the_head_works_on_the_ranks_own_tokens():
     """256 of 512 tokens; each result takes 1024 products and 1023 sums; the norm after it gathers."""
     operations = parts(replace(UNGATED, **PARTS["bert"]), Plans(tp=2.0), EXACT)["head"]
@@ -441,3 +451,26 @@ def test_the_published_norm_of_summa_rounds_down_all_its_moments_together(assump
     (reduced,) = (each for each in norm.backward.collectives if each.kind == "all-reduce")
     of_weights = 2 * model.hidden / 4  # scale and shift of the columns on a rank
     assert reduced.nbytes / 2 - of_weights == moments
+
+
+def test_two_passes_add_up():
+    one = PassCount((), 10.0, written=4.0, cast=1.0)
+    both = one + PassCount((), 20.0, written=8.0, cast=2.0)
+    assert (both.nbytes, both.written, both.cast) == (30.0, 12.0, 3.0)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "kimi-k2", "glm-4.5"])
+@pytest.mark.parametrize("recompute", ["none", "full", "norms+activation+mla_up_proj"])
+def test_kinds_that_differ_in_their_feed_forward_block_share_the_counts_of_their_mixer(name, recompute):
+    """One object for a pass of both kinds, which a timer then times once; each kind is as counted alone."""
+    model = tc.load_model(name)
+    plan = Plans(tp=2.0, recompute=recompute)
+    together = parts(model, plan, CALIBRATED)
+    dense, moe = ({op.name: op for op in together[kind]} for kind in ("dense", "moe"))
+    mixing = [op for op in dense if op.startswith("attention.") and "norm" not in op and "residual" not in op]
+    assert len(mixing) > 3
+    for op in mixing:
+        assert dense[op].forward is moe[op].forward
+        assert dense[op].backward is moe[op].backward
+    for kind in model.kinds:
+        assert together[str(kind)] == layer(model, plan, CALIBRATED, kind)

@@ -3,8 +3,9 @@
 import pytest
 
 import traincast as tc
-from traincast.planner.frameworks.history import FEATURES, FORMER, RELEASES
-from traincast.planner.frameworks.refusals import REFUSALS, numbers_of
+from traincast.planner.frameworks.history import FEATURES, FORMER
+from traincast.planner.frameworks.refusals import REFUSALS
+from traincast.planner.frameworks.releases import RELEASES, numbers_of
 from traincast.planner.frameworks.spaces import FRAMEWORKS, framework
 from traincast.ui.cli.main import main
 

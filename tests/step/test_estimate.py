@@ -16,7 +16,9 @@ from traincast.catalog.software_stacks import Stack, calibrated
 from traincast.core.errors import InputError
 from traincast.core.knobs import KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
-from traincast.core.plan import AXES
+from traincast.core.plan import AXES, Plans
+from traincast.model.linear_attention import GatedLinear, ShortConv
+from traincast.step.validity import broken_rules
 
 CALIBRATED = calibrated()
 HYBRID = Path(__file__).parents[2] / "examples" / "nemotron-3-nano" / "config.json"
@@ -426,6 +428,20 @@ def test_a_broken_rule_is_named_with_its_values(knobs, said):
 def test_what_linear_attention_forbids(knobs, said):
     with pytest.raises(InputError, match=said):
         tc.estimate(HYBRID, "dgx-h100", tc.Plan(**knobs), gbs=128)
+
+
+def test_every_kind_of_linear_attention_is_asked():
+    """8 ranks divide 1536 channels of short convolutions, and not 12 heads of GatedLinear beside them."""
+    model = replace(
+        MODEL,
+        gated_linear=GatedLinear(heads=12, key_dim=64, value_dim=128),
+        short_conv=ShortConv(width=1536),
+        layer_kinds=("gated_linear dense", "short_conv dense") * 3,
+    )
+    said = "tp does not divide the heads of linear attention, groups of them, or channels"
+    for tp, refused in ((4, False), (8, True)):
+        broken = broken_rules(model, Plans(tp=float(tp)), GBS, domain=8)
+        assert (said in [rule.broken for rule in broken]) is refused
 
 
 def test_layers_of_one_block_add_up_in_a_hybrid():

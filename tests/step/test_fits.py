@@ -7,7 +7,8 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import Stack, with_fitted_values
 from traincast.planner.answers.plan_changes import leaner_plans
-from traincast.planner.answers.plan_sentences import memory_verdict, short_of, what_decides
+from traincast.planner.answers.plan_sentences import memory_verdict, what_decides
+from traincast.planner.answers.shortfall import short_of
 from traincast.step.fit_probability import (
     FRAGMENTATION,
     UNCERTAIN,

@@ -669,3 +669,29 @@ def test_what_activations_leave_for_states_by_hand():
     assert (passes.most, at_layer.most, whole.most) == (89, 87, 100)
     assert passes.growing == GrowingMemory(8.0, 8 / 4 * 16, 3.0)
     assert at_layer.growing == GrowingMemory(4.0, 16.0, 6.0 + 3.0, 2.0, 32.0)
+
+
+def test_what_the_head_and_offloaded_activations_leave_for_states_by_hand():
+    """As above, without gradients that come anew, and with the gradient of a head's matrix of 20 bytes.
+
+    Passes leave 100 - 8 - 3 - 5, of which the matrix takes 5. At the first layer 100 - 10 - 20 are left
+    beside that gradient, and 100 - 10 - 3 beside the layer at work. Freed until then are 8 - 4 + 3 - 6 bytes
+    with the smallest micro-batches, and 32 - 16 + 16 * (3 - 6) with the largest: with 5 more they are under
+    20, so that the first layer may decide. It does not where the matrix takes 53 of passes, as -32 + 53 are
+    above 20.
+    """
+    assumed = CALIBRATED.with_values(
+        {"memory.allocator_share": 0.0, "memory.library_bytes": 0.0, "memory.workspace_bytes": 0.0}
+    )
+    assert assumed.memory.gradients_last != "backward"
+    beside = SimpleNamespace(buffers=0.0, logits=2.0, head_matrix=5.0, in_flight=4.0, others=0.5, matrix=20.0)
+    working = (8.0, 10.0, 3.0, beside)
+    (whole, _) = left_for_states(working, 16.0, 100.0, assumed)
+    passes, with_matrix, at_work = whole.phases
+    assert (passes.most, with_matrix.most, at_work.most) == (84, 70, 87)
+    assert with_matrix.growing == GrowingMemory(4.0, 16.0, 6.0, 2.0, 32.0)
+    assert at_work.growing == GrowingMemory(4.0, 16.0, 6.0 + 3.0, 2.0, 32.0)
+    assert (with_matrix.may_decide, at_work.may_decide) == (True, None)
+    beside.head_matrix = 53.0
+    (whole, _) = left_for_states(working, 16.0, 100.0, assumed)
+    assert not whole.phases[1].may_decide

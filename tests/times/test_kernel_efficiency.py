@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernel_benchmarks import mape, predict, read
-from traincast.accuracy.fit.residuals import REPEATED_KERNEL, pass_seconds
+from traincast.accuracy.fit.benchmark_times import REPEATED_KERNEL, pass_seconds
 from traincast.catalog.load import load_accelerator, load_model
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import PAPER

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,29 @@ def test_only_what_no_stage_caught_survives(mutants, found):
     assert lines[-2].startswith("survives (passed others): src/traincast/times/area.py:")
     assert lines[-1] == f"equivalent: {third.name}: the same"
     assert [mutants.is_caught(outcomes.get(mutant.name)) for mutant in found[:3]] == [True, False, False]
+
+
+def test_tests_of_the_module_run_first(mutants, found, tmp_path):
+    """Most mutants are caught by those, and -x ends the run there; all others keep their order."""
+    texts = {
+        "test_moe.py": "",
+        "test_towers.py": "",
+        "test_search.py": "from traincast.operations import sparse_attention",
+        "test_linear_attention.py": "",
+        "test_sparse_attention.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    mutant = replace(found[0], path="operations/sparse_attention.py")
+    ordered = mutants.nearest_first(mutant, list(texts), tmp_path)
+    assert ordered == [*reversed(list(texts)[2:]), "test_moe.py", "test_towers.py"]
+
+
+def test_folders_of_tests_are_their_files(mutants, tmp_path):
+    for name in ("a/test_moe.py", "a/b/test_area.py", "a/helpers.py", "test_one.py"):
+        file = tmp_path / "tests" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    tests = mutants.Tests(tmp_path, mutants.State({}, {}))
+    files = tests.files(("tests/a", "tests/test_one.py"))
+    assert files == ["tests/a/b/test_area.py", "tests/a/test_moe.py", "tests/test_one.py"]

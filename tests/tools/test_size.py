@@ -75,10 +75,12 @@ def test_tokens_are_code_alone(house):
 
 def test_check_names_what_is_above_its_limit(size, house):
     most = dict.fromkeys(size.MOST, 1)
-    assert size.excesses(house, {"low": 3}, most | {"tuple assignments": 100}) == []
+    enough = most | {"tuple assignments": 100, "longest import chain": 3}
+    assert size.excesses(house, {"low": 3}, enough) == []
     assert size.excesses(house, {"low": 2}, most) == [
         "low gives 3 names to other packages, 2 allowed",
         "tuple assignments: 83.33, 1 allowed",
+        "longest import chain: 3, 1 allowed: high.b > high.a > low.inner",
     ]
 
 

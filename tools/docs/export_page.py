@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from traincast.launch.export import FORMATS
-from traincast.launch.formats import READERS
+from traincast.launch.formats import FORMATS, READERS
 from traincast.launch.settings.arguments import MEGATRON
 from traincast.launch.settings.canonical import MEANINGS
 from traincast.launch.settings.format import Format

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from traincast.core.result import UNIT
+from traincast.core.json_schema import UNIT
 from traincast.ui.outputs import output_types, schema
 
 Schema = dict[str, Any]

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
+from traincast.accuracy.fit.benchmark_times import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.accuracy.fit.parameters import Setting
-from traincast.accuracy.fit.residuals import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.catalog.documents import MAX_TABLE_BYTES, raw, read_document
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated

@@ -14,7 +14,8 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from traincast.analysis.trace_passes import ChunkPasses, passes
 from traincast.core.errors import InputError
-from traincast.core.result import KEY, Doc, Result, number_keys
+from traincast.core.nomenclature import number_keys
+from traincast.core.result import KEY, Doc, Result
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.times import SCHEDULES, Kind, SimulatedPass, Timeline, simulate
 

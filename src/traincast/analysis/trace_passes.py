@@ -12,7 +12,8 @@ from traincast.core.plan import Plan, Plans
 from traincast.step.data_parallel import data_parallel
 from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.layer_cost import cost_part, sum_of
-from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
+from traincast.step.model_parts import Counts
+from traincast.step.pipeline_stages import PipelineDevice, contents, devices, every_device
 from traincast.step.step_time import device_time, links
 from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from traincast.core.json_schema import describe_key
 from traincast.core.knobs import CHOICES, KNOB_SPECS, KNOBS
 from traincast.core.quantities import figure_specs
 from traincast.core.system import Accelerator, Tier
@@ -146,3 +147,12 @@ COLUMNS: Final = {
     )
 }
 INTERVALS: Final = tuple(name for name, _, _ in _RESULTS["interval"])
+
+
+def number_keys(kind: str) -> dict[str, object]:
+    """Return the JSON Schemas of numbers of one kind in the nomenclature, such as components of a time."""
+    return {
+        name: {"type": "number"} | describe_key(info.meaning, info.unit)
+        for name, info in COLUMNS.items()
+        if info.kind == kind
+    }

@@ -11,6 +11,7 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
+from traincast.core.json_schema import closed_object, describe_key
 from traincast.core.knobs import (
     ALLOWED,
     CHOICES,
@@ -31,7 +32,6 @@ from traincast.core.knobs import (
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, REMAINDER, Optimizer, Precision
 from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual
-from traincast.core.result import closed_object, describe_key
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")

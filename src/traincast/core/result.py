@@ -14,9 +14,8 @@ from functools import cached_property, lru_cache
 from inspect import get_annotations
 from typing import Annotated, Any, Final, dataclass_transform, get_args
 
-from traincast.core.nomenclature import COLUMNS
+from traincast.core.json_schema import closed_object, describe_key
 
-UNIT: Final = "x-unit"  # key of a JSON Schema that holds the unit of a number
 BRACKETS: Final = re.compile(r" \[([^\]]+)\]")  # of a unit in the first line of a docstring
 
 
@@ -46,25 +45,6 @@ class Doc:
 
 KEY: Final = Doc()
 INLINE: Final = Doc(inline=True)
-
-
-def describe_key(meaning: str, unit: str = "") -> dict[str, str]:
-    """Return the part of a JSON Schema that holds meaning and unit."""
-    return {"description": meaning} | ({UNIT: unit} if unit else {})
-
-
-def closed_object(keys: Mapping[str, object]) -> dict[str, Any]:
-    """Return the JSON Schema of an object with these keys and no others."""
-    return {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
-
-
-def number_keys(kind: str) -> dict[str, object]:
-    """Return the JSON Schemas of numbers of one kind in the nomenclature, such as components of a time."""
-    return {
-        name: {"type": "number"} | describe_key(info.meaning, info.unit)
-        for name, info in COLUMNS.items()
-        if info.kind == kind
-    }
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

@@ -8,6 +8,8 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from traincast.model.linear_attention import LINEAR
 
+MAX_LAYERS: Final = 10_000  # of a model: ten times the deepest that was trained (DeepNet, arXiv 2203.00555)
+
 Routing = Literal["forced", "natural"]
 Mlp = Literal["gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu", "reglu2"]
 Norm = Literal["layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rmsnorm-plain"]

@@ -11,6 +11,7 @@ from traincast.core.errors import WHOLE, is_whole
 from traincast.core.quantities import NO_NUMBERS
 from traincast.model.blocks import (
     KINDS,
+    MAX_LAYERS,
     Compressed,
     Encoder,
     Experts,
@@ -54,7 +55,6 @@ DIVIDES: Final = {  # part -> its number that must divide the other one
     "rg_lru": ("blocks", "width"),
 }
 LISTED: Final = ("layers", "mtp")  # numbers of what is listed one by one
-MAX_LAYERS: Final = 10_000  # ten times the deepest that was trained (DeepNet, arXiv 2203.00555)
 MAX_SIZE: Final = 1 << 30  # of any other number
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 

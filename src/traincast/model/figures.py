@@ -158,6 +158,11 @@ class ModelFigures:
     taken: str = field(default="", compare=False, repr=False)
 
     @property
+    def most_chunks(self) -> int:
+        """Largest number of chunks of a pipeline: embedding and head can be chunks without a layer."""
+        return self.layers + (2 if self.vocab is not None else 0)
+
+    @property
     def head_width(self) -> int:
         """Width of the query and key of a head, q = e/h unless given."""
         if self.latent is not None:

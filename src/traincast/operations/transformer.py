@@ -102,45 +102,73 @@ def layer(
     kind = model.pattern[0] if kind is None else kind
     sharding = sharding_of(model.for_kind(kind), plan, assumptions)
     counted = {} if counted is None else counted
-    key = model, kind, *(module in plan.recomputed for module in RESTORING)
+    key = model, kind, *_restored(sharding)
     if key not in counted:
-        counted[key] = _before_recompute(model, sharding, kind)
+        counted[key] = _before_recompute(model, sharding, kind, counted)
     return tuple(apply_recompute(op, sharding, kind) for op in counted[key])
 
 
-def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
+def _restored(sharding: Sharding) -> tuple[bool, ...]:
+    """Return which of `RESTORING` are recomputed."""
+    return tuple(module in sharding.plan.recomputed for module in RESTORING)
+
+
+def _before_recompute(model: Model, sharding: Sharding, kind: Kind, counted: Counted) -> Layer:
     """Count the operations of a layer, whatever is recomputed apart from `RESTORING`."""
-    feed_forward = _feed_forward(sharding, kind)
-    tokens_mixed = _mixer(sharding, kind)
+    beside = tuple(_beside_blocks(model, sharding, kind))
     # A block's norm gathers for the operation that follows it; experts and latent attention take the rank's
     # own tokens.
     takes_all = not kind.moe or (model.experts is not None and model.experts.shared_ffn > 0)
     mixes_all = not kind.attends or model.latent is None or model.latent.q_rank is None
-    operations: tuple[Operation, ...]
     if kind.joint and model.diffusion is not None:
-        operations = tuple(_joint(sharding, model.diffusion, kind))
-    elif kind.is_pair:
-        mixed_end = _block_end(sharding, "attention", ends_layer=False, gather=takes_all)
-        operations = (
-            *feed_forward,
+        return _as_run(model, sharding, (*_joint(sharding, model.diffusion, kind), *beside))
+    if kind.is_pair:
+        first = (
+            *_feed_forward(sharding, kind),
             *_block_end(sharding, "mlp", ends_layer=True, gather=mixes_all),
-            *tokens_mixed,
+        )
+        mixed_end = _block_end(sharding, "attention", ends_layer=False, gather=takes_all)
+        last = (
             *(() if kind.mixer == "cross" else mixed_end),
             *_attention_to_encoder(sharding, kind),
+            *beside,
         )
-    elif kind.mixer:
-        *most, last = tokens_mixed
+        mixed = _mixer_of_pair(model, sharding, kind, counted)
+        return (*_as_run(model, sharding, first), *mixed, *_as_run(model, sharding, last))
+    if kind.mixer:
+        *most, mixed_last = _mixer(sharding, kind)
         end = _block_end(sharding, "attention", ends_layer=True, gather=mixes_all)
-        operations = (*most, replace(last, only_makes_output=True), *end)
-    else:
-        operations = (*feed_forward, *_block_end(sharding, "mlp", ends_layer=True, gather=takes_all))
+        operations = (*most, replace(mixed_last, only_makes_output=True), *end, *beside)
+        return _as_run(model, sharding, operations)
+    end = _block_end(sharding, "mlp", ends_layer=True, gather=takes_all)
+    return _as_run(model, sharding, (*_feed_forward(sharding, kind), *end, *beside))
+
+
+def _mixer_of_pair(model: Model, sharding: Sharding, kind: Kind, counted: Counted) -> Layer:
+    """Count what mixes tokens, once for the kinds of layers that differ in their feed-forward block alone.
+
+    They then share the counts of its passes, which are timed once.
+    """
+    mixer = kind._replace(feed_forward="")
+    key = model, mixer, "beside a feed-forward block", *_restored(sharding)
+    if key not in counted:
+        counted[key] = _as_run(model, sharding, tuple(_mixer(sharding, mixer)))
+    operations: Layer = counted[key]
+    return operations
+
+
+def _beside_blocks(model: Model, sharding: Sharding, kind: Kind) -> Iterator[Operation]:
+    """Yield what a layer has beside its blocks: modulation, linear layers, and small weights."""
     if model.diffusion is not None and not kind.joint:
-        diffusion = model.diffusion
-        operations = (*operations, *diffusion_ends.modulation(sharding, diffusion, kind, (sharding,)))
-    operations = (*operations, *layers_outside_blocks(sharding, "layer", model.beside))
+        yield from diffusion_ends.modulation(sharding, model.diffusion, kind, (sharding,))
+    yield from layers_outside_blocks(sharding, "layer", model.beside)
     if small := sharding.model.small_weights:
         weights = small + 0.0 * sharding.plan.tp
-        operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
+        yield weights_without_work("layer.small_weights", sharding.E, weights)
+
+
+def _as_run(model: Model, sharding: Sharding, operations: Layer) -> Layer:
+    """Return operations of a layer as software runs them: frozen, with adapters, and fused or not."""
     if model.shared_layers:  # a part of the model holds its share of the one copy
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
     if sharding.assumptions.traffic.sums_input_gradients:

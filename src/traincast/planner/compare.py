@@ -15,8 +15,9 @@ from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, number_text, percent, probability_text
 from traincast.model.model import Model
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label, short_of
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
+from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import LISTED, Objective, Question
 from traincast.planner.search import SearchRequest, search_request

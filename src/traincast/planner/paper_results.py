@@ -11,11 +11,12 @@ import numpy as np
 
 from traincast.catalog.load import load_model, load_system
 from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
+from traincast.core.json_schema import describe_key
 from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats
-from traincast.core.result import Doc, Result, describe_key
+from traincast.core.result import Doc, Result
 from traincast.model.model import Model
 from traincast.planner.search import search_each
 from traincast.step.estimate import Estimates, estimate

@@ -18,9 +18,8 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
-from traincast.planner.question import LISTED, Objective, Question
+from traincast.planner.question import FIT_PROBABILITY, LISTED, Objective, Question
 from traincast.planner.search_arguments import (
     check_locks,
     check_machine,

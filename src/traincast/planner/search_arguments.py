@@ -20,7 +20,6 @@ from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
 from traincast.model.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     BEYOND,
     FRAMEWORKS,
@@ -30,7 +29,7 @@ from traincast.planner.frameworks.spaces import (
     lock_values,
 )
 from traincast.planner.frameworks.spaces import framework as framework_named
-from traincast.planner.question import OBJECTIVES, Question
+from traincast.planner.question import FIT_PROBABILITY, OBJECTIVES, Question
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.rankings import WITHIN
 

@@ -41,7 +41,8 @@ from traincast.planner.space.evaluation import (
     rank_layouts,
 )
 from traincast.planner.space.fits_in_memory import Searched
-from traincast.planner.space.layouts import AllLayouts, FewLayouts, Layouts
+from traincast.planner.space.layout_questions import Layouts
+from traincast.planner.space.layouts import AllLayouts, FewLayouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Outline, Progress, by_domain, progress_after, report_round
 from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed

@@ -11,8 +11,9 @@ from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs, PartCosts, sum_of
+from traincast.step.model_parts import Counts
 from traincast.step.offload import copies_in_passes, copy_time
-from traincast.step.pipeline_stages import Counts, Stages
+from traincast.step.pipeline_stages import Stages
 from traincast.times import (
     AnyPlacement,
     Curve,

@@ -17,10 +17,10 @@ from traincast.catalog.software_stacks import Stack, resolve, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.columns import maximum, minimum
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
-from traincast.core.nomenclature import INTERVALS
+from traincast.core.nomenclature import INTERVALS, number_keys
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
-from traincast.core.result import KEY, Doc, Result, number_keys
+from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import System, changes_accelerator
 from traincast.core.units import GIB
 from traincast.model.model import Model

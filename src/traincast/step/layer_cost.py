@@ -9,7 +9,7 @@ from traincast.core.columns import TakesRows, maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations import Operation, offloaded_bytes, total
-from traincast.step.pipeline_stages import Counts
+from traincast.step.model_parts import Counts
 from traincast.times import Timed
 
 

@@ -18,7 +18,8 @@ from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations import Operation, offloaded_bytes, total
-from traincast.step.pipeline_stages import ENDS, VOCABULARY, Counts, Stages, present_parts
+from traincast.step.model_parts import ENDS, VOCABULARY, Counts
+from traincast.step.pipeline_stages import Stages, present_parts
 from traincast.times import SCHEDULES, is_group
 
 # parts that hold a matrix of the vocabulary

@@ -8,7 +8,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.step.layer_cost import Costs, PartCosts
-from traincast.step.pipeline_stages import Counts
+from traincast.step.model_parts import Counts
 from traincast.times import exposed_time
 
 

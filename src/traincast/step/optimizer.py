@@ -6,7 +6,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.step.layer_cost import Costs, sum_of
-from traincast.step.pipeline_stages import VOCABULARY, Counts
+from traincast.step.model_parts import VOCABULARY, Counts
 
 
 def optimizer_seconds(

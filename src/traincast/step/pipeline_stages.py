@@ -22,11 +22,8 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.units import count_of
 from traincast.model.model import Model
+from traincast.step.model_parts import ENDS, Counts
 from traincast.times import SCHEDULES
-
-VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices
-ENDS: Final = (*VOCABULARY, "mtp")
-Counts = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,6 @@ def begin_layers(model: Model) -> int:
     rows = tower.model.seq * tower.tower_parameters / (3 if tower.frozen or model.adapters else 1)
     rows += tower.tokens * tower.projector_parameters
     return round(tower.images * rows / (model.seq * model.layer_parameters(active=True) / model.layers))
-
-
-def most_chunks(model: Model) -> int:
-    """Return the largest number of chunks of a model: embedding and head can be chunks without a layer."""
-    return model.layers + (2 if model.vocab is not None else 0)
 
 
 def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, ...]:

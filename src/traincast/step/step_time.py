@@ -12,9 +12,10 @@ from traincast.core.system import System
 from traincast.operations import total
 from traincast.step.data_parallel import TINY, LeastTraffic, data_parallel
 from traincast.step.layer_cost import Costs, sum_of
+from traincast.step.model_parts import Counts
 from traincast.step.offload import copies_in_passes, exposed_copies
 from traincast.step.optimizer import optimizer_seconds
-from traincast.step.pipeline_stages import Counts, Stages
+from traincast.step.pipeline_stages import Stages
 from traincast.times import (
     SCHEDULES,
     AnyPlacement,

@@ -17,7 +17,6 @@ from traincast.core.quantities import Bools
 from traincast.model.blocks import Experts
 from traincast.model.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
 from traincast.model.model import Model
-from traincast.step.pipeline_stages import most_chunks
 from traincast.times import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
@@ -283,7 +282,7 @@ RULES: Final = (
     Rule(
         "there are more model chunks than layers",
         ("pp", "vp", "layers"),
-        lambda m, p, gbs: (p.layout != "") | (p.pp * p.vp <= most_chunks(m)),
+        lambda m, p, gbs: (p.layout != "") | (p.pp * p.vp <= m.most_chunks),
     ),
     Rule("dp does not divide the global batch", ("dp", "gbs"), lambda m, p, gbs: gbs % p.dp == 0),
     Rule(

@@ -2,21 +2,14 @@
 
 from traincast.times.collectives import Curve, collective, collective_curve, least_streaming
 from traincast.times.kernel_efficiency import tile_cost
-from traincast.times.operation_time import (
-    LeastTimer,
-    OperationPasses,
-    OperationTimer,
-    PassSeconds,
-    Timed,
-    TimedOperation,
-    exposed_share,
-)
+from traincast.times.operation_time import LeastTimer, OperationTimer, exposed_share
 from traincast.times.overlap import exposed_time, largest, layer_by_layer, paced_by
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
 from traincast.times.pipeline.schedules import SCHEDULES, Kind, MicrobatchTimes, Requirement, Schedule
 from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
 from traincast.times.process_groups import ORDERS, AnyPlacement, Group, Placement, domains, is_group
 from traincast.times.roofline import arithmetic, exposed_memory
+from traincast.times.timed_operation import OperationPasses, PassSeconds, Timed, TimedOperation
 
 __all__ = [
     "ORDERS",

@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, shape_of, text
-from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.launch.export import PLAN_FACTS, Launch, launch
-from traincast.launch.folder import PROGRAMS, export_folder
 from traincast.launch.formats import FORMATS
+from traincast.launch.training_programs import write_in_full
+from traincast.launch.write import Launch
 from traincast.model.model import Model
-from traincast.step.estimate import estimate
 
 STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
 # how formats say the number of steps, where a launch has it
@@ -35,17 +33,10 @@ class Exported:
 
         It is a folder where a training program goes with the format.
         """
-        if self.name in PROGRAMS:
-            try:
-                est = estimate(self.model, self.system, plan, gbs=self.gbs, assumptions=self.stack)
-                return export_folder(est, self.name)
-            except InputError:  # the program does not run such a plan
-                return None
-        if FORMATS[self.name].space.broken(self.model, plan, self.gbs):
-            return None
-        written = launch(FORMATS[self.name], self.model, plan, self.gbs, self.system, stack=self.stack)
-        if PLAN_FACTS & set(written.not_expressed):
-            return None
+        form = FORMATS[self.name]
+        written = write_in_full(form, self.model, plan, self.gbs, self.system, self.stack)
+        if written is None or written.files:
+            return written
         return replace(written, text=STEPS_SAID.sub(rf"\g<1>{self.steps}", written.text))
 
 

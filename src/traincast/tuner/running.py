@@ -20,8 +20,8 @@ from traincast.core.errors import ErrorCollector, InputError, close_to
 from traincast.core.output_files import check_folder
 from traincast.core.plan import Plan
 from traincast.core.units import GIB, seconds
-from traincast.launch.export import Launch
-from traincast.launch.folder import LOG, PROGRAMS, SCRIPT, write_launch
+from traincast.launch.training_programs import PROGRAMS
+from traincast.launch.write import Launch
 from traincast.tuner.launches import STEPS
 from traincast.tuner.tuner import Trial, Tuner
 
@@ -93,7 +93,7 @@ class Runner:
     def launch_path(self, trial: Trial) -> Path:
         """Return the file of a trial's launch."""
         if trial.launch and trial.launch.files:
-            return self.folder / self.name(trial) / SCRIPT
+            return self.folder / self.name(trial) / Launch.SCRIPT
         ending = trial.launch.ending if trial.launch else ".txt"
         return self.folder / f"{self.name(trial)}{ending}"
 
@@ -104,7 +104,7 @@ class Runner:
     def log_path(self, trial: Trial) -> Path:
         """Return the log of a trial."""
         if self.log is None and trial.launch and trial.launch.files:
-            return self.launch_path(trial).with_name(LOG)
+            return self.launch_path(trial).with_name(Launch.LOG)
         if self.log is None:
             return self.output_path(trial)
         return Path(self._fill_template(self.log, trial))
@@ -123,7 +123,7 @@ class Runner:
         launch = trial.launch
         if launch is None:
             launch = Launch("", f"{trial.plan}\n", {}, path.suffix)
-        write_launch(launch, path.parent if launch.files else path)
+        launch.save(path.parent if launch.files else path)
 
     def run(self, trial: Trial) -> Trial:
         """Write a trial's launch, run it, and tell the tuner its result.

@@ -18,8 +18,8 @@ from traincast.core.plan import Plan
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, probability_text, seconds
-from traincast.launch.export import Launch
 from traincast.launch.formats import FORMATS
+from traincast.launch.write import Launch
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_named
@@ -33,7 +33,7 @@ from traincast.tuner.journal import Journal
 from traincast.tuner.launches import STEPS, Exported, Launcher
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.accuracy.fit.calibration import Calibration
 
 TRIALS: Final = 8  # at most, by default
 VERIFIED: Final = 32  # likeliest candidates whose launches are written before probabilities are stated
@@ -510,8 +510,8 @@ class Tuner:
         InputError
             If no trial has a time, or the system was given as an object: a name or a file can be calibrated.
         """
-        from traincast.accuracy.fit.calibrate import fitted_to
-        from traincast.accuracy.fit.measured_files import Measured
+        from traincast.accuracy.fit.calibration import fitted_to
+        from traincast.accuracy.fit.measured import Measured
 
         if self.base is None:
             raise InputError("system", ["is an object: give its name or file, which can be calibrated"])

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 import traincast as tc
 from refit import table, write_catalogue
 from traincast.accuracy.fit.calibrate import calibrate
-from traincast.accuracy.fit.fit import fit, fitted_constant
+from traincast.accuracy.fit.fit import fit
 from traincast.accuracy.fit.fitted_yaml import load, text_of, write_value
 from traincast.accuracy.fit.least_squares import Data, fit_linearised, solve
 from traincast.accuracy.fit.measured_files import read_measurements as read_measured
-from traincast.accuracy.fit.parameters import Parameter, Setting, prior_precision, touching_stack
+from traincast.accuracy.fit.parameters import (
+    Parameter,
+    Setting,
+    fitted_constant,
+    prior_precision,
+    touching_stack,
+)
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import read_run
 from traincast.catalog.documents import catalogue

@@ -3,44 +3,16 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from traincast.accuracy.fit.least_squares import Data, Solution, left_out, solve
-from traincast.accuracy.fit.parameters import Parameter, prior_precision
+from traincast.accuracy.fit.parameters import FittedConstant, Parameter, fitted_constant, prior_precision
 from traincast.accuracy.fit.residuals import Benchmarks, MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.core.quantities import Floats
-from traincast.core.result import Doc, Result
 from traincast.step.uncertainty import NORMAL_90_PERCENT
-
-
-class FittedConstant(Result):
-    """A constant before and after a fit; in SI units."""
-
-    path: Annotated[str, Doc("name of the constant")]
-    of: Annotated[Sequence[str], Doc("accelerator, network or software stacks")]
-    before: Annotated[float, Doc("value in the catalogue; in SI units")]
-    value: Annotated[float, Doc("fitted value")]
-    low: Annotated[float, Doc("lower end of its 90 % interval")]
-    high: Annotated[float, Doc("upper end of its 90 % interval")]
-    determined: Annotated[bool, Doc("whether the measurements determine it; else it keeps its value")]
-    parameter: Parameter
-    runs: int  # that it touches
-    source: str = ""  # data of the fit, and its date
-
-
-def fitted_constant(
-    parameter: Parameter,
-    ends: tuple[float, float, float],
-    determined: bool = True,
-    runs: int = 0,
-    source: str = "",
-) -> FittedConstant:
-    """Return a constant with its value and the lower and upper end of its interval."""
-    place = (parameter.path, parameter.of, parameter.prior)
-    return FittedConstant(*place, *ends, determined, parameter, runs, source)
 
 
 @dataclass(frozen=True, eq=False)

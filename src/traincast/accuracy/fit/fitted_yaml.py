@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.fit.fit import FittedConstant
+from traincast.accuracy.fit.parameters import FittedConstant
 from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import system_document
 from traincast.core.output_files import atomic_output

@@ -1,14 +1,14 @@
 """Files of measurements on a system: training runs, collectives, matrix products."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from traincast.accuracy.fit.benchmark_times import KINDS
 from traincast.accuracy.fit.launched_run import LaunchedRun, read_launched_run
+from traincast.accuracy.fit.measured import Measured
 from traincast.accuracy.fit.parameters import accelerator_name
-from traincast.accuracy.fit.residuals import KINDS
 from traincast.accuracy.logs import (
     GIVEN,
     Collective,
@@ -26,9 +26,7 @@ from traincast.accuracy.logs.training_log import NOT_SAID
 from traincast.accuracy.runs.cells import is_file
 from traincast.accuracy.runs.run import Run, readable
 from traincast.catalog.load import accelerator_called, load_system
-from traincast.catalog.software_stacks import Stack
 from traincast.core.errors import ErrorCollector, InputError, require_path, require_type
-from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of
 
@@ -37,54 +35,6 @@ FEW_MISSING: Final = 3  # columns; of more the launch is asked for as well
 LAUNCH_SAYS: Final = "or give what says most of these, the launch of the run: --launch run.sh (launches=)"
 Files: TypeAlias = Sequence[str | Path]
 Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
-
-
-class Measured(Result, eq=False):
-    """Measurements on a system (the most similar one), and why others are left out; in JSON, counts."""
-
-    system: System
-    runs: tuple[Run, ...] = ()
-    collectives: tuple[Collective, ...] = ()
-    products: tuple[Gemm, ...] = ()
-    left_out: tuple[str, ...] = ()
-    assumed: Annotated[tuple[str, ...], Doc("what launches leave open, and is assumed of them")] = ()
-
-    @property
-    def run_count(self) -> Annotated[int, Doc("training runs used", key="runs")]:
-        """Number of training runs."""
-        return len(self.runs)
-
-    @property
-    def collective_count(self) -> Annotated[int, Doc("measured collectives used", key="collectives")]:
-        """Number of timed collectives."""
-        return len(self.collectives)
-
-    @property
-    def product_count(self) -> Annotated[int, Doc("measured matrix products used", key="products")]:
-        """Number of timed matrix products."""
-        return len(self.products)
-
-    def counts(self) -> str:
-        """Return the number of measurements by kind, in words."""
-        return ", ".join(count_of(n, kind.removesuffix("s")) for kind, n in self.numbers.items() if n)
-
-    @property
-    def software(self) -> dict[str, str]:
-        """Return the software of most runs by kind of model: dense, or with experts; without runs empty."""
-        kinds = {"dense": Counter[str](), "experts": Counter[str]()}
-        for run in self.runs:
-            stack = Stack(run.stack).fitted_name
-            kinds["dense" if run.model.experts is None else "experts"][stack] += 1
-        return {kind: stacks.most_common(1)[0][0] for kind, stacks in kinds.items() if stacks}
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """Return the number of measurements of each kind, in the order in which they are fitted."""
-        return {
-            "runs": self.run_count,
-            "collectives": self.collective_count,
-            "products": self.product_count,
-        }
 
 
 def read_measurements(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, log
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from traincast.catalog.software_stacks import Stack, resolve, with_fitted_values
 from traincast.core.assumptions import ASSUMPTIONS, Assumptions
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.quantities import Floats, figure_specs
+from traincast.core.result import Doc, Result
 from traincast.core.system import Accelerator, System, Tier
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
@@ -181,3 +182,30 @@ def _accelerators() -> dict[str, str]:
 def accelerator_name(system: System) -> str:
     """Return the catalogue's name of a system's accelerator; its own name where the catalogue lacks it."""
     return _accelerators().get(system.accelerator.name, system.accelerator.name)
+
+
+class FittedConstant(Result):
+    """A constant before and after a fit; in SI units."""
+
+    path: Annotated[str, Doc("name of the constant")]
+    of: Annotated[Sequence[str], Doc("accelerator, network or software stacks")]
+    before: Annotated[float, Doc("value in the catalogue; in SI units")]
+    value: Annotated[float, Doc("fitted value")]
+    low: Annotated[float, Doc("lower end of its 90 % interval")]
+    high: Annotated[float, Doc("upper end of its 90 % interval")]
+    determined: Annotated[bool, Doc("whether the measurements determine it; else it keeps its value")]
+    parameter: Parameter
+    runs: int  # that it touches
+    source: str = ""  # data of the fit, and its date
+
+
+def fitted_constant(
+    parameter: Parameter,
+    ends: tuple[float, float, float],
+    determined: bool = True,
+    runs: int = 0,
+    source: str = "",
+) -> FittedConstant:
+    """Return a constant with its value and the lower and upper end of its interval."""
+    place = (parameter.path, parameter.of, parameter.prior)
+    return FittedConstant(*place, *ends, determined, parameter, runs, source)

@@ -9,10 +9,10 @@ from traincast.accuracy.logs.text import number, truth, whole_number
 from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.accuracy.runs.run import OF_MEGATRON
 from traincast.core.errors import InputError
-from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.megatron import SHARDING_STRATEGIES
 from traincast.launch.frameworks.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
 from traincast.launch.settings.settings import is_off
+from traincast.launch.settings.table import setting_names
 
 NUMBER: Final = r"[\d.,'’_\u00a0\u202f]*\d"
 ITERATION: Final = (  # of Primus with the mean behind a slash
@@ -27,7 +27,7 @@ BRIDGE: Final = rf"Step Time\s*:\s*(?P<s>{NUMBER})\s*s\b"
 MEMORY: Final = re.compile(rf"memory \(([MG])B\).*?max[ -]allocated(?:-gigabytes)?:\s*({NUMBER})")
 GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatron-Bridge 10^9 bytes
 WHOLE_COLUMNS: Final = {  # column -> its names over time; the first that is set counts
-    **{column: FORMATS["megatron"].names_of(column) for column in OF_MEGATRON},
+    **{column: setting_names("megatron", column) for column in OF_MEGATRON},
     "vocab": ("padded_vocab_size", "vocab_size"),  # a log contains both
     "gpus": ("world_size",),
     "num_nodes": ("num_nodes",),

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
+from traincast.accuracy.fit.benchmark_times import collective_seconds, pass_seconds, product_seconds
 from traincast.accuracy.fit.least_squares import least_squares
-from traincast.accuracy.fit.residuals import collective_seconds, pass_seconds, product_seconds
 from traincast.accuracy.logs.tables import BUS_FACTOR
 from traincast.accuracy.measure.tables import Row, collective_row, group_placement, matmul_row
 from traincast.accuracy.measure.tasks import ARRAYS_MOVED

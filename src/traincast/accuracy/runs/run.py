@@ -42,7 +42,7 @@ from traincast.core.errors import InputError, TraincastError, first_problems, ra
 from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.system import System
-from traincast.launch.formats import FORMATS
+from traincast.launch.settings.table import setting_names
 from traincast.model.blocks import Experts, Latent, Local
 from traincast.model.model import Model
 from traincast.step.uncertainty import errors, host_of
@@ -52,7 +52,7 @@ SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
 NEEDED: Final = ("gpus", "seq", "precision", "gbs")  # columns that nothing stands for
 OF_MEGATRON: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
 OTHER_NAMES: Final = {  # of columns: as arguments of Megatron-LM, and as tables often have them
-    **{name: column for column in OF_MEGATRON for name in FORMATS["megatron"].names_of(column)},
+    **{name: column for column in OF_MEGATRON for name in setting_names("megatron", column)},
     **{"micro_batch": "mbs", "global_batch": "gbs", "seq_len": "seq", "sequence_length": "seq"},
     **{"num_gpus": "gpus", "world_size": "gpus", "data_parallel_size": "dp", "step_time": "step_seconds"},
 }

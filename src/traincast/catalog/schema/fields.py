@@ -13,6 +13,7 @@ from traincast.core.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["spec", "measured", "assumed", "fitted"]
+MAX_TIERS: Final = 8  # of a network
 DEFAULT_SOURCE: Final = "the file itself"  # the source of a figure if a file names none
 
 

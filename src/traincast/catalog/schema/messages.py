@@ -9,8 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from traincast.catalog.schema.fields import Entry, File, Misplaced, Part
-from traincast.catalog.schema.system import MAX_TIERS
+from traincast.catalog.schema.fields import MAX_TIERS, Entry, File, Misplaced, Part
 from traincast.core.errors import InputError, first_problems
 
 TIERS = f"a network has two to {MAX_TIERS} tiers: the fast domain first, and last what joins everything"

@@ -7,13 +7,21 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import StrictBool, create_model, field_validator
 
 from traincast.catalog.documents import catalogue, catalogue_entry
-from traincast.catalog.schema.fields import Amount, Count, File, Misplaced, Number, Part, Text, figure_fields
+from traincast.catalog.schema.fields import (
+    MAX_TIERS,
+    Amount,
+    Count,
+    File,
+    Misplaced,
+    Number,
+    Part,
+    Text,
+    figure_fields,
+)
 from traincast.core.assumptions import ASSUMPTIONS
 from traincast.core.errors import MAX_VALUES, close_to
 from traincast.core.quantities import figure_specs
 from traincast.core.system import Accelerator, System, Tier, used_problems
-
-MAX_TIERS: Final = 8  # of a network
 
 
 class AcceleratorKeys(Part):

@@ -160,6 +160,32 @@ class Format:
         rows = (row for rows in self.rows.values() for row in rows if row.facts == (fact,))
         return next((row.settings for row in rows), ())
 
+    def require_expressible(self, model: Model) -> None:
+        """Raise an `InputError` if it describes models, but cannot say what this one is or trains.
+
+        A program that is given its model has adapters and kinds of layers from there.
+        """
+        facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
+        wanted = [name for name in facts if name == "head" or name.startswith(ESSENTIAL)]
+        trained = ("adapters", "reference", "head")
+        if self.dense_only and (model.experts or model.latent or not set(wanted) <= set(trained)):
+            raise InputError(self.name, [f"{self.title} cannot express {model.name}: {self.why['model']}"])
+        if not self.model or not wanted:
+            return
+        read = self.facts(self.settings(facts), ErrorCollector(self.name))
+        if "adapters" in read:
+            read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
+        if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
+            if model.encoder is not None:
+                problem = f"{self.title} cannot express the layers of {model.name}"
+                raise InputError(self.name, [f"{problem}: exports for it have no encoder to attend to"])
+            titles = {"tower": f"the vision tower of {model.name}"}
+            titles |= dict.fromkeys(("adapters", "reference"), model.training)
+            what = titles.get(name, f"the layers of {model.name}")
+            part = name if name in titles else "layer_kinds"
+            why = self.why.get(part, "it has no setting for them")
+            raise InputError(self.name, [f"{self.title} cannot express {what}: {why}"])
+
     def left_at_default(self, facts: Facts) -> dict[str, str]:
         """Return what a model of these facts has settings for that are left at the framework's defaults."""
         return {
@@ -346,33 +372,6 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
         if name not in CONTEXT_FACTS and facts.get(name) != read_back.get(name):
             reasons[name] = _reason(form, name, facts)
     return {name: why for name, why in reasons.items() if name in facts or GOVERNED.get(name) not in reasons}
-
-
-def require_expressible(form: Format, model: Model) -> None:
-    """Raise an `InputError` if a format describes models, but cannot say what this one is or trains.
-
-    A program that is given its model has adapters and kinds of layers from there.
-    """
-    facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
-    wanted = [name for name in facts if name == "head" or name.startswith(ESSENTIAL)]
-    trained = ("adapters", "reference", "head")
-    if form.dense_only and (model.experts or model.latent or not set(wanted) <= set(trained)):
-        raise InputError(form.name, [f"{form.title} cannot express {model.name}: {form.why['model']}"])
-    if not form.model or not wanted:
-        return
-    read = form.facts(form.settings(facts), ErrorCollector(form.name))
-    if "adapters" in read:
-        read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
-    if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
-        if model.encoder is not None:
-            problem = f"{form.title} cannot express the layers of {model.name}"
-            raise InputError(form.name, [f"{problem}: exports for it have no encoder to attend to"])
-        titles = {"tower": f"the vision tower of {model.name}"}
-        titles |= dict.fromkeys(("adapters", "reference"), model.training)
-        what = titles.get(name, f"the layers of {model.name}")
-        part = name if name in titles else "layer_kinds"
-        why = form.why.get(part, "it has no setting for them")
-        raise InputError(form.name, [f"{form.title} cannot express {what}: {why}"])
 
 
 def _reason(form: Format, name: str, facts: Facts) -> str:

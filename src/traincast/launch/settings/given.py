@@ -1,12 +1,11 @@
 """What is given beside a launch file: values of its variables, one of its runs, and facts of the plan."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import InputError, raise_problems
+from traincast.core.errors import InputError
 
 RECIPE: Final = "recipe"  # what an error is about that names several runs
 
@@ -45,23 +44,3 @@ def choose_run(recipes: Collection[str], recipe: str | None, what: str = "runs")
     shown = ", ".join((matching or names)[:12]) + (", …" if len(matching or names) > 12 else "")
     problem = f"describes {len(names)} {what}" if recipe is None else f"recipe = {recipe!r}: not one of them"
     raise InputError(RECIPE, [f"{problem}; give `recipe`: {shown}"])
-
-
-def pairs_of(option: str, texts: Collection[str], example: str, values: bool = True) -> dict[str, str]:
-    """Return pairs given as NAME=VALUE; a value may be empty unless `values`.
-
-    Raises
-    ------
-    InputError
-        With all texts that are no pairs, and all names given twice.
-    """
-    pairs = [text.partition("=") for text in texts]
-    wrong = [
-        f"{name + sign + value!r}: write name=value, such as {example}"
-        for name, sign, value in pairs
-        if not (name and sign and (value or not values))
-    ]
-    names = Counter(name for name, _, _ in pairs)
-    wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
-    raise_problems(option, wrong)
-    return {name: value for name, _, value in pairs}

@@ -168,6 +168,20 @@ def rows_of(section: Mapping[str, Any], form: str, conversions: Conversions) -> 
                 yield _row(fact, values, conversions)
 
 
+def setting_names(table: str, fact: str) -> tuple[str, ...]:
+    """Return the names that a table has for the settings of one fact, the present one first."""
+    for section in load_document(table)["rows"].values():
+        specs = section.get(fact, [])
+        for spec in specs if isinstance(specs, list) else [specs]:
+            return _setting_names(spec)
+    return ()
+
+
+def _setting_names(spec: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of settings in the specification of a row."""
+    return tuple(spec.get("settings", "").split()) or (spec["setting"], *spec.get("older", "").split())
+
+
 def _row(fact: str, spec: Mapping[str, Any], conversions: Conversions) -> Row:
     """Return a row of its specification."""
     if fact == "always":
@@ -191,7 +205,7 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: Conversions) -> Row:
             **further,
         )
     if not names:
-        names = (spec["setting"], *spec.get("older", "").split())
+        names = _setting_names(spec)
         values = {key: spec[key] for key in ("default", "always", "least") if key in spec}
         return ValueRow(facts=facts, settings=names, **values, **further)
 

@@ -17,18 +17,14 @@ from traincast.core.system import PEAKS, System
 from traincast.core.units import count_of, format_signed, gib, percent, probability_text
 from traincast.planner.answers.lock_prices import lock_lines, lock_names
 from traincast.planner.answers.plan_changes import HeldKnob, accuracy_costs, held_choices, held_knobs
-from traincast.planner.answers.plan_sentences import (
-    MIN_CHANGE_REPORTED,
-    compare,
-    label,
-    short_of,
-    time_against_best,
-)
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare, label, time_against_best
 from traincast.planner.answers.recommend import explain_preference
+from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
+from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import layouts_memory
 from traincast.planner.space.fits_in_memory import ROUNDING, Figure
-from traincast.planner.space.layouts import Layouts, space_of
+from traincast.planner.space.layout_questions import Layouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Space
 from traincast.step.estimate import Answer, Estimate, estimate_columns

@@ -12,7 +12,6 @@ from traincast.core.knobs import PLACEMENTS, VIRTUAL_STAGES, chunks
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.model.model import Model
-from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.spaces import (
     EXPERTS_ON_TENSOR_RANKS,
     FRAMEWORKS,
@@ -20,6 +19,7 @@ from traincast.planner.frameworks.spaces import (
     Framework,
     default_framework,
 )
+from traincast.planner.question import FIT_PROBABILITY
 from traincast.step.changed_plan import LEAST_GAIN, NO_PLACEMENT_GIVEN
 from traincast.step.estimate import Estimate, estimate
 

@@ -18,7 +18,6 @@ from traincast.core.units import number_text, probability_text, seconds
 from traincast.planner.answers.plan_sentences import differences
 from traincast.step.rankings import WITHIN, layout_of
 
-FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
 VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest
 # Knobs in which plans of a family differ.
 VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order")

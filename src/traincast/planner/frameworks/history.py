@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from traincast.core.errors import InputError
 from traincast.core.knobs import JOINED, STRATEGIES, words
-from traincast.planner.frameworks.refusals import numbers_of
+from traincast.planner.frameworks.releases import RELEASES, numbers_of
 from traincast.step.validity import Rule
 
 Month = tuple[int, int]  # year and month
@@ -74,24 +74,6 @@ class Former:
     rules: tuple[Rule, ...] = ()  # conditions that the next release lifts
 
 
-@dataclass(frozen=True)
-class Releases:
-    """Releases of a framework whose checks were read, and the names that count them."""
-
-    owner: str  # how its version is called
-    names: tuple[str, ...]  # of `FRAMEWORKS` and of programs of the same release numbers
-    known: tuple[str, ...]
-
-
-RELEASES: Final = {
-    "megatron": Releases(
-        "Megatron-Core",
-        ("megatron", "megatron-lm", "megatron-core", "mcore"),
-        ("0.16", "0.17", "0.18", "0.19"),
-    ),
-    "torchtitan": Releases("torchtitan", ("torchtitan", "titan", "torch-titan"), ("0.2", "0.3")),
-    "deepspeed": Releases("DeepSpeed", ("deepspeed",), ("0.18", "0.19")),
-}
 MEGATRON: Final = "NVIDIA/Megatron-LM"
 AUTOMODEL: Final = "NVIDIA-NeMo/Automodel"
 MODULES: Final = frozenset({"norms", "activation", "mlp", "experts", "mla_up_proj"})

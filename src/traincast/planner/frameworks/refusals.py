@@ -8,6 +8,7 @@ from typing import Any, Final
 from traincast.catalog.software_stacks import Stack
 from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
 from traincast.core.precision import OPTIMIZERS
+from traincast.planner.frameworks.releases import numbers_of
 
 
 @dataclass(frozen=True)
@@ -340,11 +341,6 @@ def _software(stack: str) -> dict[str, str]:
     if not stack or not Stack(stack).is_known:
         return {}
     return Stack(stack).facts
-
-
-def numbers_of(release: str) -> tuple[int, ...]:
-    """Return the numbers of a release such as ``0.17``, which compare as releases follow each other."""
-    return tuple(int(number) for number in release.split("."))
 
 
 def find_refusals(framework: str, choices: Mapping[str, object], release: str = "") -> tuple[Refusal, ...]:

@@ -16,6 +16,7 @@ from traincast.core.columns import distinct, distinct_values, number_values
 from traincast.core.knobs import ALLOWED, KNOBS, STRATEGIES, chunks
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Ints
+from traincast.core.system import System
 from traincast.model.model import Model
 from traincast.planner.frameworks.spaces import CandidateBatch
 from traincast.planner.space.search_space import (
@@ -24,11 +25,12 @@ from traincast.planner.space.search_space import (
     Progress,
     Replicas,
     Space,
+    by_domain,
     divisors_of_values,
     layer_axes,
     of_batch,
 )
-from traincast.step.pipeline_stages import most_chunks, with_load
+from traincast.step.pipeline_stages import with_load
 from traincast.step.placement import divisors, factorizations, placements_in_order
 from traincast.step.validity import Rule, rules
 
@@ -127,7 +129,7 @@ class _Rows:
         self._degrees = _placed_degrees(model.hidden, gpus, domain, placed_alike)
         self._plan, self._degree = _without_batches(model, batch, self._degrees.values)
         self._microbatches = divisors(gbs)
-        self._divides = self._dividing()
+        self._divides = self._divides_batch()
         self._batches: _Batches | None = None
         # a layout without fills counts as one candidate
         self._fills_of_each: Ints = np.maximum(self._degrees.fills, 1)[self._degree]
@@ -137,7 +139,7 @@ class _Rows:
         self._valid = has_panels & (self._number > 0)
         self._rejected: dict[str, Ints] = {}
 
-    def _dividing(self) -> Bools:
+    def _divides_batch(self) -> Bools:
         """Return which micro-batches divide the global batch of each row of degrees."""
         axis = STRATEGIES[self._batch.strategy].axes.index("dp")
         dp = self._degrees.values[:, axis, None]
@@ -405,7 +407,7 @@ def _branch_inside(
         branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
     if batch.vp is None:
         layout = len(chunks(batch.given.get("layout", "")))
-        v = np.arange(1, (layout or most_chunks(model)) + 1)
+        v = np.arange(1, (layout or model.most_chunks) + 1)
         pp = distinct_values(columns["pp"])
         divides = pp[:, None] * v == layout if layout else _interleaves(model, pp[:, None], v)
         tried = divides[np.searchsorted(pp, columns["pp"])]
@@ -423,7 +425,7 @@ def _interleaves(model: Model, pp: Ints, vp: Ints) -> Bools:
     layers = model.layers
     largest = -(-layers // (pp * vp))
     suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
-    return suits & (pp > 1) & (pp * vp <= most_chunks(model))
+    return suits & (pp > 1) & (pp * vp <= model.most_chunks)
 
 
 def _layer_knobs(layouts: Plans, batch: CandidateBatch) -> list[str]:
@@ -451,3 +453,9 @@ def _layers(
     load = layouts.load[sample[row]] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
     layers = Plans(**columns, mbs=batches[choice].astype(float), load=load, **layouts.choices())
     return layers, layer_kind, np.where(there, np.cumsum(there).reshape(there.shape) - 1, -1)
+
+
+def space_of(question: Any, system: System, batch: CandidateBatch, gpus: int) -> Space:
+    """Enumerate a batch on a number of GPUs; `question` has the model and the global batch."""
+    (domain,) = by_domain(system, (gpus,), batch)
+    return enumerate_space(question.model, (gpus,), domain, question.gbs, batch)

@@ -67,7 +67,7 @@ class Gathered(NamedTuple):
     starts: Ints  # first candidate of each layout
 
 
-def gathered(
+def gather_candidates(
     spaces: Sequence[Space],
     layouts: Sequence[Ints],
     portion: Callable[[int, Ints], tuple[Ints, Plans, Ints]],
@@ -82,7 +82,7 @@ def gathered(
     together: dict[Any, list[int]] = {}
     for index, space in enumerate(spaces):
         if len(layouts[index]):
-            together.setdefault(_wrapping(space, ordered), []).append(index)
+            together.setdefault(_choices_around_layers(space, ordered), []).append(index)
     for members in together.values():
         for pieces in _pieces([counts[i] for i in members]):
             of_spaces = [(members[i], some) for i, some in pieces]
@@ -143,7 +143,7 @@ def _first_at(values: Floats, lowest: Floats, starts: Ints) -> Ints:
     return np.asarray(at[np.searchsorted(stretch, np.arange(len(starts)))] - starts)
 
 
-def _wrapping(space: Space, ordered: bool) -> tuple[Any, ...]:
+def _choices_around_layers(space: Space, ordered: bool) -> tuple[Any, ...]:
     """Return what spaces must have in common to be evaluated together: all that wraps their layers."""
     choices = space.layouts.choices()
     if not ordered:
@@ -259,7 +259,7 @@ def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Float
         return reduce(maximum, map(peak_bytes, of_devices))
 
     layouts = [np.arange(len(space.layer_row)) for space in spaces]
-    blocks = gathered(spaces, layouts, portion, list(map(np.ones_like, layouts)))
+    blocks = gather_candidates(spaces, layouts, portion, list(map(np.ones_like, layouts)))
     tables = [footprints[index] for index in range(len(spaces))]
     return least_of_layouts(blocks, map(len, layouts), tables, fullest)
 
@@ -571,18 +571,24 @@ def least_times(
     every = bound and all(
         of.kept and len(rows) == len(of.fitting) for rows, of in zip(layouts, timed, strict=True)
     )
-    blocks = _bounded(timed) if every and sum(map(len, layouts)) <= KEPT else _placed(timed, layouts, bound)
+    blocks = (
+        _candidates_to_bound(timed)
+        if every and sum(map(len, layouts)) <= KEPT
+        else _place_candidates(timed, layouts, bound)
+    )
     of_spaces = [costs[id(of.costs)] for of in evaluations]
     return least_of_layouts(blocks, map(len, layouts), of_spaces, seconds, fastest)
 
 
 @lru_cache(CACHED_SPACES)
-def _bounded(timed: tuple[TimedCandidates, ...]) -> list[Gathered]:
+def _candidates_to_bound(timed: tuple[TimedCandidates, ...]) -> list[Gathered]:
     """Return the candidates of all layouts that fit whose times are bounded, kept for the next machine."""
-    return list(_placed(timed, [of_space.fitting for of_space in timed], bound=True))
+    return list(_place_candidates(timed, [of_space.fitting for of_space in timed], bound=True))
 
 
-def _placed(timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bool) -> Iterator[Gathered]:
+def _place_candidates(
+    timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bool
+) -> Iterator[Gathered]:
     """Return the candidates of layouts; for a bound, one for each placement of the ranks of a layer."""
     spaces = [of_space.space for of_space in timed]
     if bound:
@@ -597,7 +603,7 @@ def _placed(timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bo
         return shard, space.plans(layout, fill), np.cumsum(count) - count
 
     counts = [space.counts[rows] for space, rows in zip(spaces, layouts, strict=True)]
-    return gathered(spaces, layouts, portion, counts, ordered=not bound)
+    return gather_candidates(spaces, layouts, portion, counts, ordered=not bound)
 
 
 def take_costs(costs: Costs, index: Any) -> Costs:

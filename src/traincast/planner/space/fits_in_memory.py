@@ -49,7 +49,7 @@ from traincast.step.memory import (
     weight_memory,
     working_memory,
 )
-from traincast.step.pipeline_stages import Stages, most_chunks, stages
+from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.placement import divisors
 from traincast.times import SCHEDULES
 
@@ -362,7 +362,7 @@ class Census:
         degrees = divisors(space.gpus[0])
         layouts = space.layouts
         pipeline = layer * len(degrees) + np.searchsorted(degrees, layouts.pp)
-        return np.asarray(pipeline * (most_chunks(space.model) + 1) + layouts.vp, np.int64)
+        return np.asarray(pipeline * (space.model.most_chunks + 1) + layouts.vp, np.int64)
 
     def _exact(self, batch: CandidateBatch, rows: Ints) -> tuple[Space, Floats]:
         """Return the layouts of rows of a batch's outline, and their memory [byte]."""
@@ -377,7 +377,7 @@ class Census:
         fittings = [Fitting.before_counting(self._outlines[shape]) for shape in shapes]
         for ladders, ladder, every in self._blocks(hull, indices):
             blocks = {
-                shape: _Block.of(self._outlines[shape], places, ladders, ladder)
+                shape: _Block.from_ladders(self._outlines[shape], places, ladders, ladder)
                 for shape, places in members.items()
             }
             for index, shape, fitting, largest in zip(indices, shapes, fittings, every, strict=True):
@@ -403,7 +403,7 @@ class Census:
         around_working: Sequence[str] = AROUND_WORKING
         if self._assumed.memory.keeps_frozen_layers and outline.space.model.adapters is not None:
             around_working = tuple(set(AROUND_WORKING) - {"zero"})
-        of_batches = [_BatchLayouts.of(plans, around_working) for plans in given]
+        of_batches = [_BatchLayouts.from_plans(plans, around_working) for plans in given]
         number = len(outline.size)
         for low in range(0, number, LADDERS_PER_BLOCK):
             ladders = slice(low, min(low + LADDERS_PER_BLOCK, number))
@@ -442,14 +442,16 @@ class Census:
             key = one.by_held, one.by_working
             if one.by_held not in taken:
                 plans = one.plans.take(every).replace_columns(replicas=replicas)
-                taken[one.by_held] = self._held(plans, hull, every, held_by, stored)
+                taken[one.by_held] = self._held_bytes(plans, hull, every, held_by, stored)
             if one.by_working not in left:
-                left[one.by_working] = self._left(one, hull, ladders, devices, beside)
+                left[one.by_working] = self._left_on_devices(one, hull, ladders, devices, beside)
             if key not in found:
-                found[key] = self._fitting(taken[one.by_held], left[one.by_working], mbs, space.gbs, ladder)
+                found[key] = self._largest_fitting(
+                    taken[one.by_held], left[one.by_working], mbs, space.gbs, ladder
+                )
             yield found[key]
 
-    def _fitting(
+    def _largest_fitting(
         self, taken: Held, left: Sequence[Sequence[MemoryLeft]], mbs: Column, gbs: int, ladder: Ints | None
     ) -> Largest:
         """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
@@ -501,7 +503,7 @@ class Census:
         bounds.full_at[rows] = full_at
         return Largest(fitting[0], fitting[1], room, bounds)
 
-    def _held(
+    def _held_bytes(
         self,
         plans: Plans,
         shape: CandidateBatch,
@@ -520,7 +522,7 @@ class Census:
         of_devices = (weight_memory(footprints, plans, one, self._assumed) for one in stored[key])
         return [taken_by_states(one, self._assumed) for one in of_devices]
 
-    def _left(
+    def _left_on_devices(
         self,
         batch: "_BatchLayouts",
         shape: CandidateBatch,
@@ -586,7 +588,7 @@ class _BatchLayouts(NamedTuple):
     by_beside: Any
 
     @classmethod
-    def of(cls, plans: Plans, around_working: Sequence[str]) -> "_BatchLayouts":
+    def from_plans(cls, plans: Plans, around_working: Sequence[str]) -> "_BatchLayouts":
         """Return layouts with their keys."""
         return cls(plans, *(_key(plans, omitted) for omitted in (AROUND_HELD, around_working, AROUND_BESIDE)))
 
@@ -603,7 +605,7 @@ class _Block(NamedTuple):
     up_to: Ints  # of the outline
 
     @classmethod
-    def of(cls, outline: Outline, places: Ints, ladders: slice, ladder: Ints) -> "_Block":
+    def from_ladders(cls, outline: Outline, places: Ints, ladders: slice, ladder: Ints) -> "_Block":
         """Return the ladders of an outline at ascending places in its hull, given that of each layout."""
         mine = slice(*map(int, np.searchsorted(places, (ladders.start, ladders.stop))))
         every = mine.stop - mine.start == ladders.stop - ladders.start

@@ -4,73 +4,25 @@
 fits on tables. The answers are the same.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from traincast.core.quantities import Floats, Ints
-from traincast.core.system import CAPACITY, System
-from traincast.planner.frameworks.spaces import CandidateBatch
-from traincast.planner.space.enumeration import enumerate_space
+from traincast.core.system import CAPACITY
+from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import StrategyResult, evaluate_all
 from traincast.planner.space.fits_in_memory import Census, Figure, Searched
+from traincast.planner.space.layout_questions import Answer, LayoutQuestion, Layouts
 from traincast.planner.space.least_times import LeastTimes
-from traincast.planner.space.search_space import Progress, Space, by_domain, progress_after, ragged_ranges
+from traincast.planner.space.search_space import Progress, Space, progress_after, ragged_ranges
 from traincast.planner.space.shortlist import Evaluated, Shortlist, TimeBounds
 from traincast.planner.space.wanted_lists import BestOf, Front, OnePass
 
 FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
 FASTEST_SAMPLED: Final = 100  # layouts that a sample has besides
-LayoutQuestion = Callable[[LeastTimes], Ints]
-Answer = tuple[LeastTimes, Ints]
-
-
-class Layouts(ABC):
-    """Layouts of all batches of a search on one number of GPUs."""
-
-    @property
-    @abstractmethod
-    def feasible(self) -> int:
-        """Number of candidates that fit."""
-
-    @property
-    @abstractmethod
-    def times(self) -> LeastTimes:
-        """Times known so far, of the layouts evaluated so far."""
-
-    @abstractmethod
-    def answer(self, question: LayoutQuestion) -> Answer:
-        """Return the layouts that answer a question, and the times whose rows they are."""
-
-    def find_together(self, *figures: Figure, front: bool = False) -> None:  # noqa: B027
-        """Prepare for `best_of` these figures, and for `front` if it is wanted, where that spares work."""
-
-    @abstractmethod
-    def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
-        """Return the row of the best layout with each value of figures, and the times whose rows they are."""
-
-    @abstractmethod
-    def front(self) -> Answer:
-        """Return the layouts that no other beats in both time and memory, fastest first."""
-
-    @abstractmethod
-    def sample(self, most: int) -> LeastTimes:
-        """Return the times of all layouts that fit, or of a sample of about `most` with the fastest."""
-
-    @abstractmethod
-    def least_memory(self, figure: Figure) -> dict[int, float]:
-        """Return the least memory of the layouts with each value of a figure, fitting or not [byte]."""
-
-    @abstractmethod
-    def leanest(self) -> Floats:
-        """Return the least memory of each batch, up to rounding [byte]."""
-
-    @abstractmethod
-    def excluded_by_memory(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
-        """Return what memory excludes: the leanest, and the leanest and the fastest below a time [s]."""
 
 
 class AllLayouts(Layouts):
@@ -279,9 +231,3 @@ def _of_one_job(outcome: StrategyResult) -> Space:
     """Return the space of an outcome, without other numbers of GPUs."""
     space = outcome.space
     return space if len(space.gpus) == 1 else space_of(space, outcome.system, space.batch, outcome.gpus)
-
-
-def space_of(question: Any, system: System, batch: CandidateBatch, gpus: int) -> Space:
-    """Enumerate a batch on a number of GPUs; `question` has the model and the global batch."""
-    (domain,) = by_domain(system, (gpus,), batch)
-    return enumerate_space(question.model, (gpus,), domain, question.gbs, batch)

@@ -104,9 +104,9 @@ class TimeBounds:
         self._model = space.model
         self._near = near_members(searched.system, space.gpus[0])
         self._has_ring = any(batch.strategy == "ring" for batch in searched.batches)
-        self.alike = list(self._bounded(progress))
+        self.alike = list(self._group_batches(progress))
 
-    def _bounded(self, progress: Progress | None) -> Iterator[AlikeBatches]:
+    def _group_batches(self, progress: Progress | None) -> Iterator[AlikeBatches]:
         """Yield all batches, those alike together."""
         together: dict[Any, dict[_Shape, list[int]]] = {}
         for index in self._kept:
@@ -117,7 +117,7 @@ class TimeBounds:
             together.setdefault(key, {}).setdefault(shape, []).append(index)
         done = 0
         for same in together.values():
-            yield from self._sharing(same)
+            yield from self._bound_layers(same)
             done += sum(map(len, same.values()))
             if progress is not None:
                 progress(done, len(self._kept), 0)
@@ -126,7 +126,7 @@ class TimeBounds:
         """Return how layers exchange keys and values: one context rank has nothing to, as well in a ring."""
         return "ring" if batch.strategy == "1d" and self._has_ring else str(batch.given["cp_kind"])
 
-    def _sharing(self, same: Mapping[_Shape, Sequence[int]]) -> Iterator[AlikeBatches]:
+    def _bound_layers(self, same: Mapping[_Shape, Sequence[int]]) -> Iterator[AlikeBatches]:
         """Yield batches of each shape whose layers have the same operations."""
         outlines = [self.searched.ladders[shape] for shape, _ in same]
         used = [
@@ -197,7 +197,7 @@ class TimeBounds:
                         if part not in of_parts:
                             of_parts[part] = np.zeros((2, len(recomputes), *shape))
                         seconds, dispatch = of_parts[part][:, row]
-                        seconds[block] = self._exposed(both, again, timer.plan, overlaps)
+                        seconds[block] = self._exposed_seconds(both, again, timer.plan, overlaps)
                         dispatch[block] = both.dispatch + again.dispatch / of_block.recompute_every
         places = math.prod(shape)
         of_layers = {part: of.reshape(4, places) for part, of in own.items()}
@@ -210,7 +210,7 @@ class TimeBounds:
         }
         return costs, {part: _weights(of[:2]) for part, of in of_layers.items()}
 
-    def _exposed(self, both: PassSeconds, again: PassSeconds, plans: Plans, overlaps: bool) -> Column:
+    def _exposed_seconds(self, both: PassSeconds, again: PassSeconds, plans: Plans, overlaps: bool) -> Column:
         """Return the time of passes and recomputation but for exchanges that other work hides [s]."""
         sent = both.exchange + again.exchange
         share: Column = 0.0
@@ -269,7 +269,7 @@ class TimeBounds:
             alike.bounds = np.full(alike.outline.rows, np.nan)
         unknown = rows[np.isnan(alike.bounds[rows])]
         for block in _blocks(unknown):
-            (alike.bounds[block],), *_ = self._recomputing(alike, block, ("none",))
+            (alike.bounds[block],), *_ = self._bound_recomputations(alike, block, ("none",))
         return np.asarray(alike.bounds[rows])
 
     def of_batches(self, alike: AlikeBatches, rows: Ints) -> Iterator[tuple[Ints, Sequence[int], Floats]]:
@@ -278,7 +278,7 @@ class TimeBounds:
         gbs = alike.outline.space.gbs
         replicas = alike.outline.replicas
         for block in _blocks(rows):
-            bounds, plans, devices, places = self._recomputing(alike, block, recomputes)
+            bounds, plans, devices, places = self._bound_recomputations(alike, block, recomputes)
             traffic = None
             for zero, batches in alike.batches.items():
                 contended: Column = 0.0
@@ -289,7 +289,7 @@ class TimeBounds:
                 for recompute, indices in batches.items():
                     yield block, indices, bounds[recomputes.index(recompute)] + contended
 
-    def _recomputing(
+    def _bound_recomputations(
         self, alike: AlikeBatches, rows: Ints, recomputes: Sequence[str]
     ) -> tuple[Floats, Plans, Stages, Ints]:
         """Return bounds of rows with recomputations, shape (these, rows) [s], with plans, stages, layers."""
@@ -326,7 +326,7 @@ class _Wanted:
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of opened ladders, ascending
     of_rows: Floats = field(default_factory=lambda: np.zeros(0))  # bounds of these without recomputation [s]
 
-    def known(self) -> tuple[Floats, Ints]:
+    def known_bounds(self) -> tuple[Floats, Ints]:
         """Return the bounds, those of ladders first, and the number of rows of each [s]."""
         number = (self.rungs.high - self.rungs.low)[self.ladders]
         return (
@@ -454,7 +454,7 @@ class Shortlist:
         while horizon < needed and sum(map(len, opened.values())) <= few:
             horizon = max(self.horizon, self._nearest(self._first, needed))
             for wanted in self._wanted:
-                opened |= self._opened(wanted, horizon)
+                opened |= self._rows_within(wanted, horizon)
             self._first *= MORE_ROWS
         self._evaluated.add(opened)
         self.horizon = horizon
@@ -470,7 +470,7 @@ class Shortlist:
 
     def _lowest(self, number: int, needed: float) -> float:
         """Return `_nearest` by bounds as far as they are known."""
-        known = zip(*(wanted.known() for wanted in self._wanted), strict=True)
+        known = zip(*(wanted.known_bounds() for wanted in self._wanted), strict=True)
         bounds, rows = map(np.concatenate, known)
         near = np.flatnonzero(bounds <= needed)
         if len(near) > number:  # as many rows at least as these ladders and rows
@@ -480,7 +480,7 @@ class Shortlist:
         last = int(np.searchsorted(before, number, side="right")) - 1
         return float(bounds[order[last]]) if last < len(order) else needed
 
-    def _opened(self, wanted: _Wanted, horizon: float) -> dict[int, Ints]:
+    def _rows_within(self, wanted: _Wanted, horizon: float) -> dict[int, Ints]:
         """Return the rows of an outline up to the horizon, by the number of the batch."""
         alike = wanted.alike
         opened = dict[int, list[Ints]]()

@@ -175,7 +175,7 @@ class _Bounded:
     bound: Floats  # [s]
 
     @classmethod
-    def joined(cls, several: Sequence["_Bounded"]) -> "_Bounded":
+    def join(cls, several: Sequence["_Bounded"]) -> "_Bounded":
         """Return all of several."""
         no_numbers = np.zeros(0, np.int64)
         none = cls(no_numbers, no_numbers, no_numbers, np.zeros(0), np.zeros(0))
@@ -205,7 +205,7 @@ class OnePass:
         self._kept = census.may_fit
         self._opened = [np.zeros(alike.outline.rows, np.bool_) for alike in self._bounds.alike]
         self._of_ladders = [self._bound_ladders(alike) for alike in self._bounds.alike]
-        self._rows = _Bounded.joined([])
+        self._rows = _Bounded.join([])
         self._ladders_known: dict[tuple[int, ...], Ladders] = {}
 
     def find(self, lists: Sequence[WantedList]) -> LeastTimes:
@@ -248,7 +248,7 @@ class OnePass:
         found = [self._rows]
         for number in range(len(self._opened)):
             found += self._open_alike(number, lists, of_group)
-        self._rows = _Bounded.joined(found)
+        self._rows = _Bounded.join(found)
 
     def _open_alike(self, number: int, lists: Sequence[WantedList], of_group: int) -> list[_Bounded]:
         """Bound rows of batches that are alike, which have a number among all of these."""
@@ -275,10 +275,12 @@ class OnePass:
             ladder, rung = outline.ladders(near_rows)
             for index in indices if len(near_rows) else ():
                 mine = self._kept[index].contain(ladder, rung)
-                found.append(self._bounded(index, near_rows[mine], bounds[mine], lists))
+                found.append(self._wanted_of_batch(index, near_rows[mine], bounds[mine], lists))
         return found
 
-    def _bounded(self, index: int, rows: Ints, bounds: Floats, lists: Sequence[WantedList]) -> _Bounded:
+    def _wanted_of_batch(
+        self, index: int, rows: Ints, bounds: Floats, lists: Sequence[WantedList]
+    ) -> _Bounded:
         """Return the rows of a batch that a list may want, given the bounds of rows [s]."""
         ladders = self._ladders([index])
         with_memory = self._with_memory(ladders, rows)

@@ -22,7 +22,6 @@ import numpy as np
 from traincast.core.columns import ceil, floor, maximum, minimum
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.core.quantities import Column
-from traincast.times.process_groups import is_group
 
 Kind = Literal["F", "B", "W", "BW"]
 
@@ -224,7 +223,8 @@ class OneForwardOneBackward(Schedule):
 
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v, arXiv 2205.05198, 4.2.3."""
-        return minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), nm)
+        is_interleaved = minimum(v - 1, 1)  # 1 or 0
+        return minimum(pp - stage + is_interleaved * ((pp - 1 - 2 * stage) / v + stage), nm)
 
     def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return fill and drain, plus round trips without interleaving; for transfers up to F/(2v) with it.
@@ -237,7 +237,8 @@ class OneForwardOneBackward(Schedule):
 
     def round_trips(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return nearly one round trip for every micro-batch; none if interleaved."""
-        return (1 - is_group(v)) * (nm - 1 - ceil((nm - 1) / pp))
+        is_interleaved = minimum(v - 1, 1)  # 1 or 0
+        return (1 - is_interleaved) * (nm - 1 - ceil((nm - 1) / pp))
 
 
 def _zero_bubble_order(depth: int, device: int, pp: int, nm: int) -> Order:

@@ -214,9 +214,9 @@ def calibrate(
 
     Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """
-    from traincast.accuracy.fit.calibrate import fitted_to
+    from traincast.accuracy.fit.calibration import fitted_to
     from traincast.accuracy.fit.measured_files import read_measurements
-    from traincast.launch.settings.given import pairs_of
+    from traincast.ui.cli.quantities import pairs_of
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
@@ -234,7 +234,7 @@ def calibrate(
     if json:
         print_json(outputs.accuracy.CalibrateOutput(result, file_name(output)))
     else:
-        text.tables.show(text.accuracy.calibration(result, output))
+        text.tables.show(text.calibration.calibration(result, output))
         if output is None:
             remark(f"traincast: nothing is written; {_HOW_TO_KEEP}")
 

@@ -10,6 +10,7 @@ not matter.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from inspect import Parameter, signature
 from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
@@ -297,8 +298,10 @@ def _with_options(command: str, words: Sequence[str]) -> list[str]:
     places = list(takewhile(lambda word: not word.startswith("-"), words[1:3]))
     if not places:
         return written
+    takes_nothing = not _takes_positions(command)
+    if len(places) == 1 and not takes_nothing:
+        return written  # without a look at all options, which takes long
     known = _known_options(command)
-    takes_nothing = not any(argument.is_positional_only() for argument in _arguments(command))
     given = {name_of(word) for word in words if word.startswith("--")}
     takes_system = "--system" in known and not given & {"--system", *SAME_VALUE["--system"]}
     takes_system &= takes_nothing or MODEL in known
@@ -335,6 +338,15 @@ def name_of(word: str) -> str:
     """Return the name of an option as the tables have it: --Training.seq_len=8 is --seq-len."""
     option = word.partition("=")[0][2:].lower().replace("_", "-")
     return f"--{option.rpartition('.')[2]}"
+
+
+def _takes_positions(command: str) -> bool:
+    """Return whether a command has parameters that are given by position."""
+    run = app[command].default_command
+    assert run is not None
+    return any(
+        parameter.kind is Parameter.POSITIONAL_ONLY for parameter in signature(run).parameters.values()
+    )
 
 
 @cache

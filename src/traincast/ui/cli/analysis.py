@@ -1,9 +1,8 @@
 """Commands of analyses: `advise`, `trace`, `flops`, `limits`, `scaling`, `reproduce`."""
 
 import re
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError, raise_problems
 from traincast.core.output_files import check_folder, check_output
@@ -35,14 +34,10 @@ from traincast.ui.cli.output import (
 from traincast.ui.cli.quantities import parse_share
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from traincast.analysis import FlopsByPart
     from traincast.ui.text.tables import Parts
+from traincast.ui.cli.figure_files import FigureFormat, FiguresFolder, save_figures
 
-_FIGURES = "Draw figures into this folder as well, as --format says."
-FiguresFolder = Annotated[Path | None, output_option(_FIGURES, metavar="FOLDER")]
-FigureFormat = Annotated[Literal["svg", "pdf", "png"], output_option("Format of figures.", name="--format")]
 _WHY = "Show all causes of the interval's width, dimensions, batches, rules of thumb."
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
 
@@ -299,24 +294,6 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
     wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
     raise_problems(name, [f"{word!r}: {WHOLE}" for word in wrong])
     return tuple(map(int, words))
-
-
-def save_figures(
-    figures: "Iterable[tuple[str, Figure]]",
-    folder: Path,
-    form: str,
-    report: Callable[[int], None] = lambda done: None,
-) -> list[Path]:
-    """Draw figures into a folder, in a format; `report` is called with the number drawn."""
-    from traincast.ui.figures import save
-
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
-    for stem, figure in figures:
-        drawn.append(folder / f"{stem}.{form}")
-        save(figure, drawn[-1])
-        report(len(drawn))
-    return drawn
 
 
 _GPUS = "Numbers of GPUs with commas; efficiencies refer to the fewest."

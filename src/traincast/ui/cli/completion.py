@@ -45,13 +45,9 @@ def _names(kind: str) -> Iterable[str]:
             from traincast.ui.cli import packaged
 
             return packaged.pages()
-        case "examples":
-            from traincast.ui.cli import packaged
+    from traincast.ui.cli import packaged
 
-            return packaged.examples()
-    from traincast.ui.outputs import output_types
-
-    return output_types()
+    return packaged.examples()
 
 
 def with_names(text: str) -> str:
@@ -77,7 +73,6 @@ names_of_systems = _completer("systems", files=True)
 names_of_accelerators = _completer("accelerators")
 names_of_frameworks = _completer("frameworks")
 names_of_formats = _completer("formats")
-names_of_outputs = _completer("outputs")
 names_of_assumptions = _completer("stacks", also=("calibrated", "paper", "paper-published"))
 names_of_facts = _completer("facts")
 names_of_pages = _completer("pages")

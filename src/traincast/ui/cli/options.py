@@ -480,7 +480,7 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 def _misfit_text(est: "Estimate") -> str:
     """Return how much memory a plan is short of, and what would make it fit."""
-    from traincast.planner.answers.plan_sentences import short_of
+    from traincast.planner.answers.shortfall import short_of
 
     said = "may not fit" if est.verdict == "uncertain" else "does not fit"
     return f"the plan {said}: {short_of(est, advice=True)}"

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from traincast.core.errors import InputError, printable
 from traincast.core.output_files import check_output
 from traincast.core.units import rate
-from traincast.ui import outputs
 from traincast.ui.terminal_width import columns_of
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def check_html(html: Path | None, force: bool) -> None:
     """Refuse a report that cannot be written, before any work is done for it."""
     check_output(html, force, (".html",))
     if html is not None:
-        from traincast.ui.html.write import require_libraries
+        from traincast.ui.html.libraries import require_libraries
 
         require_libraries()
 
@@ -166,13 +165,14 @@ def print_failure(message: str, code: int, error: BaseException | None = None) -
     if _Reply.debug and error is not None:
         _print_message("".join(traceback.format_exception(error)).rstrip("\n"))
     if _Reply.wanted and not _Reply.printed:
+        from traincast.ui.outputs.reference import ErrorOutput, Failure
+
         subject = None
         problems = [with_options(message)]
         if isinstance(error, InputError):
             subject = error.subject
             problems = list(map(with_options, error.problems))
-        failure = outputs.reference.Failure(code, with_options(message), subject, problems)
-        print_json(outputs.reference.ErrorOutput(failure))
+        print_json(ErrorOutput(Failure(code, with_options(message), subject, problems)))
     warn(message)
 
 

@@ -18,7 +18,7 @@ from traincast.ui.cli.app import (
     question_option,
     search_option,
 )
-from traincast.ui.cli.compare import search_combinations, several_names, show_comparison
+from traincast.ui.cli.combinations import search_combinations, several_names, show_comparison
 from traincast.ui.cli.completion import (
     names_of_formats,
     names_of_frameworks,
@@ -364,15 +364,10 @@ def export(
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
     from traincast.core.output_files import check_output
-    from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
-    from traincast.launch.folder import (
-        DATA_PARALLEL,
-        PROGRAMS,
-        check_launch_folder,
-        export_folder,
-        write_launch,
-    )
+    from traincast.launch.folder import export_folder
+    from traincast.launch.formats import FORMATS
+    from traincast.launch.training_programs import DATA_PARALLEL, PROGRAMS
     from traincast.model.adapters import names_fine_tuning
 
     if to is None:
@@ -380,7 +375,7 @@ def export(
     require_known("format", to, FORMATS)
     is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
     if output is not None and is_folder:
-        check_launch_folder(to, output, force)
+        PROGRAMS[to].check_folder(output, force)
     else:
         check_output(output, force, (FORMATS[to].ending,))
     of_program = DATA_PARALLEL if is_folder and gpus is not None else {}
@@ -406,7 +401,7 @@ def export(
     if output is not None and launch.left_at_default and not json:  # else printed with the file, or a key
         remark(f"left at the framework's defaults: {', '.join(launch.left_at_default)}")
     if output is not None:
-        write_launch(launch, output)
+        launch.save(output)
     if json:
         files = (to, file_name(output), launch.text)
         print_json(
@@ -438,7 +433,6 @@ def _best(
     """
     from traincast.launch.check import expressible_space
     from traincast.launch.settings.canonical import device
-    from traincast.launch.settings.format import require_expressible
     from traincast.planner.question import Question
     from traincast.planner.search import search_request
 
@@ -448,7 +442,7 @@ def _best(
     framework_locks: dict[str, object] = {}
     context = {"stack": question.assumptions, "device": None if machine is None else device(machine)}
     if model_read is not None:
-        errors.catch(require_expressible, form, model_read)
+        errors.catch(form.require_expressible, model_read)
         space, framework_locks = expressible_space(form, model_read, context | locked)
         space = replace(space, fixed={**of_program, **space.fixed})
     asked = Question(
@@ -506,7 +500,7 @@ def check(
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
     from traincast.launch.check import check as check_launch
-    from traincast.launch.settings.given import pairs_of
+    from traincast.ui.cli.quantities import pairs_of
 
     values = pairs_of("--set", variables or (), "TP=4", values=False)
     given_step = measured.read_measured()

@@ -1,9 +1,11 @@
 """Quantities, durations and shares as options of the command line give them."""
 
 import re
+from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 from traincast.core.units import parse
 
 DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
@@ -34,3 +36,23 @@ def parse_share(text: str, name: str = "share") -> float:
         return float(digits) / (100 if digits != text.strip() else 1)
     except ValueError:
         raise InputError(name, [f"{text!r}: must be a share, such as 2% or 0.02"]) from None
+
+
+def pairs_of(option: str, texts: Collection[str], example: str, values: bool = True) -> dict[str, str]:
+    """Return pairs given as NAME=VALUE; a value may be empty unless `values`.
+
+    Raises
+    ------
+    InputError
+        With all texts that are no pairs, and all names given twice.
+    """
+    pairs = [text.partition("=") for text in texts]
+    wrong = [
+        f"{name + sign + value!r}: write name=value, such as {example}"
+        for name, sign, value in pairs
+        if not (name and sign and (value or not values))
+    ]
+    names = Counter(name for name, _, _ in pairs)
+    wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
+    raise_problems(option, wrong)
+    return {name: value for name, _, value in pairs}

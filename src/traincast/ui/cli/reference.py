@@ -1,18 +1,15 @@
 """Commands for reference, and the explorer: `catalog`, `schema`, `docs`, `example`, `completion`, `serve`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, app, command, option, output_option
-from traincast.ui.cli.completion import (
-    names_of_entries,
-    names_of_examples,
-    names_of_outputs,
-    names_of_pages,
-    with_names,
-)
+from traincast.ui.cli.completion import names_of_entries, names_of_examples, names_of_pages, with_names
 from traincast.ui.cli.output import outlive_closed_pipes, print_json
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
 
 _NAME = "Name or file of the entry to show, or models, systems, accelerators or stacks; all names without."
 _KINDS = {"stacks": "software_stacks", "gpus": "accelerators", "machines": "systems", "hardware": "systems"}
@@ -65,6 +62,11 @@ def catalog(
     shown = model.title if model is not None and model.left_out else name
     said = tables.paragraphs(*filter(None, (taken,)))
     tables.show((tables.title_line(shown), *said, tables.table(header, cells, left=(0, 2), wrap=range(3))))
+
+
+def names_of_outputs(_: "CompletionContext") -> list[str]:
+    """Return the outputs that have a schema."""
+    return list(outputs.output_types())
 
 
 @command("Reference", "json")

@@ -12,8 +12,8 @@ from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.ui import outputs, text
-from traincast.ui.cli.analysis import FigureFormat, FiguresFolder, save_figures
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, given_words, option, output_option, several
+from traincast.ui.cli.figure_files import FigureFormat, FiguresFolder, save_figures
 from traincast.ui.cli.output import (
     check_figure,
     check_html,
@@ -328,7 +328,7 @@ def plot(
         raise InputError("plot", [f"--given: belongs to --kind collectives; --kind is {kind}"])
     if kind == "collectives":
         from traincast.accuracy.fit.measured_files import read_measurements
-        from traincast.launch.settings.given import pairs_of
+        from traincast.ui.cli.quantities import pairs_of
         from traincast.ui.figures.paper import collectives_figure
 
         if system is None:

@@ -260,8 +260,8 @@ def _runner(
 
 def _format(to: str | None, own: bool) -> str | None:
     """Return the format of launches; `OWN` by default where neither a command nor a person runs them."""
-    from traincast.launch.folder import PROGRAMS
     from traincast.launch.formats import FORMATS
+    from traincast.launch.training_programs import PROGRAMS
 
     if to is None:
         return OWN if own else None

@@ -7,7 +7,7 @@ import numpy as np
 from traincast.core.knobs import DEFAULTS, STRATEGIES
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats, Ints
-from traincast.planner.answers.plan_sentences import short_of
+from traincast.planner.answers.shortfall import short_of
 from traincast.planner.search_result import Found
 from traincast.planner.space.least_times import LeastTimes
 from traincast.step.estimate import Estimate

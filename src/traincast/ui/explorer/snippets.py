@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
-from traincast.launch.export import FORMATS, export
+from traincast.launch.export import export
+from traincast.launch.formats import FORMATS
 from traincast.ui.explorer.question import PASTED, ExplorerCase
 
 SEARCH_ARGUMENTS: Final = ("framework", "strategy", "assumptions")

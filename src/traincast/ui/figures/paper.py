@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from traincast.accuracy.fit.benchmark_times import collective_seconds
 from traincast.accuracy.fit.measured_files import read_measurements as measured_on
-from traincast.accuracy.fit.residuals import collective_seconds
 from traincast.accuracy.logs.rows import CollectiveRow
 from traincast.catalog.load import load_model, load_system
 from traincast.catalog.software_stacks import resolve, with_fitted_values

@@ -12,7 +12,7 @@ from traincast.planner.answers.lock_prices import lock_sentence
 from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment
-from traincast.ui.text import accuracy, analysis
+from traincast.ui.text import accuracy, analysis, calibration
 from traincast.ui.text.plans import (
     BAR_CHARACTERS,
     Ranking,
@@ -119,5 +119,5 @@ CARDS: Final[Mapping[str, Callable[[Any], Parts]]] = {
     "Scaling": _scaling,
     "Limits": analysis.limits,
     "Advice": analysis.advice,
-    "Calibration": accuracy.calibration,
+    "Calibration": calibration.calibration,
 }

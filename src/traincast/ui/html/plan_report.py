@@ -14,7 +14,8 @@ from traincast.core.units import (
     seconds_with_interval,
 )
 from traincast.planner.answers.explain import sensitivity
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, short_of, whole_memory
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, whole_memory
+from traincast.planner.answers.shortfall import short_of
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from traincast.accuracy.fit.calibrate import Calibration
+from traincast.accuracy.fit.calibration import Calibration
 from traincast.core.units import count_of, percent, probability_text, seconds
 from traincast.tuner import TuneReport
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
-from traincast.ui.text.accuracy import CONSTANT_COLUMNS, constant_cells
+from traincast.ui.text.calibration import CONSTANT_COLUMNS, constant_cells
 from traincast.ui.text.tuning import MOST_SHARE, TRIAL_COLUMNS, conclusion, trial_cells
 
 CONSTANTS: Final = "Constants that the trials determine"

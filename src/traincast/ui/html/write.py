@@ -1,10 +1,10 @@
 """Reports in one file (`--html`, `write_html`)."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from traincast.core.errors import InputError, require_path
 from traincast.core.output_files import check_output
+from traincast.ui.html.libraries import require_libraries
 
 
 def write_html(result: object, path: str | Path, force: bool = False) -> None:
@@ -46,10 +46,3 @@ def write_html(result: object, path: str | Path, force: bool = False) -> None:
         case _:
             raise InputError("result", [f"{result!r}: must be a Found, an Estimate, Results or a Report"])
     write_page(page, path)
-
-
-def require_libraries() -> None:
-    """Refuse where a library that reports are made with is not installed."""
-    if missing := [name for name in ("jinja2", "matplotlib", "polars") if find_spec(name) is None]:
-        problem = f"needs {' and '.join(missing)}: pip install 'traincast[html]'"
-        raise InputError("report", [problem])

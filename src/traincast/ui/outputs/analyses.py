@@ -6,7 +6,7 @@ from traincast.analysis import FlopsByPart, Limits, MeasuredScaling, ScalingReco
 from traincast.core.result import INLINE, Doc
 from traincast.planner.answers.advice import Advice
 from traincast.planner.paper_results import Reproduction
-from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer
 
 

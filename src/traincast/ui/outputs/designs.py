@@ -5,8 +5,9 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
+from traincast.core.json_schema import describe_key
 from traincast.core.nomenclature import COLUMNS
-from traincast.core.result import Doc, Result, describe_key
+from traincast.core.result import Doc, Result
 from traincast.planner.design.designs import Designs, Refinement, Worth
 from traincast.planner.design.machines import FIGURES
 from traincast.ui.outputs.reference import Answer, HtmlReport

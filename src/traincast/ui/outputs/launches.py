@@ -6,7 +6,7 @@ from typing import Annotated
 from traincast.core.result import INLINE, Doc
 from traincast.launch.check import Checked
 from traincast.step.estimate import Job
-from traincast.ui.outputs.plans import AboutPlan
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer
 
 

@@ -6,16 +6,10 @@ from traincast.analysis import Anatomy, PerParameter
 from traincast.core.result import INLINE, Doc
 from traincast.planner.compare import Comparison
 from traincast.planner.search_result import SearchRecord
-from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow, PhaseRow
+from traincast.step.estimate import DeviceRow, GroupRow, OperationRow, PhaseRow
 from traincast.step.metrics import Metrics
+from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer, HtmlReport
-
-
-class AboutPlan(Answer):
-    """Answer about one plan: the case and its estimate."""
-
-    job: Annotated[Job, INLINE]
-    estimate: Annotated[Estimate, Doc("time and memory of a step")]
 
 
 class EstimateOutput(AboutPlan):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from traincast.accuracy.fit.fit import FittedConstant
+from traincast.accuracy.fit.parameters import FittedConstant
 from traincast.core.result import INLINE, Doc
 from traincast.tuner import ReplayReport, TuneReport
 from traincast.ui.outputs.reference import Answer

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from traincast.ui.text import (
         accuracy,
         analysis,
+        calibration,
         comparison,
         designs,
         launch,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "accuracy",
     "analysis",
+    "calibration",
     "comparison",
     "designs",
     "headline",

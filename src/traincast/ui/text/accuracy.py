@@ -1,18 +1,16 @@
 """Terminal tables of predictions against measurements, calibrations, measured machines and training steps."""
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from traincast.accuracy.scores import INDEPENDENT, budgets, family_of, reasons, source_of
 from traincast.core.units import count_of, quantity, seconds
+from traincast.ui.text.calibration import ERRORS_STILL_LARGE, LARGE_MEAN_ERROR
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from traincast.accuracy.fit.calibrate import Calibration
-    from traincast.accuracy.fit.fit import FittedConstant
     from traincast.accuracy.kernels import KernelReport
     from traincast.accuracy.measure.measure import MeasuredMachine
     from traincast.accuracy.measure.training.compare import StepComparison
@@ -20,13 +18,11 @@ if TYPE_CHECKING:
     from traincast.accuracy.scores import ErrorSummary
     from traincast.accuracy.validate import Report
 
-LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
 NAME_WIDTH: Final = 24  # characters of the type and library of kernels
 MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
 MAX_PROBLEMS_LISTED: Final = 8  # of a measured machine
 MAX_IDLE_SPREAD: Final = 0.1  # of samples of a product; wider with other load (idle: 0.01 to 0.03)
 COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")
-CONSTANT_COLUMNS: Final = ("constant", "before", "after", "90% interval")
 FORMS: Final = {  # figure of a summary -> its format, in the order of `COLUMNS`
     "mape": ".1%",
     "median": ".1%",
@@ -37,13 +33,6 @@ FORMS: Final = {  # figure of a summary -> its format, in the order of `COLUMNS`
     "best_of_three": ".1%",
     "memory": ".1%",
 }
-MORE_DATA_HELPS: Final = (
-    "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
-)
-ERRORS_STILL_LARGE: Final = (
-    "Runs of one machine are usually closer. Check the system and its network, that times are in seconds "
-    "and that they are those of whole steps."
-)
 STEP_ERRORS: Final = (
     "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over "
     "their median. Of the plans of one shape that compete: rank correlation, how much slower the one ranked "
@@ -187,34 +176,6 @@ def accuracy_figure(report: "Report") -> "Figure":
     return accuracy(measured, predicted, families, moe, causes, title)
 
 
-def calibration(result: "Calibration", output: Path | None = None) -> Parts:
-    """Show constants before and after, errors, and what the data do not determine."""
-    written = "" if output is None else f": {output}"
-    yield title_line(f"{result.system}, calibrated to {result.measured.counts()}{written}")
-    any_determined = bool(result.determined)
-    if any_determined:
-        yield table(CONSTANT_COLUMNS, map(constant_cells, result.determined))
-    else:
-        unchanged = f"They determine no constant, and the file holds {result.system} as it was."
-        yield from paragraphs(f"{unchanged} {MORE_DATA_HELPS}")
-    old, new, held_out = result.errors.values()
-    if old is not None and new is not None:
-        alone = "" if held_out is None else f"; {held_out:.1%} where each run is predicted without itself"
-        yield from paragraphs(f"Mean error of the runs: {old:.1%} before, {new:.1%} after{alone}.")
-    for kind, errors in result.others.items():
-        change = f"{errors['before']:.1%} before, {errors['after']:.1%} after"
-        yield from paragraphs(f"Mean error of the {kind}: {change}.")
-    if any((errors["after"] or 0) > LARGE_MEAN_ERROR for errors in (result.errors, *result.others.values())):
-        yield from paragraphs(ERRORS_STILL_LARGE)
-    if any_determined and result.undetermined:
-        names = ", ".join(map(_constant_name, result.undetermined))
-        yield from paragraphs(f"Not determined by these data, and left as they were: {names}.")
-    yield from paragraphs(*(f"assumed: {line}" for line in result.measured.assumed))
-    if result.measured.left_out:
-        yield heading("Left out")
-        yield from paragraphs(*result.measured.left_out)
-
-
 def profile(step: "ProfiledStep") -> Parts:
     """Show the parts of a profiled step beside the predicted ones, and its collectives."""
     device = f" on {step.device}" if step.device else ""
@@ -256,20 +217,6 @@ def profile(step: "ProfiledStep") -> Parts:
 def _against(measured: float, predicted: float | None) -> tuple[str, str]:
     """Return the cells of a predicted time [s], and of what the measured one is above it."""
     return ("", "") if predicted is None else (seconds(predicted), seconds(measured - predicted))
-
-
-def constant_cells(constant: "FittedConstant") -> tuple[str, ...]:
-    """Return the cells of a fitted constant, as `CONSTANT_COLUMNS`."""
-    numbers = (constant.before, constant.value, constant.low, constant.high)
-    unit = constant.parameter.unit
-    before, value, low, high = (quantity(n, unit) if unit else f"{n:.3g}" for n in numbers)
-    return _constant_name(constant), before, value, f"{low} to {high}"
-
-
-def _constant_name(constant: "FittedConstant") -> str:
-    """Return the path of a constant in a system file, or its field of a software stack."""
-    parameter = constant.parameter
-    return f"{parameter.field} of {constant.of[0]}" if parameter.of_software else constant.path
 
 
 def measured_machine(machine: "MeasuredMachine") -> Parts:

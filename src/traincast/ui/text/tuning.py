@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from traincast.core.units import count_of, probability_text, seconds, seconds_with_interval
 from traincast.tuner import GAIN, SURE
-from traincast.ui.text import accuracy
+from traincast.ui.text.calibration import calibration as show_calibration
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.accuracy.fit.calibration import Calibration
     from traincast.tuner import Replayed, ReplayReport, Trial, TuneReport
 
 TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")
@@ -95,7 +95,7 @@ def show_tuning(report: "TuneReport", calibration: "Calibration | None", system:
         yield table(TRIAL_COLUMNS, [trial_cells(trial) for trial in report.trials], left=(1,), wrap=(1, 4))
     if calibration is not None:
         yield ""
-        yield from accuracy.calibration(calibration, system)
+        yield from show_calibration(calibration, system)
 
 
 def show_waiting(launches: Sequence[tuple["Trial", Path, str]]) -> Parts:

@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
-from traincast.accuracy.fit.calibrate import Calibration, fitted_to
-from traincast.accuracy.fit.fit import FittedConstant
-from traincast.accuracy.fit.measured_files import Measured
+from traincast.accuracy.fit.calibration import Calibration, fitted_to
+from traincast.accuracy.fit.measured import Measured
+from traincast.accuracy.fit.parameters import FittedConstant
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.measure import CSV, YAML, check_job
 from traincast.accuracy.measure.tables import write_rows
