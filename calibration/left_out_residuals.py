@@ -31,7 +31,7 @@ from traincast.catalog.software_stacks import Stack, resolve
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.step.rankings import plan_coordinates, plan_distance
+from traincast.planner.answers.rankings import plan_coordinates, plan_distance
 from traincast.step.uncertainty import COMPONENTS, DISTANCES, SIZES, ErrorCase, Evidence, Span, cell_name
 
 PARTS: Final = ("common", "own", "experts", "scans", "short", *COMPONENTS)

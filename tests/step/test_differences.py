@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.software_stacks import Stack
-from traincast.step.differences import TAILS, Predicted, half_width, ratio, ratio_of_intervals
+from traincast.planner.answers.differences import TAILS, Predicted, half_width, ratio, ratio_of_intervals
 from traincast.step.estimate import estimate
 from traincast.step.uncertainty import LEAST_HALF, errors, measured_deviation
 

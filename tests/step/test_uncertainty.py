@@ -16,8 +16,7 @@ from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import Stack, calibrated, resolve
 from traincast.core.assumptions import PAPER, from_dict
 from traincast.core.plan import Plan
-from traincast.step.fit_probability import fits_probability
-from traincast.step.rankings import (
+from traincast.planner.answers.rankings import (
     DRAWS,
     RankedSoftware,
     difference_deviation,
@@ -25,6 +24,7 @@ from traincast.step.rankings import (
     plan_coordinates,
     plan_distance,
 )
+from traincast.step.fit_probability import fits_probability
 from traincast.step.uncertainty import (
     COMPONENTS,
     SIZES,

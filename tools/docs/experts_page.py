@@ -19,6 +19,7 @@ from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
+from traincast.planner.answers.rankings import difference_deviation, plan_coordinates
 from traincast.planner.answers.recommend import FIT_PROBABILITY
 from traincast.planner.frameworks.history import Month, as_of
 from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED, Framework
@@ -27,7 +28,6 @@ from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.fit_probability import memory_that_fits
 from traincast.step.model_flops import model_flops_per_token
-from traincast.step.rankings import difference_deviation, plan_coordinates
 from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, errors
 
 # Stacks whose framework is offered by name, as it was when they were current.

@@ -11,7 +11,7 @@ import numpy as np
 
 from traincast.core.quantities import Floats, Ints
 from traincast.core.result import Doc, Result
-from traincast.step.rankings import WITHIN
+from traincast.step.uncertainty import WITHIN
 
 MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
 BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`

@@ -36,7 +36,6 @@ from traincast.step.estimate import Estimates, estimate, estimate_columns
 from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
 from traincast.step.placement import placements
-from traincast.step.rankings import layout_of
 from traincast.step.validity import broken_rules
 
 __all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]
@@ -315,7 +314,7 @@ def _subject(run: Run, own_software: bool) -> Subject:
         setting=setting,
         plan=run.plan,
         mbs=run.plan.mbs,
-        layout=layout_of(run.plan),
+        layout=run.plan.layout_values,
         unsaid=own_software and bool(run.unsaid),
         framework=run.facts.get("framework", "not stated"),
         accelerator=run.system.accelerator.name,

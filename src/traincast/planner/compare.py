@@ -15,6 +15,7 @@ from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, number_text, percent, probability_text
 from traincast.model.model import Model
+from traincast.planner.answers.differences import Ratio, ratio, ratio_of_intervals
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
 from traincast.planner.answers.shortfall import short_of
@@ -24,7 +25,6 @@ from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.search_result import Found
 from traincast.planner.space.search_space import Progress
 from traincast.step.arguments import check_gbs
-from traincast.step.differences import Ratio, ratio, ratio_of_intervals
 from traincast.step.estimate import Estimate, Job
 from traincast.step.metrics import cost_per_million_tokens, metrics
 

@@ -33,7 +33,7 @@ from traincast.planner.search_arguments import (
 from traincast.planner.search_result import Found, SearchWork
 from traincast.planner.space.search_space import Progress, by_domain
 from traincast.step.arguments import check_assumptions, check_gbs
-from traincast.step.rankings import WITHIN
+from traincast.step.uncertainty import WITHIN
 
 
 @dataclass(frozen=True, kw_only=True)

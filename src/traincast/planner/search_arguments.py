@@ -31,7 +31,7 @@ from traincast.planner.frameworks.spaces import (
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import FIT_PROBABILITY, OBJECTIVES, Question
 from traincast.step.arguments import check_assumptions, check_size
-from traincast.step.rankings import WITHIN
+from traincast.step.uncertainty import WITHIN
 
 
 def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:

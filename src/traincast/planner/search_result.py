@@ -49,7 +49,7 @@ from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimat
 from traincast.step.fit_probability import memory_that_fits
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.placement import MOST_NEAR, near_members
-from traincast.step.rankings import WITHIN
+from traincast.step.uncertainty import WITHIN
 from traincast.step.validity import reasons
 
 if TYPE_CHECKING:

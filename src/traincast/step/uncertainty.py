@@ -25,6 +25,7 @@ from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
 from traincast.step.model_flops import forward_flops
 
+WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from traincast.core.quantities import Floats, Ints
-from traincast.step.rankings import DEGREES, DRAWS, KINDS, RankedSoftware
+from traincast.planner.answers.rankings import DEGREES, DRAWS, KINDS, RankedSoftware
 from traincast.step.uncertainty import NORMAL_90_PERCENT, Errors, errors
 
 # Deviation of the shared error. That of published runs is 0.03; with so little, a machine that is faster than

@@ -12,11 +12,11 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats
+from traincast.planner.answers.rankings import RankedSoftware, plan_coordinates
 from traincast.planner.question import Question
 from traincast.planner.search import search_request
 from traincast.step.estimate import Estimates, estimate_columns
 from traincast.step.fit_probability import memory_that_fits
-from traincast.step.rankings import RankedSoftware, plan_coordinates
 from traincast.step.uncertainty import errors
 from traincast.tuner.belief import LEARNT, MOST_DRAWN, Prior
 

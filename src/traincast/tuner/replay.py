@@ -23,8 +23,8 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
+from traincast.planner.answers.rankings import plan_coordinates
 from traincast.planner.question import Question
-from traincast.step.rankings import plan_coordinates
 from traincast.step.uncertainty import errors
 from traincast.tuner.belief import GAIN, LEARNT, SURE, Belief, Prior
 from traincast.tuner.candidates import of_search

@@ -9,9 +9,9 @@ from traincast.core.result import Doc, Result
 from traincast.core.units import number_text, probability_text, seconds
 from traincast.model.model import Model
 from traincast.planner.answers.described_plan import DescribedPlan
+from traincast.planner.answers.differences import Ratio, ratio
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare, without_placement
 from traincast.planner.frameworks.spaces import SEARCHED, Framework, lock_values
-from traincast.step.differences import Ratio, ratio
 from traincast.step.estimate import Answer
 
 Search = Any  # a `Found`, whose module imports this one

@@ -16,7 +16,7 @@ from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
 from traincast.core.plan import AXES, Plan, recomputed_modules
 from traincast.core.units import number_text, probability_text, seconds
 from traincast.planner.answers.plan_sentences import differences
-from traincast.step.rankings import WITHIN, layout_of
+from traincast.step.uncertainty import WITHIN
 
 VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest
 # Knobs in which plans of a family differ.
@@ -146,9 +146,9 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     """
     least: dict[object, float] = {}
     for candidate in candidates:
-        layout = layout_of(candidate.plan)
+        layout = candidate.plan.layout_values
         least[layout] = min(candidate.seconds, least.get(layout, math.inf))
-    left = [candidate for candidate in candidates if candidate.seconds == least[layout_of(candidate.plan)]]
+    left = [candidate for candidate in candidates if candidate.seconds == least[candidate.plan.layout_values]]
     because: list[str] = []
     by_time = False
     for about, key, text, within in PREFERENCES:

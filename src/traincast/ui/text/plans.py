@@ -39,8 +39,7 @@ from traincast.planner.answers.recommend import VARIED, Family
 from traincast.planner.search_arguments import framework_without
 from traincast.step.estimate import Answer, Estimate, GroupRow, Narrower, usual_assumptions
 from traincast.step.metrics import Metrics
-from traincast.step.rankings import WITHIN
-from traincast.step.uncertainty import NEVER
+from traincast.step.uncertainty import NEVER, WITHIN
 from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 

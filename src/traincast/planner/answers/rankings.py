@@ -6,18 +6,15 @@ components in which they differ, and the error of the single plans, which is cor
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from traincast.catalog.software_stacks import Stack
-from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, Errors, errors
 
-WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
 SLIGHT: Final = 0.2  # of errors of single plans, below which what software changes adds 4 % to their variance
@@ -27,8 +24,6 @@ KINDS: Final = (
     *("tp_kind", "cp_kind", "sp", "tp_overlap", "zero", "schedule", "recompute", "offload", "layout"),
     *("order", "precision", "optimizer_kind", "grad_dtype", "master_copy"),
 )
-# Knobs and choices of a plan but for those that a layout is run with: micro-batch and places of groups.
-layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
 def plan_coordinates(plans: Sequence[Plan | Plans], numbers: dict[Any, int] | None = None) -> Floats:

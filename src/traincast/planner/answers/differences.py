@@ -17,8 +17,8 @@ from traincast.catalog.software_stacks import Stack
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
+from traincast.planner.answers.rankings import difference_deviation, plan_coordinates
 from traincast.step.estimate import Estimate, estimate_columns
-from traincast.step.rankings import difference_deviation, plan_coordinates
 from traincast.step.uncertainty import (
     COMPONENTS,
     NORMAL_90_PERCENT,
