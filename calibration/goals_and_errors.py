@@ -317,8 +317,9 @@ def blind_intervals(data: Residuals, of: Held, column: str) -> Held:
         mixture = Mixture.from_parts(parts, known, spread)
         k = places[i]
         measured = np.log(data.runs[i].step_seconds or np.nan)
-        faster[k] = errors[k] + measured - np.log(mixture.quantile(0.05))
-        slower[k] = np.log(mixture.quantile(0.95)) - errors[k] - measured
+        low, high = mixture.quantiles(0.05, 0.95)
+        faster[k] = errors[k] + measured - np.log(low)
+        slower[k] = np.log(high) - errors[k] - measured
         levels[k] = abs(2 * float(mixture.share_below(measured)) - 1)
     return replace(of, errors=errors, faster=faster, slower=slower, levels=levels)
 

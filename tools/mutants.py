@@ -5,9 +5,9 @@
 A mutant is one change of one line: another operator, a term left out, a constant that is larger, a condition
 reversed. Of all of them the seed draws some, by a digest of their names, so that an edit of one function
 leaves the draw of all others as it was. Tests run in stages in a temporary copy of the tree, those of the
-package first; the next stage runs with what none has caught. What is known stands in .cache/mutants.json
-after each run of tests, and the next call goes on there. A mutant that answers as the code does is named in
-equivalent_mutants.toml, with the reason.
+package first, and of these the ones named after the module; the next stage runs with what none has caught.
+What is known stands in .cache/mutants.json after each run of tests, and the next call goes on there. A mutant
+that answers as the code does is named in equivalent_mutants.toml, with the reason.
 """
 
 import argparse
@@ -52,6 +52,7 @@ PACKAGES: Final[Mapping[str, Sequence[str]]] = {  # folders that are changed, an
     "step": ("tests/step",),
     "operations": ("tests/operations",),
     "planner/space": (
+        "tests/planner/test_space_by_hand.py",
         "tests/planner/test_search_space.py",
         "tests/planner/test_search.py",
         "tests/properties/test_bounds.py",

@@ -38,3 +38,15 @@ def test_a_base_held_as_operands_is_not_cast():
         assert held[name].cast < cast[name].cast
         moved = cast[name].nbytes - cast[name].cast
         assert held[name].nbytes - held[name].cast == pytest.approx(moved, rel=1e-12)
+
+
+@pytest.mark.parametrize(("zero", "beside"), [(0, 2), (2, 4), (3, 2)])
+def test_what_a_base_in_fp32_holds_beside_16_bits(zero, beside):
+    """4 bytes of a weight in all; with ZeRO-2 the 2 bytes of the gathered copy stay beside them."""
+    tuned = LLAMA.with_adapters(parse_training("lora:r=8,dtype=fp32"))
+    operations = parts(tuned, Plans(dp=8.0, zero=zero), calibrated())["dense"]
+    held = {op.name: op for op in operations if op.frozen_bytes}
+    widths = {"attention.qkv": 6144, "attention.proj": 4096, "mlp.fc1": 2 * 14336, "mlp.fc2": 14336}
+    for name, width in widths.items():
+        assert held[name].frozen_bytes == 2 * 4096 * width
+        assert held[name].frozen_fp32_bytes == beside * 4096 * width

@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
+from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.attention import Heads, summa, unfused_attention
 from traincast.operations.transformer import layer
 
+CALIBRATED = calibrated()
+LLAMA = tc.load_model("llama-3-8b", seq=4096)
 # 2 sequences; 4 heads of queries and 2 of keys, 16 wide, and values 8 wide; 32 queries of 32 keys.
 WHOLE = Heads(b=2.0, h=4.0, kv=2.0, lq=32.0, l=32.0, q=16.0, v=8.0)
 
@@ -73,3 +76,29 @@ def test_the_rotation_of_latent_attention_by_hand():
     (rotary,) = [op for op in operations if op.name == "attention.rotary"]
     assert rotary.forward.nbytes == 2 * 2 * 4096 * (64 * 64 + 64)
     assert rotary.backward.nbytes == rotary.forward.nbytes
+
+
+@pytest.mark.parametrize(
+    ("knobs", "rounds"),
+    [
+        ({"cp": 4.0, "cp_kind": "ring"}, 3),
+        ({"cp": 8.0, "ulysses": 2.0, "cp_kind": "hybrid"}, 3),  # four ranks exchange keys, two each heads
+        ({"cp": 4.0, "cp_kind": "all-gather"}, None),
+    ],
+)
+def test_keys_of_a_ring_come_in_rounds(knobs, rounds):
+    """Every other rank of the ring sends its keys and values once in each pass (arXiv 2310.01889)."""
+    (flash,) = (op for op in layer(LLAMA, Plans(**knobs), CALIBRATED) if op.name == "attention.flash")
+    assert (flash.forward.rounds, flash.backward.rounds) == (rounds, rounds)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_norms_of_queries_and_keys_by_hand(tp):
+    """4096 tokens, 32 heads of queries and 8 of keys, 128 wide: each head of a token is a row."""
+    model = replace(LLAMA, qk_norm="head")
+    operations = layer(model, Plans(tp=float(tp)), CALIBRATED)
+    (norm,) = (op for op in operations if op.name == "attention.qk_norm")
+    rows = 4096 * (32 + 8) / tp
+    assert norm.saved_bytes == 2 * rows * 128
+    assert norm.forward.flops("vector") == 9 * rows * 128
+    assert norm.weights == 2 * 128  # every rank has those of queries and of keys

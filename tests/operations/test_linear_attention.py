@@ -224,6 +224,25 @@ def test_mamba_by_hand() -> None:
     assert (summed.kind, summed.nbytes) == ("all-reduce", 2 * 32 * 36)
 
 
+@pytest.mark.parametrize(
+    ("config", "channels", "recomputed"),
+    [(MAMBA, 8 * 16 + 2 * 4 * 32, 2), (SELECTIVE, 64, 2), (NET, 2 * 4 * 16 + 8 * 32, 0)],
+    ids=["mamba2", "mamba", "gated_delta"],
+)
+def test_the_causal_convolution_by_hand(config: LinearAttention, channels: int, recomputed: int) -> None:
+    """Of 32 tokens: 4 products and sums of a channel, twice as many for both gradients, and SiLU, of 8 FLOP.
+
+    Forward reads x and writes y; backward reads x and dy, writes dx, and Mamba's makes y again.
+    """
+    conv = operation(config, "conv")
+    n, passes = 32 * channels, CALIBRATED.traffic.conv_passes
+    assert conv.forward.flops("vector") == n * (2 * 4 + 8)
+    assert conv.backward.flops("vector") == n * (2 * 2 * 4 + 8)
+    assert conv.forward.nbytes == pytest.approx(passes * 2 * 2 * n)
+    assert conv.backward.nbytes == pytest.approx(passes * 2 * (3 + recomputed) * n)
+    assert conv.saved_bytes == 2 * n
+
+
 def test_attention_and_mamba2_side_by_side() -> None:
     """Falcon-H1: the operations of both, whose partial sums are reduced together; 2 norms."""
     fields: dict[str, Any] = {"mamba2": MAMBA, "ffn": 96, "heads": 4, "biases": ()}

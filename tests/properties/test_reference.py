@@ -20,13 +20,10 @@ from traincast.core.plan import Plans
 from traincast.core.system import Accelerator, System, Tier
 from traincast.model.model import Model
 from traincast.operations.transformer import layer
-from traincast.step.estimate import Estimate
-from traincast.step.layer_cost import cost_part
-from traincast.step.memory import Footprint, memory
+from traincast.step.estimate import Estimate, Layers
 from traincast.step.pipeline_stages import stages
 from traincast.step.step_time import step
 from traincast.times.collectives import collective
-from traincast.times.operation_time import time_part
 from traincast.times.process_groups import Group
 
 # The reference ----------------------------------------------------------------------------------------------
@@ -398,10 +395,8 @@ def estimated(c):
                 "kernels.vector_efficiency": c.vector_share,
             }
         )
-    operations = layer(model, plan, assumed)
-    timed, where = time_part(operations, plan, system, assumed), stages(model, plan)
-    seconds = step({"dense": cost_part(timed, plan)}, plan, where, c.gbs, system, assumed)
-    held = memory({"dense": Footprint.from_operations(operations, plan)}, plan, where, c.gbs, assumed)
+    layers = Layers({"dense": layer(model, plan, assumed)}, plan, system, assumed)
+    where = stages(model, plan)
     return Estimate(
         model=model,
         system=system,
@@ -409,10 +404,9 @@ def estimated(c):
         columns=plan,
         gbs=c.gbs,
         assumptions=assumed,
-        timed={"dense": timed},
+        layers=layers,
         stages=where,
-        step=seconds,
-        components=held,
+        step=step(layers.costs, plan, where, c.gbs, system, assumed),
     )
 
 

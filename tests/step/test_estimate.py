@@ -632,3 +632,15 @@ def test_facts_of_a_layer_of_experts_are_refused_of_a_model_without():
     with pytest.raises(tc.InputError, match="is of a layer of experts, and the model has none"):
         tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8), gbs=8, given=facts)
     assert tc.estimate("mixtral-8x7b", "dgx-h100", tc.Plan(tp=8, zero=3), gbs=8, given=facts).step_seconds > 0
+
+
+def test_software_left_open_is_timed_without_its_memory(monkeypatch):
+    """Memory is worked out when it is asked for: its interval of times needs none."""
+    plan = tc.Plan(tp=4, dp=2)
+    whole = tc.estimate("llama-3-8b", "dgx-h100", plan)
+    asked = tc.estimate("llama-3-8b", "dgx-h100", plan)
+    with monkeypatch.context() as patch:
+        patch.setattr("traincast.step.estimate.memory", None)
+        assert len(asked.alternatives) > 1
+        assert asked.interval == whole.interval
+    assert asked.memory == whole.memory

@@ -32,6 +32,7 @@ from traincast.step.uncertainty import (
     Alternative,
     Asked,
     ErrorCase,
+    Mixture,
     SoftwareShares,
     deviation,
     errors,
@@ -531,6 +532,23 @@ def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
     assert median == pytest.approx(40**0.5, rel=0.02)  # between them, where half of each is
     rare = mixture_interval([Alternative(0.99, 5.0, USUAL), Alternative(0.01, 8.0, USUAL)], KNOWN)
     assert rare[:2] == pytest.approx(interval(5.0, USUAL, KNOWN), rel=0.02)
+
+
+@pytest.mark.parametrize("rows", [(), (5,), (2, 3)], ids=["a number", "a column", "a table"])
+def test_quantiles_are_found_together_and_are_those_of_each_row_alone(rows):
+    """To the bit; and their shares lie below them."""
+    rng = np.random.default_rng(len(rows))
+    middle = rng.normal(1.0, 0.3, (4, *rows))
+    weights = np.array([0.1, 0.2, 0.3, 0.4]).reshape(-1, *(1,) * len(rows))
+    low = middle - rng.random(middle.shape)
+    high = middle + rng.random(middle.shape)
+    together = Mixture(weights, middle, low, high).quantiles(0.05, 0.5, 0.95)
+    for row in np.ndindex(rows):
+        alone = Mixture(weights.ravel(), *(of[:, *row] for of in (middle, low, high)))
+        for share, times in zip((0.05, 0.5, 0.95), together, strict=True):
+            (time,) = alone.quantiles(share)
+            assert np.asarray(times)[row] == time
+            assert float(alone.share_below(np.log(time))) == pytest.approx(share, abs=1e-7)
 
 
 def test_90_percent_of_draws_from_a_mixture_lie_in_its_interval():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from traincast.launch.formats import FORMATS, READERS
 from traincast.launch.settings.arguments import MEGATRON
-from traincast.launch.settings.canonical import MEANINGS
+from traincast.launch.settings.facts import MEANINGS
 from traincast.launch.settings.format import Format
 from traincast.launch.settings.table import ANY, ChoiceRow, ComputedRow, Row, ValueRow
 from traincast.planner.frameworks.refusals import REFUSALS, Refusal

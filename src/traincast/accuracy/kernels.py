@@ -176,7 +176,7 @@ def _columns(path: Path) -> dict[str, object]:
     return {name: _numbers([row[name] or "0" for row in rows]) for name in (rows[0] if rows else ())}
 
 
-def _numbers(cells: list[str]) -> Any:
+def _numbers(cells: list[str]) -> object:
     try:
         return np.array([float(cell) for cell in cells])
     except ValueError:
@@ -407,7 +407,7 @@ class _Reader(NamedTuple):
 
     columns: tuple[str, ...]
     split: tuple[str, ...]
-    read: Callable[[dict[str, Any], str, str, tuple[str, ...]], KernelGroup]
+    read: Callable[[dict[str, object], str, str, tuple[str, ...]], KernelGroup]
 
 
 SHARED: Final = {"system", "latency_ms"}

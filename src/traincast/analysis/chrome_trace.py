@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from traincast.analysis.trace import REMAINDER, Trace
 from traincast.core.errors import InputError, raise_problems
@@ -122,7 +122,7 @@ def write_chrome_trace(
     check_output(path, force, TRACE_ENDINGS)
     json_events = chrome_events(trace, stages, microbatches)
     with atomic_output(path) as partial, ExitStack() as opened:
-        file: Any = opened.enter_context(partial.open("wb"))
+        file: BinaryIO | gzip.GzipFile = opened.enter_context(partial.open("wb"))
         if path.suffix == ".gz":
             file = opened.enter_context(gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0))
         out = opened.enter_context(TextIOWrapper(file, encoding="utf-8"))
@@ -134,12 +134,12 @@ def write_chrome_trace(
 
 def to_chrome(
     trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return a trace, or some stages or micro-batches of it, in the trace event format, for Perfetto."""
     return _metadata_of_file(trace) | {"traceEvents": list(chrome_events(trace, stages, microbatches))}
 
 
-def _metadata_of_file(trace: Trace) -> dict[str, Any]:
+def _metadata_of_file(trace: Trace) -> dict[str, object]:
     """Return the keys of the file besides its events."""
     est = trace.estimate
     about = {
@@ -159,7 +159,7 @@ def _metadata_of_file(trace: Trace) -> dict[str, Any]:
 
 def chrome_events(
     trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield events in the trace event format; arguments and errors as for `to_chrome`."""
     devices = sorted(_select_indices("stages", stages, trace.timeline.pp))
     batches = _select_indices("micro-batches", microbatches, trace.microbatches)

@@ -8,11 +8,12 @@ addition, and backward as twice the forward pass.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
+from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
 from traincast.model.blocks import Kind
 from traincast.model.model import PATCHES, PROJECTOR, Model, Tower
@@ -131,10 +132,10 @@ class FlopsByPart(Result):
 class _Count(NamedTuple):
     """Weights of a part, those that a token meets, and the products of a sequence's forward pass [FLOP]."""
 
-    weights: Any = 0.0
-    active: Any = 0.0
-    products: Any = 0.0
-    met: Any = 0.0  # weights that a token of the model's sequence meets, times its tokens of the encoder
+    weights: Column = 0.0
+    active: Column = 0.0
+    products: Column = 0.0
+    met: Column = 0.0  # weights that a token of the model's sequence meets, times its tokens of the encoder
 
     def plus(self, other: "_Count", times: int = 1) -> "_Count":
         """Return the sum with the other count, taken several times."""

@@ -4,8 +4,8 @@ The methods are those of S. Bekman's overview, "Software tune up for the best pe
 Engineering): batch, accumulation, checkpointing, precision, optimizer, ZeRO, offloading and data loading.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final
 
 from traincast.core.precision import OPTIMIZERS
 from traincast.core.result import Doc, Result
@@ -41,11 +41,11 @@ def _methods(est: Estimate) -> Iterator[Method]:
     plan = est.plan
     for mbs in (plan.mbs // 2, plan.mbs * 2):
         if mbs:
-            yield from _change_plan(est, "micro-batch", f"{plan.mbs} to {mbs}", mbs=mbs)
+            yield from _change_plan(est, "micro-batch", f"{plan.mbs} to {mbs}", {"mbs": mbs})
     for gbs in (est.gbs // 2, est.gbs * 2):
-        yield from _change_plan(est, "accumulation", f"global batch {est.gbs:,} to {gbs:,}", gbs)
+        yield from _change_plan(est, "accumulation", f"global batch {est.gbs:,} to {gbs:,}", {}, gbs)
     optimizers = tuple(name for name in OPTIMIZERS if name != "muon")  # its work is of another kind
-    tried: dict[str, tuple[str, tuple[Any, ...]]] = {
+    tried: dict[str, tuple[str, tuple[object, ...]]] = {
         "recomputation": ("recompute", RECOMPUTED),
         "precision": ("precision", PRECISION_TRIED),
         "gradients": ("grad_dtype", ("16-bit", "fp32")),
@@ -57,7 +57,7 @@ def _methods(est: Estimate) -> Iterator[Method]:
         current = getattr(plan, knob)
         for value in values:
             if value != current:
-                yield from _change_plan(est, method, f"{current} to {value}", **{knob: value})
+                yield from _change_plan(est, method, f"{current} to {value}", {knob: value})
     if wait := est.breakdown["data_loading"]:
         change = "reads as fast as the step"
         gain = est.step_seconds / (est.step_seconds - wait) - 1
@@ -65,10 +65,10 @@ def _methods(est: Estimate) -> Iterator[Method]:
 
 
 def _change_plan(
-    est: Estimate, method: str, change: str, gbs: int | None = None, **knobs: Any
+    est: Estimate, method: str, change: str, knobs: Mapping[str, object], gbs: int | None = None
 ) -> Iterator[Method]:
     """Yield the plan with other knobs or another global batch, unless it cannot run or nothing changes."""
-    other = estimate_with(est, gbs, **(NO_PLACEMENT_GIVEN | knobs if knobs else {}))
+    other = estimate_with(est, {**NO_PLACEMENT_GIVEN, **knobs} if knobs else {}, gbs)
     if other is None:
         return
     tokens = other.gbs / float(other.step_seconds) * est.step_seconds / est.gbs

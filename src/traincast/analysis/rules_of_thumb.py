@@ -59,7 +59,9 @@ def rules_of_thumb(
     yield RuleOfThumb("work of a step", rule, rate(counted, "FLOP"), thumb, thumb, counted)
     backward = _backward_over_forward(est)
     yield RuleOfThumb("backward pass", "2 × forward", f"{backward:.2f} ×", 2.0, 2.0, backward)
-    none, full = (estimate_with(est, recompute=modules, recompute_every=1) for modules in ("none", "full"))
+    none, full = (
+        estimate_with(est, {"recompute": modules, "recompute_every": 1}) for modules in ("none", "full")
+    )
     if none is not None and full is not None:
         slower = 1 - float(none.step_seconds / full.step_seconds)
         here = f"{percent(slower)} slower, -{gib(float(none.memory_bytes - full.memory_bytes))}"

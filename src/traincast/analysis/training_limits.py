@@ -4,9 +4,10 @@
 fixed length.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from traincast.analysis.data_movement import (
 )
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
-from traincast.core.quantities import Column, Floats
+from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import Accelerator, System
 from traincast.core.units import to_si
@@ -275,19 +276,20 @@ MOST_WIDTH: Final = 16  # bytes of the widest number that a machine computes wit
 
 
 def _problems(
-    layer: Any,
-    tokens: Any,
-    micro_batches: object,
-    gpus: Any,
+    layer: Sequence[float],
+    tokens: float,
+    micro_batches: float,
+    gpus: Collection[object],
     days: float,
     growth: float,
-    sharding: Any,
+    sharding: Sequence[float] | None,
     width: float,
 ) -> list[str]:
     """Return what is wrong with the numbers given to `limits`."""
     problems = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
-    named = [(f"layer[{i}]", size) for i, size in enumerate(layer)]
-    named += [("tokens", tokens), ("micro_batches", micro_batches), *(("gpus", number) for number in gpus)]
+    named: list[tuple[str, object]] = [(f"layer[{i}]", size) for i, size in enumerate(layer)]
+    named += [("tokens", tokens), ("micro_batches", micro_batches)]
+    named += [("gpus", number) for number in gpus]
     problems += [problem for name, value in named for problem in whole_number_problems(name, value)]
     problems += [] if len(gpus) else ["gpus: none are given"]
     if not problems and tokens > MOST:
@@ -331,7 +333,7 @@ def device_of(
     elif chip is None:
         chip = errors.catch(load_accelerator, str(accelerator))
         network_system = _fastest_system(str(accelerator)) if network is None and chip is not None else None
-    bandwidth: Any = None if network is None else errors.catch(_rate, "network", network)
+    bandwidth: Column | None = None if network is None else errors.catch(_rate, "network", network)
     peak = None if flops8 is None else errors.catch(_rate, "flops8", flops8, "FLOP/s")
     memory_bandwidth = None if memory is None else errors.catch(_rate, "memory", memory)
     if not 0 < sustained <= 1:
@@ -345,11 +347,12 @@ def device_of(
     if bandwidth is None and network_system is not None:
         bandwidth = _fast_domain_bandwidth(network_system)
         source = f"{network_system.fast.name} of {network_system.name}, both directions"
+    assert bandwidth is not None  # else a problem was raised
     return MovementDevice(
         name=chip.name,
         flops8=peak or (2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops),
         memory_bandwidth=memory_bandwidth or chip.hbm_bandwidth,
-        network_bandwidth=errors.require(bandwidth),
+        network_bandwidth=bandwidth,
         sustained=sustained,
         network=source,
     )
@@ -406,8 +409,15 @@ def training(
     b = tokens[:, None, None]
     n = needed[:, None, None] * EXCESS[:, None]
     dp = n / tp_in / tp_out
-    layer: dict[str, Any] = {"d_in": d, "d_out": OUTPUT_OVER_INPUT * d, "tokens": b, "width": width}
-    work = MovementWork(**layer, tp_in=tp_in, tp_out=tp_out, dp=dp)
+    work = MovementWork(
+        d_in=d,
+        d_out=OUTPUT_OVER_INPUT * d,
+        tokens=b,
+        width=width,
+        tp_in=tp_in,
+        tp_out=tp_out,
+        dp=dp,
+    )
     seconds, shares = _fastest_sharding(device, work)
     ideal = 6 * OUTPUT_OVER_INPUT * hidden**2 * tokens * width / (device.sustained * device.flops8 * needed)
     index, excess = _first_in_time(ideal[:, None] / seconds)
@@ -437,7 +447,7 @@ def _fastest_sharding(device: MovementDevice, work: MovementWork) -> tuple[Float
     return least, shares
 
 
-def _first_in_time(speed: Floats) -> tuple[Any, Floats]:
+def _first_in_time(speed: Floats) -> tuple[Ints, Floats]:
     """Return where runs first finish in time: the index into `EXCESS`, and the interpolated value.
 
     `speed` is relative to a run that just finishes in time, one row for each run; the value is NaN where no

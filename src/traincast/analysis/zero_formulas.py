@@ -4,12 +4,12 @@ Letters are the source's: l layers, b sequences, a heads, width d, sequence s, P
 those of 16-bit numbers. Arguments are numbers or columns.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, Floats
 from traincast.core.system import System
 from traincast.operations import CollectiveKind
 from traincast.times import Group, collective_curve
@@ -109,13 +109,13 @@ def message_count(kind: CollectiveKind, zero: int, P: float, layers: int, gpus: 
     return np.maximum(gpus, buckets) if kind == "reduce" else buckets
 
 
-def _group(n: Any, system: System) -> Group:
+def _group(n: Floats, system: System) -> Group:
     """Return all GPUs of a job as one group; each domain holds the largest divisor of the job that fits."""
 
     def domain_size(job: float, inner: float, size: int) -> float:
         return max(k for k in np.arange(inner, min(size, job) + 1, inner) if job % k == 0)
 
-    near: list[Any] = [np.ones_like(n)]
+    near: list[Floats] = [np.ones_like(n)]
     for tier in system.tiers[:-1]:
         near.append(np.vectorize(domain_size, otypes=[float])(n, near[-1], int(tier.size or 1)))
     return Group(n, tuple(near[1:]))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, Literal
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, type_problems, whole_number_problems
 from traincast.core.plan import Plan
+from traincast.core.quantities import Bools, Floats
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.model.model import Model
@@ -48,41 +49,41 @@ class Scaling:
     """One ZeRO stage on a column of numbers of GPUs; efficiencies refer to the first."""
 
     zero: int
-    gpus: Any  # column
+    gpus: Floats  # column
     compute: float  # [s]
-    comm: Any  # column [s]
-    memory: Any  # parameters, gradients, optimizer and activations by the source's formulas, column [byte]
+    comm: Floats  # column [s]
+    memory: Floats  # parameters, gradients, optimizer and activations by the source's formulas, column [byte]
     target: float | None
     # Sufficient between nodes, per node and direction: column [byte/s]; NaN where none is, None without
     # target.
-    bandwidth: Any
+    bandwidth: Floats | None
     activations: float = 0.0  # of the memory [byte]
     domain: int = 1  # GPUs of a fast domain
 
     @property
-    def seconds(self) -> Any:
+    def seconds(self) -> Floats:
         """Time of an iteration [s]."""
         return self.compute + self.comm
 
     @property
-    def comm_share(self) -> Any:
+    def comm_share(self) -> Floats:
         """Share of the iteration spent on communication."""
         return self.comm / self.seconds
 
     @property
-    def efficiency(self) -> Any:
+    def efficiency(self) -> Floats:
         """Speed relative to the first number of GPUs; `speedup` of its shares, where it communicates."""
-        return self.seconds[0] / self.seconds
+        return float(self.seconds[0]) / self.seconds
 
     @property
-    def outer_efficiency(self) -> Any:
+    def outer_efficiency(self) -> Floats:
         """Speed relative to the fewest GPUs of more than one fast domain; NaN inside of one."""
         outside = self.gpus > self.domain
         first = self.seconds[np.argmax(outside)]
         return np.where(outside, first / self.seconds, np.nan)
 
     @property
-    def network_efficiency(self) -> Any:
+    def network_efficiency(self) -> Floats:
         """eff(g→n) = t_comm(g)/t_comm(n); NaN where g GPUs do not communicate."""
         return self.comm[0] / self.comm if self.comm[0] else np.full_like(self.comm, np.nan)
 
@@ -221,10 +222,10 @@ class ScalingRequest:
         """Shares of the main estimator's kernels by class, attention unfused (Table 6 of the source)."""
         return anatomy(self._fewest_gpus_estimate(attention="unfused")).classes
 
-    def _fewest_gpus_estimate(self, **choices: Any) -> Estimate:
+    def _fewest_gpus_estimate(self, attention: Literal["flash", "unfused"] = "flash") -> Estimate:
         """Return the main estimator's ZeRO-1 on the fewest GPUs."""
         g = min(self.gpus)
-        plan = Plan(dp=g, mbs=self.mbs, zero=1, **choices)
+        plan = Plan(dp=g, mbs=self.mbs, zero=1, attention=attention)
         return estimate(self.model, self.system, plan, gbs=g * self.mbs, assumptions=self.assumptions)
 
     @property
@@ -263,12 +264,12 @@ class ScalingRequest:
         scale = 1.0
         if self.comm_share is not None:  # measured: the network's times are scaled to it
             scale = self.comm_share / (1 - self.comm_share) * compute / float(network[0])  # type: ignore[index]
-        comm: Any = scale * np.asarray(network)
+        comm: Floats = scale * np.asarray(network)
         if self.efficiency is not None:
             comm = comm[0] / np.array([1.0, *(self.efficiency[number] for number in self.gpus[1:])])
         model = self.model
         activations = activation_bytes(self.mbs, model.seq, model.hidden, model.layers)
-        memory = state_bytes(zero, P, n) + activations
+        memory = np.asarray(state_bytes(zero, P, n) + activations)
         bandwidth = None
         if self.target is not None and self.efficiency is None:
             allowed = ((compute + comm[0]) / self.target - compute) / scale
@@ -276,16 +277,17 @@ class ScalingRequest:
         domain = self.system.fast_domain
         return Scaling(zero, n, compute, comm, memory, self.target, bandwidth, float(activations), domain)
 
-    def _sufficient_bandwidth(self, zero: int, n: Any, allowed: Any) -> Any:
+    def _sufficient_bandwidth(self, zero: int, n: Floats, allowed: float) -> Floats:
         """Find by bisection the bandwidth of a node at which communication is as short as allowed [byte/s].
 
         0 where none is used, NaN where even `MAX_BANDWIDTH_FACTOR` times the system's is not enough.
         """
         outer = {f"network.{i}.bandwidth": tier.bandwidth for i, tier in enumerate(self.system.tiers) if i}
 
-        def fits(factor: Any) -> Any:
+        def fits(factor: Floats) -> Bools:
             faster = self.system.with_figures({path: value * factor for path, value in outer.items()})
-            return network_seconds(zero, self.P, self.model.layers, n, faster, self.assumptions) <= allowed
+            seconds = network_seconds(zero, self.P, self.model.layers, n, faster, self.assumptions)
+            return np.asarray(seconds) <= allowed
 
         low = np.full_like(n, 1 / MAX_BANDWIDTH_FACTOR)
         high = np.full_like(n, MAX_BANDWIDTH_FACTOR)

@@ -148,7 +148,7 @@ def _json(text: str) -> object:
     """Parse a JSON text; refuse repeated keys."""
     import json
 
-    def mapping(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+    def mapping(pairs: list[tuple[str, object]]) -> dict[str, object]:
         content = dict(pairs)
         if len(content) < len(pairs):
             repeated = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)

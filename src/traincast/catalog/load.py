@@ -318,7 +318,7 @@ def _known_document(kind: Kind, name: str) -> dict[str, object]:
     return _catalogue_document(kind, known_name(kind, name))
 
 
-def _catalogue_document(kind: Kind, name: str) -> dict[str, Any]:
+def _catalogue_document(kind: Kind, name: str) -> dict[str, object]:
     """Return a copy of the entry of the catalogue of its own name for a model or a system."""
     if kind == "model":
         return catalogue_entry("models", name) or {}

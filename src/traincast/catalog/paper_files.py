@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from traincast.core.errors import raise_problems
 
@@ -67,7 +67,7 @@ def as_system_file(document: Mapping[str, object], path: Path) -> dict[str, obje
     return {"name": name, "title": title, "source": SOURCE, "accelerator": accelerator, "network": tiers}
 
 
-def as_model_file(document: Mapping[str, object], path: Path) -> dict[str, Any]:
+def as_model_file(document: Mapping[str, object], path: Path) -> dict[str, object]:
     """Return a model of the reference code as a model file: l tokens, e wide, h heads, and f = 4 e."""
     problems = _problems(document, MODEL_KEYS, MODEL_KEYS | {"f"})
     whole = {key: value for key, value in document.items() if isinstance(value, int | float)}

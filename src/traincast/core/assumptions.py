@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 from traincast.core.errors import require_known
+from traincast.core.records import replace_fields
 
 CALIBRATED: Final = "calibrated"  # stands for the usual software stack of the catalogue
 
@@ -512,20 +513,19 @@ class Assumptions:
         """Return every value by its path [SI]."""
         return {path: self.value(path) for path in ASSUMPTIONS}
 
-    def with_values(self, values: Mapping[str, Any]) -> "Assumptions":
+    def with_values(self, values: Mapping[str, object]) -> "Assumptions":
         """Return these assumptions with values replaced, by path: ``{"host.dispatch_seconds": 5e-6}`` [SI].
 
         Raises `InputError` if a path is not known.
         """
-        changes: dict[str, dict[str, Any]] = defaultdict(dict)
+        changes: dict[str, dict[str, object]] = defaultdict(dict)
         for name, value in values.items():
             require_known("assumption", name, ASSUMPTIONS)
             record, _, figure = name.rpartition(".")
             changes[record][figure] = value
         top = changes.pop("", {})
-        return replace(
-            self, **top, **{name: replace(getattr(self, name), **inner) for name, inner in changes.items()}
-        )
+        parts = {name: replace_fields(getattr(self, name), inner) for name, inner in changes.items()}
+        return replace_fields(self, {**top, **parts})
 
 
 def from_dict(saved: Mapping[str, Any]) -> Assumptions:
@@ -554,12 +554,14 @@ def _by_path(record: type, prefix: str = "") -> dict[str, Field[object]]:
     return paths
 
 
-ASSUMPTIONS: Final[Mapping[str, Field[Any]]] = _by_path(Assumptions)  # path -> type, default, meaning, unit
+ASSUMPTIONS: Final[Mapping[str, Field[object]]] = _by_path(
+    Assumptions
+)  # path -> type, default, meaning, unit
 # those of the code of a layer of experts
 OF_EXPERTS: Final = frozenset(path for path, item in ASSUMPTIONS.items() if item.metadata["of_experts"])
 
 PAPER: Final = Assumptions(name="paper")
-ERRATA: Final[dict[int, dict[str, Any]]] = {  # erratum of the published results -> values it changes
+ERRATA: Final[dict[int, dict[str, object]]] = {  # erratum of the published results -> values it changes
     1: {"traffic.summa_norm_width": "seq", "traffic.rounds_moments_together": True},
     2: {"collectives.slow_pipeline_links": 0.0},
     3: {"collectives.all_reduce_passes_in_domain": 1.0},

@@ -6,11 +6,12 @@ estimated with floats only. The results are the same to the bit.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
 
-from traincast.core.quantities import Column, Floats, Ints
+from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.core.slots import fields_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def minimum(a: Column, b: Column) -> Column:
     return np.minimum(a, b)
 
 
-def where(condition: Any, a: Column, b: Column) -> Column:
+def where(condition: bool | Bools, a: Column, b: Column) -> Column:
     """Return a where the condition holds, else b."""
     if isinstance(condition, bool) and isinstance(a, NUMBERS) and isinstance(b, NUMBERS):
         return a if condition else b
@@ -75,7 +76,7 @@ def common_divisor(a: Column, b: Column) -> Column:
     return np.gcd(np.asarray(a, np.int64), np.asarray(b, np.int64)) * 1.0
 
 
-def take_rows(column: Column, rows: Any) -> Column:
+def take_rows(column: Column, rows: Ints | Bools | slice) -> Column:
     """Return rows of a column, by a numpy index; a number stays as it is."""
     return column[rows] if isinstance(column, np.ndarray) else column
 
@@ -88,11 +89,13 @@ class TakesRows:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every field, in order."""
-        return tuple(getattr(self, name) for name in self.__slots__)
+        read, _ = fields_of(type(self))
+        return read(self)
 
-    def take(self, rows: object) -> Self:
+    def take(self, rows: Ints | Bools | slice) -> Self:
         """Return rows of the columns, by a numpy index; numbers stay as they are."""
-        return type(self)(*(take_rows(column, rows) for column in self.columns))
+        taken = [column[rows] if isinstance(column, np.ndarray) else column for column in self.columns]
+        return type(self)(*taken)
 
 
 def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":

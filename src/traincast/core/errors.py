@@ -10,6 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
+Wrong = TypeVar("Wrong")
 MAX_LISTED_COLUMNS: Final = 140  # of the names that a message lists: two lines of a terminal
 MAX_PROBLEMS: Final = 20  # that one message lists
 MAX_LINE: Final = 1000  # characters of one problem; longer ones are cut in the middle
@@ -69,7 +70,7 @@ def _shorten(line: str) -> str:
     return f"{line[:half]} … {line[-half:]}"
 
 
-def first_problems(wrong: Collection[object], line: Callable[[Any], str] = str) -> list[str]:
+def first_problems(wrong: Collection[Wrong], line: Callable[[Wrong], str] = str) -> list[str]:
     """Return a line for each of the first mistakes, `MAX_PROBLEMS` at most; the last says how many more.
 
     Parameters
@@ -200,9 +201,10 @@ def require_type(name: str, value: object, allowed: str, *kinds: type) -> None:
     raise_problems(name, type_problems(name, value, allowed, *kinds))
 
 
-def require_path(name: str, value: Any) -> Path:
+def require_path(name: str, value: object) -> Path:
     """Return the path of a file, or raise an `InputError` if the argument is none."""
-    require_type(name, value, "the path of a file", str, Path)
+    if not isinstance(value, str | Path):
+        raise InputError(name, type_problems(name, value, "the path of a file", str, Path))
     return Path(value)
 
 

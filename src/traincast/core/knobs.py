@@ -1,6 +1,6 @@
 """Knobs of a parallel plan: their types, defaults, meanings and allowed values; and the named strategies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
@@ -187,15 +187,15 @@ def chunks(layout: str) -> tuple[int, ...]:
     return tuple(layers)
 
 
-def choice_problems(choice: str, value: Any) -> list[str]:
+def choice_problems(choice: str, value: object) -> list[str]:
     """Return what is wrong with the value of a choice: one line, or an empty list."""
     if choice == "layout":
         return _layout_problems(value)
     allowed = ALLOWED[choice]
     alone = JOINED.get(choice)
-    parts = str(value).split("+") if alone else [value]
+    parts: Sequence[object] = str(value).split("+") if alone else [value]
     if alone and len(set(parts)) < len(parts) and all(part in allowed for part in parts):
-        once = "+".join(dict.fromkeys(parts))
+        once = "+".join(dict.fromkeys(map(str, parts)))
         return [f"{choice} = {value!r}: names one of them twice; write {once}"]
     all_allowed = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
     if all_allowed and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
@@ -205,13 +205,16 @@ def choice_problems(choice: str, value: Any) -> list[str]:
     return [f"{choice} = {value!r}: must be one of {', '.join(map(str, listed))}{joined}"]
 
 
-def _layout_problems(value: Any) -> list[str]:
+def _layout_problems(value: object) -> list[str]:
     """Return what is wrong with a layout: one line, or an empty list."""
+    wanted = "whole numbers of at least 0 with commas, such as 8,8,8,8 or 4*15,1"
+    problems = [f"layout = {value!r}: must hold the layers of every model chunk, {wanted}"]
+    if not isinstance(value, str):
+        return problems
     try:
         chunks(value)
-    except (ValueError, AttributeError):
-        wanted = "whole numbers of at least 0 with commas, such as 8,8,8,8 or 4*15,1"
-        return [f"layout = {value!r}: must hold the layers of every model chunk, {wanted}"]
+    except ValueError:
+        return problems
     return []
 
 

@@ -31,12 +31,13 @@ from traincast.core.knobs import (
     words,
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, REMAINDER, Optimizer, Precision
-from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual
+from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual, Floats, Ints
+from traincast.core.records import make_record
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")
 TAKEN: Final = (*COLUMNS, "tp_overlap")  # what a row of columns takes one value of
-ROW_TYPES: Final[dict[str, Any]] = dict.fromkeys(KNOBS, int) | {
+ROW_TYPES: Final[dict[str, type]] = dict.fromkeys(KNOBS, int) | {
     "tp_overlap": bool
 }  # knobs that rows may differ in
 _columns_of = attrgetter(*COLUMNS)
@@ -120,16 +121,16 @@ class Plan(Knobs[int, int | None]):
         """Whether the whole placement is given (a group of one has nothing to place)."""
         return all(getattr(self, place) is not None for place in PLACEMENTS)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, int | str]:
         """Return every knob and choice by name; parts of the placement not given are 1."""
         return {knob: getattr(self, knob) or 1 for knob in KNOBS} | self.choices()
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, object]:
         return {"type": "any", "ref": f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"}
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: object, handler: object) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core_schema: object, handler: object) -> dict[str, object]:
         kinds: dict[str, dict[str, object]] = {knob: {"type": "integer"} for knob in KNOBS}
         for choice in CHOICES:
             is_text = choice in JOINED or choice not in ALLOWED
@@ -140,8 +141,8 @@ class Plan(Knobs[int, int | None]):
 
     def columns(self) -> "Plans":
         """Return the plan as numbers for the formulas; parts of the placement not given are 1."""
-        numbers: dict[str, Any] = {knob: float(getattr(self, knob) or 1) for knob in KNOBS}
-        return Plans(**numbers, **self.choices())
+        numbers = {knob: float(getattr(self, knob) or 1) for knob in KNOBS}
+        return make_record(Plans, {**numbers, **self.choices()})
 
     def knobs(self, placement: bool = False) -> dict[str, int | str]:
         """Return the knobs that differ from their default, for display, or with the full `placement`.
@@ -319,7 +320,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         """Ranks that one sharded copy of the experts' weights is spread over."""
         return maximum(self.expert_holders / self.replicas, 1)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Column]:
         """Return the numeric knobs by name."""
         return {knob: getattr(self, knob) for knob in KNOBS}
 
@@ -338,8 +339,8 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
 
     def rows(self) -> list[Plan]:
         """Return every row as a plan; one where no knob is a column. Rows are not checked again."""
-        same = dict[str, Any](self.choices())
-        columns = dict[str, Any]()
+        same = dict[str, object](self.choices())
+        columns = dict[str, Floats | Ints | Bools]()
         for name, kind in ROW_TYPES.items():
             value = getattr(self, name)
             if isinstance(value, np.ndarray) and value.ndim:

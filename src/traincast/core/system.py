@@ -17,6 +17,7 @@ from traincast.core.quantities import (
     figure_problems,
     figure_specs,
 )
+from traincast.core.records import replace_fields
 
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
 CLOCK_ROOF: Final = 0.948  # share of the peak at a given clock: products of idle data, 0.938 to 0.970
@@ -135,9 +136,11 @@ class Accelerator(ColumnsEqual):
         Below its power limit a chip's rate grows with a power of it; a clock that is set acts where it is
         below the one that the power limit leaves, at which matrix units reach `CLOCK_ROOF` of their peak.
         """
+        left: Column = 1.0
+        if self.power_limit is None and self.clock_limit is None:
+            return left
         from traincast.core.columns import minimum  # with numpy, which reading a file does not need
 
-        left: Column = 1.0
         if self.power_limit is not None and self.power is not None:
             left = minimum(self.power_limit / self.power, 1.0) ** power_exponent
         if self.clock_limit is not None:
@@ -405,7 +408,7 @@ class System(ColumnsEqual):
             if spec.varies
         }
 
-    def with_figures(self, figures: Mapping[str, Any]) -> "System":
+    def with_figures(self, figures: Mapping[str, object]) -> "System":
         """Return the system with some figures replaced, each under its path in a system file."""
         problems: list[str] = []
 
@@ -416,7 +419,7 @@ class System(ColumnsEqual):
                 if f"{path}.{item.name}" in figures
             }
             try:
-                return replace(part, **values) if values else part
+                return replace_fields(part, values) if values else part
             except InputError as error:
                 problems.extend(f"{path}.{problem}" for problem in error.problems)
 

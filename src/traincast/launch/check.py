@@ -19,6 +19,7 @@ from traincast.core.system import System
 from traincast.launch.formats import READERS
 from traincast.launch.read import Reading, complete_launch, read
 from traincast.launch.settings.canonical import device, launch_facts
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Format
 from traincast.launch.settings.given import Given
 from traincast.launch.settings.suggestions import (
@@ -271,7 +272,7 @@ def check(
         raise InputError(reading.path, [p + more * ("dp = " in p) for p in error.problems]) from None
     measured = measured_step(est, step_seconds=step_seconds, tokens_per_second=tokens_per_second, mfu=mfu)
     form = reading.form
-    context = {"stack": stack, "device": device(machine)}
+    context: Facts = {"stack": stack, "device": device(machine)}
     refusals = (
         refusal.why for refusal in form.find_refusals(launch_facts(transformer, plan, batch) | context)
     )
@@ -330,8 +331,8 @@ def formats_at_release(asked: str) -> Mapping[str, Format]:
 
 
 def expressible_space(
-    form: Format, model: Model, locked: Mapping[str, Any], own: Mapping[str, object] | None = None
-) -> tuple[Framework, dict[str, Any]]:
+    form: Format, model: Model, locked: Mapping[str, object], own: Mapping[str, object] | None = None
+) -> tuple[Framework, dict[str, object]]:
     """Return the choices that a format can express and its framework runs, and what else is locked.
 
     `locked` has the locked choices, the software stack by name as `stack`, and the `device`. Some choices can
@@ -340,21 +341,23 @@ def expressible_space(
     These further locks are `fixed` in the space.
     """
     defaults = Plan()
-    beside = {"per_node": 1, "stack": locked["stack"]}
+    beside = as_facts({"per_node": 1, "stack": locked["stack"]})
 
     def expresses(name: str, **knobs: Any) -> bool:
         facts = launch_facts(model, Plan(dp=2, **knobs), TRIAL_BATCH) | beside
         read_back = form.facts(form.settings(facts), ErrorCollector(form.name))
         return bool(facts.get(name) == read_back.get(name, getattr(defaults, name)))
 
-    locks: dict[str, Any] = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
+    locks: dict[str, object] = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
     degrees = {"tp": 2, "pp": 2, **locks}
 
     def runs(name: str, value: object) -> bool:
-        return expresses(name, **degrees, **{name: value}) and not form.find_refusals({**locked, name: value})
+        return expresses(name, **degrees, **{name: value}) and not form.find_refusals(
+            as_facts({**locked, name: value})
+        )
 
-    def without_refused(name: str, values: tuple[object, ...]) -> tuple[Any, ...]:
-        left = (form.drop_refused({**locked, name: value})[name] for value in values)
+    def without_refused(name: str, values: tuple[object, ...]) -> tuple[object, ...]:
+        left = (form.drop_refused(as_facts({**locked, name: value})).get(name) for value in values)
         return tuple(dict.fromkeys(left))
 
     def has_strategy(name: str) -> bool:

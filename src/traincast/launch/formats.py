@@ -31,7 +31,8 @@ from traincast.launch.python import lightning, recipes, torchtitan_command, torc
 from traincast.launch.python import nemo as nemo_programs
 from traincast.launch.python import trainer as trainer_programs
 from traincast.launch.settings import beside
-from traincast.launch.settings.canonical import DIVIDED, Facts
+from traincast.launch.settings.canonical import DIVIDED
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Format, Reader, alone, load_format
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
@@ -69,11 +70,13 @@ def _with_deepspeed(form: Format) -> Format:
             if accelerate.distributed_type(settings) != "DEEPSPEED":
                 return {}
             without_effect = {"tp": 1, "accumulation": 0}
-            return {
-                name: value
-                for name, value in row.read(accelerate.native_deepspeed(settings)).items()
-                if name in READ_OF_DEEPSPEED and without_effect.get(name) != value
-            }
+            return as_facts(
+                {
+                    name: value
+                    for name, value in row.read(accelerate.native_deepspeed(settings)).items()
+                    if name in READ_OF_DEEPSPEED and without_effect.get(name) != value
+                }
+            )
 
         own = (name for name, new in accelerate.DEEPSPEED_NAMES.items() if new in row.settings)
         return ComputedRow(

@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -31,12 +30,12 @@ from traincast.launch.settings.canonical import (
     FILLED,
     FULL_LENGTH,
     GOVERNED,
-    Facts,
     apply_training,
     model_facts,
     model_from_facts,
     plan_from_facts,
 )
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import MODEL_SECTIONS, Format, complete_facts
 from traincast.launch.settings.given import RECIPE, Given
 from traincast.launch.settings.settings import Settings, value_text
@@ -545,14 +544,14 @@ def complete_launch(
     Arguments take precedence over the file, except for its sequence length. All mistakes are raised at once;
     after `model_wrong`, which says that the model is named and cannot be used, those beside it.
     """
-    facts = dict(reading.facts)
+    facts = reading.facts.copy()
     assumed = list(reading.assumed)
     errors = ErrorCollector(reading.path)
     given = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
     usual = dict(reading.form.usual_by_fact(reading.settings))
     for name, value in given.items():
         if name not in usual and facts.get(name, value) != value:
-            assumed.append(f"{name} = {value} as given, not {facts[name]} as in the file")
+            assumed.append(f"{name} = {value} as given, not {facts.get(name)} as in the file")
     # dp follows from the accelerators, or they from it.
     derived = {"dp"} if given.keys() & set(DEGREES) else set()
     derived |= {"gpus"} if "dp" in given else set()
@@ -561,7 +560,8 @@ def complete_launch(
     replaced += ["grad_dtype", "optimizer_kind"] if "precision" in given and "grad_dtype" in usual else []
     derived |= set(replaced) & usual.keys()
     usual = {name: text for name, text in usual.items() if name not in derived | given.keys()}
-    facts = {name: value for name, value in facts.items() if name not in derived} | given
+    kept = {name: value for name, value in facts.items() if name not in derived}
+    facts = as_facts({**kept, **given})
     if {"pp", "vp", "layout"} & set(knobs):
         facts.pop("chunks", None)
     transformer = model
@@ -573,7 +573,7 @@ def complete_launch(
         transformer = errors.catch(apply_training, model, facts)
         model_values = model_facts(model)
         assumed += [
-            f"{name} = {model_values.get(name)} as of {model.name}, not {facts[name]} as in the file"
+            f"{name} = {model_values.get(name)} as of {model.name}, not {facts.get(name)} as in the file"
             for name in COMPARED_FACTS
             if facts.get(name, model_values.get(name)) != model_values.get(name)
         ]
@@ -602,7 +602,8 @@ def complete_launch(
         raise InputError(reading.path, ())  # what is wrong with it was said before
     assumed += notes(transformer, facts.get("adapters"))
     if transformer.experts is None:
-        completed = {name: value for name, value in completed.items() if name not in ("ep", "etp")}
+        completed.pop("ep", None)
+        completed.pop("etp", None)
     plan = plan_from_facts(completed, transformer)
     defaults = [f"{name} = {getattr(plan, name)}" for name in REPORTED_DEFAULTS if name not in facts]
     if defaults:
@@ -616,9 +617,8 @@ def complete_launch(
 
 def _rows_of_batch(facts: Facts) -> int:
     """Return the sequences of the global batch for each data-parallel replica; at least 1."""
-    replicas: int = facts.get("dp") or facts.get("gpus", 1) // prod(
-        facts.get(axis, 1) for axis in ("tp", "cp", "pp")
-    )
+    gpus_per_replica = facts.get("tp", 1) * facts.get("cp", 1) * facts.get("pp", 1)
+    replicas = facts.get("dp") or facts.get("gpus", 1) // gpus_per_replica
     return max(int(facts["gbs"]) // max(replicas, 1), 1)
 
 

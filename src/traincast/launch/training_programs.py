@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from traincast.core.errors import ErrorCollector, InputError, raise_problems
 from traincast.core.output_files import check_folder, check_output
@@ -14,7 +14,8 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.model_config import config_of
-from traincast.launch.settings.canonical import Facts, device, launch_facts
+from traincast.launch.settings.canonical import device, launch_facts
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Format
 from traincast.launch.settings.text_formats import comments
 from traincast.launch.write import PLAN_FACTS, Launch, export_estimate, launch, per_node
@@ -24,7 +25,7 @@ from traincast.step.estimate import estimate
 
 PROGRAM = "train.py"
 MODEL = "config.json"
-DATA_PARALLEL: Final[Mapping[str, Any]] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}  # what the programs run
+DATA_PARALLEL: Final[Mapping[str, int]] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}  # what the programs run
 RECOMPUTED: Final = ("none", "full")
 ATTENTION: Final = {"flash": "sdpa", "unfused": "eager"}  # kernel -> attn_implementation of transformers
 ONE_NODE = "torchrun --standalone --nproc-per-node {processes}"
@@ -94,7 +95,7 @@ def add_program(launch: Launch) -> Launch:
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
-    facts = drop_refused(FORMATS[launch.to].framework, stated)
+    facts = as_facts(drop_refused(FORMATS[launch.to].framework, stated))
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)
     config = errors.require(errors.catch(config_of, est.model))
@@ -130,7 +131,7 @@ def add_program(launch: Launch) -> Launch:
 def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     """Raise an `InputError` with all that a program does not run."""
     wrong = [
-        f"{name} = {facts[name]}: must be {value}; {PROGRAM} trains data-parallel replicas"
+        f"{name} = {facts.get(name)}: must be {value}; {PROGRAM} trains data-parallel replicas"
         for name, value in DATA_PARALLEL.items()
         if facts.get(name, value) != value
     ]
@@ -145,14 +146,14 @@ def _check_plan(facts: Facts, model: Model, program: TrainingScript) -> None:
     raise_problems("export", wrong)
 
 
-def _environment(launch: Launch) -> dict[str, Any]:
+def _environment(launch: Launch) -> dict[str, object]:
     """Return the environment of processes on CPUs: their threads, and DeepSpeed's device."""
     assert launch.est is not None
     system = launch.est.system
     if not system.is_cpu:
         return {}
     own = {"DS_ACCELERATOR": "cpu"} if launch.to == "deepspeed" else {}
-    return {"OMP_NUM_THREADS": system.accelerator.processors or 1} | own
+    return {"OMP_NUM_THREADS": system.accelerator.processors or 1, **own}
 
 
 def _arguments(facts: Facts, program: TrainingScript) -> list[str]:

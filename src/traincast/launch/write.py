@@ -12,7 +12,8 @@ from traincast.core.system import System
 from traincast.core.units import count_of, gib, seconds, seconds_with_interval
 from traincast.core.version import __version__
 from traincast.launch.python.torchtitan_config import identifier
-from traincast.launch.settings.canonical import Facts, device, groups_products, launch_facts
+from traincast.launch.settings.canonical import device, groups_products, launch_facts
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, Writing, not_expressed
 from traincast.model.model import Model
 from traincast.step.estimate import Estimate

@@ -5,7 +5,7 @@ from dataclasses import fields
 from functools import cache
 from math import gcd
 from reprlib import repr as shortened
-from typing import Any, Final, get_args, get_type_hints
+from typing import Final, get_args, get_type_hints
 
 from traincast.core.errors import WHOLE, is_whole
 from traincast.core.quantities import NO_NUMBERS
@@ -45,7 +45,7 @@ PARTS: Final[Mapping[str, type]] = {
     **LINEAR,
 }
 # Fields of parts that say in which layers they are, with their defaults.
-SELECTS_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {
+SELECTS_LAYERS: Final[Mapping[str, Mapping[str, object]]] = {
     "local": {"global_every": 0, "layers": ()},
     "experts": {"first_dense": 0, "every": 1},
 }

@@ -11,10 +11,10 @@ Not counted: that the first layer needs no gradient of its input.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from traincast.core.quantities import Column, nonzero
+from traincast.core.slots import replace
 from traincast.model.adapters import PACKED, ROUTING
 from traincast.operations.elementwise import dropout, elementwise_operation, with_traffic
 from traincast.operations.linear import linear

@@ -6,9 +6,9 @@ follow a norm, the gate a block. Each saves what it multiplies.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from traincast.core.quantities import Column
+from traincast.core.slots import replace
 from traincast.model.blocks import Diffusion, Kind
 from traincast.operations import elementwise
 from traincast.operations.linear import linear

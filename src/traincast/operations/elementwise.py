@@ -3,9 +3,8 @@
 E is the size of an element [byte]. Both passes of an operation are the same where only one is given.
 """
 
-from dataclasses import replace
-
 from traincast.core.quantities import Column
+from traincast.core.slots import replace
 from traincast.operations.operation import Comms, Operation, PassCount, Vector
 
 

@@ -1,10 +1,10 @@
 """Embedding, head with its loss, and multi-token prediction: what is before and after the layers."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from traincast.core.quantities import Column
+from traincast.core.slots import replace
 from traincast.operations import elementwise, linear
 from traincast.operations.operation import Collective, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding

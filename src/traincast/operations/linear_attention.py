@@ -14,10 +14,10 @@ recompute; its time is theory: published kernel times are of forward passes.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from traincast.core.quantities import Column
+from traincast.core.slots import replace
 from traincast.model.linear_attention import (
     GatedDelta,
     GatedLinear,

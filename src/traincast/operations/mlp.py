@@ -8,9 +8,9 @@ n N of them with their probabilities, and the results are reduced and scattered.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from traincast.core.quantities import Column
+from traincast.core.slots import replace
 from traincast.model.blocks import Experts
 from traincast.operations import elementwise
 from traincast.operations.linear import Routed, linear

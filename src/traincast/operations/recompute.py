@@ -1,9 +1,9 @@
 """What is recomputed before backward: whole modules, or every second matrix product (torchtitan)."""
 
-from dataclasses import replace
 from typing import Final
 
 from traincast.core.quantities import Column
+from traincast.core.slots import replace
 from traincast.model.blocks import Kind
 from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding

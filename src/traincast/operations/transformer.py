@@ -1,13 +1,13 @@
 """The transformer layer as a list of operations, in the order of arXiv 2410.00273, operations of a layer."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
+from traincast.core.slots import replace
 from traincast.model.blocks import ENCODER, Diffusion, Encoder, Kind, Latent
 from traincast.model.model import Model
 from traincast.operations import diffusion as diffusion_ends

@@ -313,7 +313,7 @@ def parse_plan(text: str) -> dict[str, Any]:
     return knobs
 
 
-def _value(name: str, text: str) -> Any:
+def _value(name: str, text: str) -> object:
     """Return the value of a knob: a number, yes or no, or a word."""
     if any(value is True for value in ALLOWED.get(name, ())):
         return {"true": True, "on": True, "false": False, "off": False}.get(text.lower(), text)

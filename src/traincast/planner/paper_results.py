@@ -280,7 +280,7 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
     return Configurations(PUBLISHED.models[model], STRATEGY[strategy], len(rows), worst, seconds, memory)
 
 
-def _flops_per_gpu(est: Estimates) -> Any:
+def _flops_per_gpu(est: Estimates) -> object:
     """Return the FLOPs of a GPU in a step, as the published code counts them: without recomputation.
 
     It counts the vector work of fused attention as matrix FLOPs that take as long.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:  # so that a command can ask before it imports what answers
     from traincast.core.assumptions import Assumptions
@@ -34,7 +34,7 @@ class Question:
     vp: int | None = None  # virtual stages of a device, of every candidate
     # None: the one usual for the model, or any where that one lacks what is asked
     framework: "str | Framework | None" = None
-    locks: Mapping[str, Any] | None = None  # knobs and choices that have one value, or a few
+    locks: Mapping[str, object] | None = None  # knobs and choices that have one value, or a few
     objective: Objective = "time"
     exhaustive: bool = False  # whether every candidate that fits is timed
     fit_probability: float | None = None  # that the recommended plan fits with; None: the usual one

@@ -47,7 +47,7 @@ class SearchRequest:
     assumptions: Assumptions
     framework: Framework
     objective: Objective
-    locks: Mapping[str, Any]
+    locks: Mapping[str, object]
     top: int
     fit_probability: float
     within: float | None
@@ -180,7 +180,7 @@ def search_each(
     top: int = LISTED,
     vp: int | None = None,
     framework: str | Framework | None = None,
-    locks: Mapping[str, Any] | None = None,
+    locks: Mapping[str, object] | None = None,
     objective: Objective = "time",
     exhaustive: bool = False,
     fit_probability: float | None = None,

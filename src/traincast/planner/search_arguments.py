@@ -57,7 +57,7 @@ def check_ranking(top: int, objective: str = "time") -> None:
     raise_problems("search", problems)
 
 
-def check_recommendation(fit_probability: Any, within: Any, objective: str) -> None:
+def check_recommendation(fit_probability: object, within: object, objective: str) -> None:
     """Refuse values that are not shares, and shares that the objective does not use."""
     shares = {"fit_probability": fit_probability, "within": within}
     given = {name: value for name, value in shares.items() if value is not None}
@@ -95,7 +95,7 @@ def check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | 
     return tuple(names)
 
 
-def check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
+def check_locks(locks: Mapping[str, object] | None, vp: int | None) -> dict[str, object]:
     """Return the locks as a mapping of names, `vp` among them."""
     names = "a mapping of names of knobs and choices to values"
     raise_problems("search", type_problems("locks", locks, names, Mapping, type(None)))
@@ -110,7 +110,7 @@ def check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, An
     return locked if vp is None else locked | {"vp": vp}
 
 
-def check_machine(system: System, locks: Mapping[str, Any]) -> None:
+def check_machine(system: System, locks: Mapping[str, object]) -> None:
     """Refuse locked precisions that matrix units lack, and copies to a host whose link is not known."""
     errors = ErrorCollector("search")
     accelerator = system.accelerator
@@ -121,7 +121,7 @@ def check_machine(system: System, locks: Mapping[str, Any]) -> None:
     errors.raise_any()
 
 
-def _has_batches(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
+def _has_batches(framework: Framework, model: Model, locks: Mapping[str, object]) -> bool:
     """Return whether a framework runs plans with locks; what some software stacks refuse counts later."""
     return framework.has_batches(model, locks, check_assumptions(CALIBRATED, CALIBRATED))
 
@@ -131,7 +131,7 @@ def _lacks_pipeline(framework: Framework, model: Model, locks: Mapping[str, Any]
     return framework.pipeline_zero is None and locks.get("pp", 1) > 1 and not model.is_packed
 
 
-def _runs(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
+def _runs(framework: Framework, model: Model, locks: Mapping[str, object]) -> bool:
     """Return whether a framework runs plans of a model with what is locked."""
     if not locks:
         return True
@@ -139,7 +139,7 @@ def _runs(framework: Framework, model: Model, locks: Mapping[str, Any]) -> bool:
     return not lacks and _has_batches(framework, model, locks)
 
 
-def framework_without(model: Model, system: System, locks: Mapping[str, Any]) -> Framework | None:
+def framework_without(model: Model, system: System, locks: Mapping[str, object]) -> Framework | None:
     """Return the usual framework of a model where it does not run what is locked, else None."""
     usual = default_framework(model, system)
     return None if _runs(usual, model, locks) else usual
@@ -156,7 +156,7 @@ def space_of(framework: str | None) -> str | None:
 
 
 def _usual_space(
-    model: Model, system: System | None, strategies: Sequence[str], locks: Mapping[str, Any]
+    model: Model, system: System | None, strategies: Sequence[str], locks: Mapping[str, object]
 ) -> Framework:
     """Return the usual framework of a model; where it does not run what is locked, one that does.
 

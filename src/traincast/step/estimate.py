@@ -27,7 +27,7 @@ from traincast.model.model import Model
 from traincast.operations import Axis, Operation, PassCount, parts, total
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.fit_probability import OpenMemory, Verdict, fits_probability, verdict
-from traincast.step.layer_cost import cost_part
+from traincast.step.layer_cost import PartCosts, cost_part
 from traincast.step.memory import PHASES, Footprint, Phase, devices_memory, memory, memory_phases
 from traincast.step.pipeline_stages import (
     Stages,
@@ -139,10 +139,9 @@ class StepEstimate(Generic[Figure]):
     gbs: int
     assumptions: Assumptions
     columns: Plans = field(compare=False)  # the plan, its choices filled in
-    timed: Mapping[str, Timed] = field(compare=False)  # every part of the model
+    layers: "Layers" = field(compare=False)  # of every part of the model
     stages: Stages = field(compare=False)
     step: Step = field(compare=False)
-    components: Mapping[str, Column] = field(compare=False)  # of memory [byte]
     shared: "SharedLayers | None" = field(default=None, compare=False)  # those of the question's other plans
 
     @property
@@ -155,6 +154,16 @@ class StepEstimate(Generic[Figure]):
         """Every knob and choice of the plan by name."""
         plan: Plan = self.plan
         return plan
+
+    @property
+    def timed(self) -> Mapping[str, Timed]:
+        """Operations of every part of the model, with their times."""
+        return self.layers.timed
+
+    @cached_property
+    def components(self) -> Mapping[str, Column]:
+        """Memory of the fullest rank by component, as columns [byte]."""
+        return memory(self.layers.footprints, self.columns, self.stages, self.gbs, self.assumptions)
 
     @abstractmethod
     def _figure(self, value: Column) -> Figure:
@@ -193,9 +202,8 @@ class StepEstimate(Generic[Figure]):
         accelerator = self.system.accelerator.name
         if changes_accelerator(self.system.columns()):
             accelerator += ", varied"  # nobody ran on it
-        breakdown: Mapping[str, Any] = self.breakdown
         stack = self.assumptions.name
-        own = (stack, self.columns, breakdown, self.step.seconds, self.system.fast_domain)
+        own = (stack, self.columns, self._waits, self.step.seconds, self.system.fast_domain)
         waiting = (self.step.host - self.assumptions.host.step_seconds) / self.step.seconds
         gathers = self.assumptions.collectives.gathers_tokens
         return ErrorCase.from_step(self.model, accelerator, *own, waiting=waiting, gathers_tokens=gathers)
@@ -396,25 +404,55 @@ class StepEstimate(Generic[Figure]):
         self,
     ) -> Annotated[dict[str, Figure], Doc(key="breakdown_seconds", keys=number_keys("time"))]:
         """Seconds by component; they add up to `step_seconds`."""
+        return {component: self._figure(value) for component, value in self._breakdown.items()}
+
+    @cached_property
+    def _breakdown(self) -> dict[str, Column]:
+        """`breakdown` as columns [s]."""
         nm = self.columns.microbatches(self.gbs)
         passes = self._busy(nm)
         recomputation = self._busy(nm / self.columns.recompute_every, recomputation=True)
-        seconds = {
+        waits = self._waits
+        return {
             "compute": passes.compute,
             "exposed_memory": passes.memory,
             "recomputation": recomputation.total,
-            "tp_comm": passes.comm,
-            "ep_comm": passes.exchange + self.step.exchange,
+            "tp_comm": waits["tp_comm"],
+            "ep_comm": waits["ep_comm"],
+            "dp_comm": waits["dp_comm"],
+            "pp_comm": waits["pp_comm"],
+            "bubble": waits["bubble"],
+            "optimizer_step": self.step.optimizer,
+            "offload_comm": waits["offload_comm"],
+            "host": waits["host"],
+            "stragglers": waits["stragglers"],
+            "data_loading": self.step.data_loading,
+        }
+
+    @cached_property
+    def _waits(self) -> dict[str, Column]:
+        """The components of `breakdown` that errors of times depend on (`uncertainty.COMPONENTS`) [s]."""
+        comm: Column = 0.0
+        exchange: Column = 0.0
+        nm = self.columns.microbatches(self.gbs)
+        for i, counts in enumerate(self.stages.executed_parts):
+            slowest = self.step.slowest == i
+            for part, n in counts.items():
+                often = slowest * n * nm
+                for op in self.timed[part]:
+                    for seconds in (op.forward, op.backward):
+                        comm = comm + often * seconds.comm
+                        exchange = exchange + often * seconds.exchange
+        return {
+            "tp_comm": comm,
+            "ep_comm": exchange + self.step.exchange,
             "dp_comm": self.step.dp_comm,
             "pp_comm": self.step.pp_comm,
             "bubble": self.step.bubble,
-            "optimizer_step": self.step.optimizer,
             "offload_comm": self.step.offload,
             "host": self.step.host,
             "stragglers": self.step.stragglers,
-            "data_loading": self.step.data_loading,
         }
-        return {component: self._figure(value) for component, value in seconds.items()}
 
     def _busy(self, repeats: Column, recomputation: bool = False) -> PassSeconds:
         """Return the time of the slowest device in its passes, or in recomputation, by resource."""
@@ -423,9 +461,10 @@ class StepEstimate(Generic[Figure]):
             slowest = self.step.slowest == i
             for part, n in counts.items():
                 timed = self.timed[part]
+                often = slowest * n * repeats
                 passes = [(op.recompute,) if recomputation else (op.forward, op.backward) for op in timed]
                 for seconds in filter(None, chain(*passes)):
-                    sums += seconds.times(slowest * n * repeats)
+                    sums += seconds.times(often)
         return sums
 
     @cached_property
@@ -438,7 +477,7 @@ class StepEstimate(Generic[Figure]):
     @cached_property
     def memory_phases(self) -> dict[Phase, dict[str, Figure]]:
         """Bytes by component in every phase of a step, in their order, of the fullest rank."""
-        phases = memory_phases(self._footprints, self.columns, self.stages, self.gbs, self.assumptions)
+        phases = memory_phases(self.layers.footprints, self.columns, self.stages, self.gbs, self.assumptions)
         return {
             phase: {name: self._figure(value) for name, value in components.items()}
             for phase, components in phases.items()
@@ -448,14 +487,6 @@ class StepEstimate(Generic[Figure]):
     @abstractmethod
     def memory_phase(self) -> Annotated[Any, KEY]:
         """Phase of the step in which the memory of the fullest rank is largest."""
-
-    @property
-    def _footprints(self) -> dict[str, Footprint]:
-        """Footprint of every part of the model."""
-        return {
-            part: Footprint.from_operations(tuple(op.operation for op in timed), self.columns)
-            for part, timed in self.timed.items()
-        }
 
     def uncertainty(self) -> dict[str, Figure]:
         """Return interval [s] and probability that it fits, by name; empty where errors are unknown."""
@@ -654,7 +685,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         """Return the rows of `devices`, with meaning and unit."""
         pipeline = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
         devices_used = devices_memory(
-            self._footprints, self.columns, every_device(pipeline), self.gbs, self.assumptions
+            self.layers.footprints, self.columns, every_device(pipeline), self.gbs, self.assumptions
         )
         return [
             DeviceRow(
@@ -830,6 +861,11 @@ class Layers:
         """Times of every part."""
         timer = OperationTimer(self._columns, self._system, self._assumed)
         return {part: timer.time_part(of_part) for part, of_part in self._counted.items()}
+
+    @cached_property
+    def costs(self) -> dict[str, PartCosts]:
+        """Costs of every part."""
+        return {part: cost_part(of_part, self._columns) for part, of_part in self.timed.items()}
 
     @cached_property
     def footprints(self) -> dict[str, Footprint]:
@@ -1052,7 +1088,6 @@ def _step_of(
     columns = with_defaults(plan, model, assumed)
     system.accelerator.require(columns.recipe)
     layers = _layers(model, columns, system, assumed, shared)
-    costs = {part: cost_part(part_times, columns) for part, part_times in layers.timed.items()}
     pipeline = stages(model, columns)
     return {
         "model": model,
@@ -1060,9 +1095,8 @@ def _step_of(
         "gbs": gbs,
         "assumptions": assumed,
         "columns": columns,
-        "timed": layers.timed,
+        "layers": layers,
         "stages": pipeline,
-        "step": step(costs, columns, pipeline, gbs, system, assumed),
-        "components": memory(layers.footprints, columns, pipeline, gbs, assumed),
+        "step": step(layers.costs, columns, pipeline, gbs, system, assumed),
         "shared": shared,
     }

@@ -8,15 +8,16 @@ recomputation and offload, the loss, and what a framework takes for itself. What
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
 from traincast.core.knobs import offloaded_activations, words
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
+from traincast.core.quantities import Bools, Column, Ints, nonzero
+from traincast.core.slots import replace
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.model_parts import ENDS, VOCABULARY, Counts
 from traincast.step.pipeline_stages import Stages, present_parts
@@ -146,7 +147,7 @@ def _fullest(candidates: Sequence[Components]) -> Components:
     return fullest
 
 
-def _choose(condition: object, one: Components, other: Components) -> Components:
+def _choose(condition: bool | Bools, one: Components, other: Components) -> Components:
     """Return the components of one where a condition holds, else of the other."""
     return {name: where(condition, one[name], other[name]) for name in one}
 
@@ -453,7 +454,9 @@ class PhaseLeft(NamedTuple):
 
     most: Column
     growing: GrowingMemory  # what larger micro-batches take of it
-    may_decide: Any = None  # whether it can be the peak, of any size of micro-batch; None for always
+    may_decide: bool | Bools | None = (
+        None  # whether it can be the peak, of any size of micro-batch; None for always
+    )
 
 
 class MemoryLeft(NamedTuple):
@@ -462,7 +465,7 @@ class MemoryLeft(NamedTuple):
     gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
     phases: tuple[PhaseLeft, ...]
 
-    def taken(self, taken: Taken, rows: object) -> Column | None:
+    def taken(self, taken: Taken, rows: Ints | Bools | slice) -> Column | None:
         """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
         if self.gradients is None:
             return taken.step

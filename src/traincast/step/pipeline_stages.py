@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from traincast.core.columns import minimum, number_values
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Bools, Column, Ints
 from traincast.core.units import count_of
 from traincast.model.model import Model
 from traincast.step.model_parts import ENDS, Counts
@@ -51,7 +51,7 @@ class Stages:
         """For each device and part 1 where the device stores any of the part, else 0."""
         return tuple(map(present_parts, self.stored_parts))
 
-    def take(self, rows: Any) -> "Stages":
+    def take(self, rows: Ints | Bools | slice) -> "Stages":
         """Return rows of the columns, by a numpy index."""
 
         def take_counts(counts: Counts) -> Counts:

@@ -10,7 +10,7 @@ fitted without their group (docs/uncertainty.md).
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -562,22 +562,39 @@ class Mixture:
         logs = np.log([[np.broadcast_to(figure, rows) for figure in column] for column in columns])
         return cls((weights / weights.sum()).reshape(-1, *(1,) * len(rows)), *logs.swapaxes(0, 1))
 
-    def share_below(self, x: Floats) -> Floats:
-        """Return the probability that the logarithm of the time is below x, shape of the columns."""
-        off = x - self.middle
-        end = np.maximum(np.where(off < 0, self.middle - self.low, self.high - self.middle), LEAST_HALF)
-        return np.asarray((self.weights * student_below(off / end)).sum(axis=0))
+    @cached_property
+    def _below(self) -> Floats:
+        """What 90 % of faster times are within, at least `LEAST_HALF` [ln s]."""
+        return np.maximum(self.middle - self.low, LEAST_HALF)
 
-    def quantile(self, share: float) -> Column:
-        """Return the time that is above the true one with a probability [s]."""
-        below = np.min(2 * self.low - self.middle, axis=0)
-        above = np.max(2 * self.high - self.middle, axis=0)
+    @cached_property
+    def _above(self) -> Floats:
+        """The same of slower times [ln s]."""
+        return np.maximum(self.high - self.middle, LEAST_HALF)
+
+    def share_below(self, x: Floats) -> Floats:
+        """Return the probability that the logarithm of the time is below x, shape of x.
+
+        Its last axes are those of the columns.
+        """
+        x = np.asarray(x)
+        down = slice(None), *(None,) * (1 + x.ndim - self.middle.ndim)  # parts, then the further axes of x
+        off = x - self.middle[down]
+        end = np.where(off < 0, self._below[down], self._above[down])
+        return np.asarray((self.weights[down] * student_below(off / end)).sum(axis=0))
+
+    def quantiles(self, *shares: float) -> tuple[Column, ...]:
+        """Return the times that are above the true one with some probabilities [s]."""
+        rows = self.middle.shape[1:]
+        wanted = np.reshape(shares, (-1, *(1,) * len(rows)))
+        below = np.broadcast_to(np.min(2 * self.low - self.middle, axis=0), (len(shares), *rows))
+        above = np.broadcast_to(np.max(2 * self.high - self.middle, axis=0), (len(shares), *rows))
         for _ in range(BISECTIONS):
             x = (below + above) / 2
-            is_below = self.share_below(x) < share
+            is_below = self.share_below(x) < wanted
             below = np.where(is_below, x, below)
             above = np.where(is_below, above, x)
-        return plain(np.exp((below + above) / 2))
+        return tuple(map(plain, np.exp((below + above) / 2)))
 
 
 def mixture_interval(
@@ -587,8 +604,8 @@ def mixture_interval(
 
     `spread`: deviation that is added to that of each part.
     """
-    mixture = Mixture.from_parts(parts, known, spread)
-    return mixture.quantile(0.05), mixture.quantile(0.95), mixture.quantile(0.5)
+    low, high, median = Mixture.from_parts(parts, known, spread).quantiles(0.05, 0.95, 0.5)
+    return low, high, median
 
 
 @dataclass(frozen=True)

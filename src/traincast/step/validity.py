@@ -6,7 +6,7 @@ Memory is no rule: `Estimate.fits` compares it with the accelerator's capacity.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from traincast.model.model import Model
 from traincast.times import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
+# Whether plans meet it, a boolean column, from model, plans and global batch.
+Condition: TypeAlias = Callable[[Model, Plans, int], "bool | Bools"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,7 @@ class Rule:
 
     broken: str  # message to the user where it is not met
     about: tuple[str, ...]  # knobs of the plan and figures of the model (and gbs) that it depends on
-    # whether it is met, a boolean column, from model, plans and global batch
-    holds: Callable[[Model, Plans, int], Any]
+    holds: Condition
     search_only: bool = False  # whether it only narrows the search, and allows a plan given by hand
     equal_stages: bool = False  # whether it holds only where stages must have equally many layers
 
@@ -38,34 +39,36 @@ def _is_1d(plan: Plans) -> bool:
     return plan.tp_kind == "1d" and plan.cp_kind == "none"
 
 
-def _needs(name: str, needed: Requirement) -> Callable[[Model, Plans, int], Any]:
+def _needs(name: str, needed: Requirement) -> Condition:
     """Return the condition that plans of a schedule meet a requirement; plans of other schedules pass."""
     return lambda model, plan, gbs: (
         plan.schedule != name or needed.holds(plan.pp, plan.microbatches(gbs), plan.vp)
     )
 
 
-def _of_experts(holds: Callable[[Experts, Plans], Any]) -> Callable[[Model, Plans, int], Any]:
+def _of_experts(holds: Callable[[Experts, Plans], bool | Bools]) -> Condition:
     """Return a condition on models with experts; other models pass."""
     return lambda model, plan, gbs: True if model.experts is None else holds(model.experts, plan)
 
 
-def _of_linear_attention(
-    holds: Callable[[LinearAttention, Plans], Any],
-) -> Callable[[Model, Plans, int], Any]:
+def _of_linear_attention(holds: Callable[[LinearAttention, Plans], bool | Bools]) -> Condition:
     """Return a condition on models with linear attention; other models pass."""
 
-    def holds_everywhere(model: Model, plan: Plans, gbs: int) -> object:
-        configs = [config for part in LINEAR if (config := getattr(model, part)) is not None]
-        return np.all([holds(config, plan) for config in configs], axis=0) if configs else True
+    def holds_everywhere(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+        held: bool | Bools = True
+        for part in LINEAR:
+            config = getattr(model, part)
+            if config is not None:
+                held = held & holds(config, plan)
+        return held
 
     return holds_everywhere
 
 
-def _of_every_layer(holds: Callable[[Model, Plans, int], Any]) -> Callable[[Model, Plans, int], Any]:
+def _of_every_layer(holds: Condition) -> Condition:
     """Return a condition on the heads, widths and tokens of every kind of layer."""
 
-    def holds_in_each(model: Model, plan: Plans, gbs: int) -> object:
+    def holds_in_each(model: Model, plan: Plans, gbs: int) -> bool | Bools:
         first, *others = model.variants
         held = holds(first, plan, gbs)
         for variant in others:
@@ -329,7 +332,7 @@ def reasons() -> tuple[str, ...]:
 def _placement_rules(domain: int) -> tuple[Rule, ...]:
     fast = tuple(f"fast_{axis}" for axis in AXES)
 
-    def divides(axis: str) -> Callable[[Model, Plans, int], Any]:
+    def divides(axis: str) -> Condition:
         return lambda model, plan, gbs: getattr(plan, axis) % getattr(plan, f"fast_{axis}") == 0
 
     dividing = (

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import common_divisor, distinct, log2, maximum, minimum, where
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, nonzero
+from traincast.core.slots import replace
 from traincast.core.system import System, Tier
 from traincast.operations import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve
@@ -150,6 +150,8 @@ class OperationTimer:
         if work.kernels:
             compute = arithmetic(work, gpu, assumed, plan.recipe)
         memory = exposed_memory(work, compute, gpu, assumed)
+        if not work.collectives and work.panels is None and work.rounds is None:
+            return PassSeconds(compute, memory, 0.0, 0.0, self._dispatch(work))
         calls = [call for call in work.collectives if call.over not in EXPERT_AXES]
         if work.panels is not None:
             comm = self._panel_time(total(map(self._collective, calls)), work.panels, compute + memory)
@@ -227,7 +229,7 @@ class LeastTimer(OperationTimer):
         self._near = near
         widest = dict.fromkeys((inner, *(len(outer) * [float("inf")])) for inner, *outer in near)
         self._widest = list(widest) if _slower_outwards(system.tiers[1:]) else near
-        self._least: dict[Any, tuple[Collective, Column]] = {}
+        self._least: dict[object, tuple[Collective, Column]] = {}
 
     def _panel_time(self, comm: Column, panels: Column, busy: Column) -> Column:
         """Return what is exposed at least where all of the product is one panel, but overlaps [s]."""
@@ -255,7 +257,7 @@ class LeastTimer(OperationTimer):
         again = (self._recompute_time(op, of.forward) for op, of in zip(part, passes, strict=True))
         return _sum_of([seconds for seconds in again if seconds is not None])
 
-    def _key(self, call: Collective) -> tuple[Any, ...]:
+    def _key(self, call: Collective) -> tuple[object, ...]:
         """Return what tells collectives apart, as long as their columns are kept."""
         return call.kind, call.over, id(call.nbytes), id(call.copies), call.groups
 

@@ -52,7 +52,7 @@ class _Blocks:
         self.columns: dict[str, list[Floats]] = {name: [] for name in ("seconds", "memory", *LEARNT)}
         self.coordinates: list[Floats] = []
         self.plans: list[Plans] = []
-        self.numbers: dict[Any, int] = {}
+        self.numbers: dict[object, int] = {}
 
     def add(self, est: Estimates, plans: Plans, rows: int) -> None:
         """Add a block of estimates."""

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from traincast.core.errors import InputError
 from traincast.core.output_files import atomic_output
@@ -19,7 +18,7 @@ class Journal:
 
     def __init__(self, path: Path | None, question: Mapping[str, object]):
         self.path = path
-        self.events = list[dict[str, Any]]()
+        self.events = list[dict[str, object]]()
         self.torn = False  # whether a crash cut off the last line
         if path is None:
             return

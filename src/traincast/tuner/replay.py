@@ -304,7 +304,7 @@ def summary(prior: str, wrong: str, kind: str, groups: Sequence[Replayed]) -> Re
 
 
 def replay_all(
-    progress: Callable[[int, int], Any] = lambda done, of: None, details: bool = True
+    progress: Callable[[int, int], object] = lambda done, of: None, details: bool = True
 ) -> ReplayReport:
     """Replay every group; with `details` also with every wrong prior, and simulate long lists.
 
@@ -335,7 +335,7 @@ def replay_all(
     return ReplayReport(summaries, lists, goals(summaries, lists), first)
 
 
-def long_lists(progress: Callable[[int], Any] = lambda done: None) -> list[LongList]:
+def long_lists(progress: Callable[[int], object] = lambda done: None) -> list[LongList]:
     """Simulate lists of `SPACE_PLANS` plans whose true times are drawn from the covariance, and from another.
 
     The others have own errors of the same deviation: the sum of an error for each value of each knob and of a

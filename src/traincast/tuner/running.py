@@ -242,7 +242,7 @@ def _end(process: "Popen[bytes]") -> None:
             continue
 
 
-def run_all(runner: Runner, show: Callable[[Trial], Any] = lambda trial: None) -> None:
+def run_all(runner: Runner, show: Callable[[Trial], object] = lambda trial: None) -> None:
     """Run trials until the tuner stops, first those that were interrupted; `show` is called before and after.
 
     One trial runs at a time.

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ class Fitted:
         return tuple(map(fitted_constant, *rows))
 
     def left_out(
-        self, groups: Sequence[Hashable] | None = None, progress: Callable[[str], Any] | None = None
+        self, groups: Sequence[Hashable] | None = None, progress: Callable[[str], object] | None = None
     ) -> Floats:
         """Return the residual of every run with parameters fitted without its group, shape (runs,), or nan.
 
@@ -52,7 +51,7 @@ class Fitted:
         return residuals
 
     def fit_without(
-        self, groups: Sequence[Hashable], progress: Callable[[str], Any] | None = None
+        self, groups: Sequence[Hashable], progress: Callable[[str], object] | None = None
     ) -> dict[Hashable, tuple[float, ...]]:
         """Return the values of the parameters fitted without each group of runs, by group."""
         benchmarks = [None] * (len(self.solution.residuals) - len(groups))  # are never left out
@@ -79,7 +78,7 @@ def fit(
     settle: bool = True,
     pooled: float = 0.0,
     steps: int = 20,
-    progress: Callable[[str], Any] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> Fitted:
     """Fit parameters to runs (the bundled ones by default) and benchmarks.
 

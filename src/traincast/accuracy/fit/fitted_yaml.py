@@ -28,7 +28,7 @@ def _yaml() -> Any:
     return yaml
 
 
-def load(path: Path) -> Any:
+def load(path: Path) -> object:
     """Read a file with its comments and layout."""
     return _yaml().load(path.read_text(encoding="utf-8"))
 
@@ -63,7 +63,7 @@ def write_value(document: Any, constant: FittedConstant) -> None:
 
 def system_with(
     base: str | Path, constants: Sequence[FittedConstant], name: str, title: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the document of a system, by name or file, with fitted values and its accelerator inlined."""
     document = system_document(base)
     if isinstance(document["accelerator"], str):

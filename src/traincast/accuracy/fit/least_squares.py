@@ -146,7 +146,7 @@ def left_out(
     data: Data,
     bounds: Bounds,
     groups: Sequence[Hashable],
-    progress: Callable[[str], Any] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> dict[Hashable, Floats]:
     """Return the parameters fitted without each group of the data in turn, shape (parameters,), by group.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, log
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class Setting(NamedTuple):
     """Values of parameters, numbers or columns, that replace those of the catalogue."""
 
     parameters: tuple[Parameter, ...]
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
 
     def system(self, system: System) -> System:
         """Return a system with the values of its accelerator and network; `assumed` applies its software."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.settings import section
@@ -29,7 +29,7 @@ PRECISIONS: Final = {  # precision -> names of its flag where settings are liste
 }
 
 
-def columns(log: Log) -> dict[str, Any]:
+def columns(log: Log) -> dict[str, object]:
     """Return columns from the configuration, and from the settings that DeepSpeed lists at start."""
     listed = settings.settings_in_lines(line for line in log.header if ":print]" in line or ". " in line)
     config = dict(log.config) or settings.block(log.header, CONFIG)

@@ -82,7 +82,7 @@ def _stack(text: str, arguments: Mapping[str, object]) -> str:
     return "Megatron-Core" if "transformer_impl" in arguments else "Megatron-LM"  # an argument of the core
 
 
-def _from_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _from_settings(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return columns of the table of runs; None where the settings leave them open."""
     result: dict[str, Any] = {
         column: next((value for name in names if (value := whole_number(arguments.get(name)))), None)
@@ -127,7 +127,7 @@ def _attention(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict
     }
 
 
-def _experts(arguments: Mapping[str, object], columns: Mapping[str, object]) -> dict[str, Any]:
+def _experts(arguments: Mapping[str, object], columns: Mapping[str, object]) -> dict[str, object]:
 
     def whole(name: str) -> int | None:
         return whole_number(arguments.get(name))
@@ -198,7 +198,7 @@ def _zero(arguments: Mapping[str, object]) -> str:
 def _recompute_columns(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of recompute, by the names of today or those of 2021 (``activations_checkpoint_*``)."""
 
-    def setting(name: str) -> Any:
+    def setting(name: str) -> object:
         return arguments.get(f"recompute_{name}", arguments.get(f"activations_checkpoint_{name}"))
 
     granularity = setting("granularity")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from traincast.accuracy.logs.text import whole_number
 from traincast.accuracy.runs.cells import is_file
@@ -27,7 +27,7 @@ class FileRows:
     """Measurements in a file; `left_out` says what was not used, and why."""
 
     file: str
-    rows: tuple[Any, ...]
+    rows: tuple[object, ...]
     left_out: tuple[str, ...] = ()
 
     @classmethod

@@ -6,7 +6,7 @@ import tomllib
 from ast import literal_eval
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from traincast.accuracy.logs.text import content
 from traincast.catalog import documents
@@ -63,13 +63,13 @@ def is_open(value: object) -> bool:
     return value is None or (isinstance(value, str) and value.strip("\"' ").lower() in _OPEN_VALUES)
 
 
-def section(settings: Mapping[str, object], name: str) -> Mapping[str, Any]:
+def section(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
     """Return a section of nested settings, empty without."""
     value = settings.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
-def block(lines: list[str], opens: str) -> dict[str, Any]:
+def block(lines: list[str], opens: str) -> dict[str, object]:
     """Return the mapping, JSON or Python, that a log prints after the pattern `opens`; empty if cut off."""
     for index, line in enumerate(lines):
         match = re.search(opens + r"\s*(?=\{)", line)
@@ -109,7 +109,7 @@ def config_file(path: str | Path) -> dict[str, object]:
         raise InputError(str(path), [f"malformed TOML: {error}"]) from None
 
 
-def flat(nested: Mapping[str, object]) -> dict[str, Any]:
+def flat(nested: Mapping[str, object]) -> dict[str, object]:
     """Return settings by their last name, `SECTIONS_FIRST` before others; open ones are left out."""
     settings: dict[str, object] = {}
     for name in sorted(nested, key=lambda name: (*SECTIONS_FIRST, name).index(name)):

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from traincast.accuracy.logs import nccl_tests
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, MatmulRow
@@ -89,7 +89,7 @@ def _read_rows(
     table: Sequence[Sequence[str]],
     indices: Mapping[str, int],
     given: Mapping[str, object],
-    row_of: Callable[[dict[str, str]], Any],
+    row_of: Callable[[dict[str, str]], object],
 ) -> AnyRows:
     """Read the rows of a table, given values in empty cells; `row_of` returns a row or why it is left out."""
     rows = []

@@ -46,7 +46,7 @@ def holds(text: str, names: Sequence[str]) -> bool:
     return is_table or is_json or signs is not None
 
 
-def stated_run(path: Path, text: str) -> dict[str, Any]:
+def stated_run(path: Path, text: str) -> dict[str, object]:
     """Return the columns that the program of an exported folder states in its log; its model is beside it."""
     line = RUN_LINE.search(text)
     stated = _load_series(line[1]) if line else None
@@ -62,7 +62,7 @@ def read_step_times(file: str, text: str, given: Mapping[str, object], warm_up: 
     return training_rows(file, columns, given, run, warm_up)
 
 
-def series(file: str, text: str, given: Mapping[str, object]) -> tuple[LastRun, dict[str, Any]]:
+def series(file: str, text: str, given: Mapping[str, object]) -> tuple[LastRun, dict[str, object]]:
     """Return the steps of a series, and the columns of the run that it states."""
     if MLLOG.search(text):
         return _mllog(text)

@@ -40,7 +40,7 @@ def columns(log: Log) -> dict[str, Any]:
     return result | {"vp": _chunks(section(config, "parallelism"), result)}
 
 
-def _plan(config: Mapping[str, object], log: Log) -> dict[str, Any]:
+def _plan(config: Mapping[str, object], log: Log) -> dict[str, object]:
     mesh = _mesh(log.header)
     sections: dict[str, object] = {}
     for name in ("experimental", "training", "parallelism"):
@@ -120,7 +120,7 @@ def _precision(config: Mapping[str, object], header: list[str]) -> str | None:
     return PRECISIONS.get(str(section(config, "training").get("mixed_precision_param", "bfloat16")))
 
 
-def _recompute_columns(checkpointing: Mapping[str, object]) -> dict[str, Any]:
+def _recompute_columns(checkpointing: Mapping[str, object]) -> dict[str, object]:
     mode = checkpointing.get("mode")
     option = str(checkpointing.get("selective_ac_option", checkpointing.get("selective_ac_type", "op")))
     if mode != "selective":
@@ -130,7 +130,7 @@ def _recompute_columns(checkpointing: Mapping[str, object]) -> dict[str, Any]:
     return {"recompute": "custom", UNREAD: f"full, on one of {option} layers"}
 
 
-def _model(config: Mapping[str, object], log: Log) -> dict[str, Any]:
+def _model(config: Mapping[str, object], log: Log) -> dict[str, object]:
     """Return columns of the model, as the log builds it or as the catalogue has its flavor."""
     spec = section(config, "model_spec") or section(config, "model")
     name = str(spec.get("name", ""))

@@ -97,8 +97,8 @@ class Log:
     text: str
     run: LastRun
     header: list[str]
-    config: Mapping[str, Any]
-    given: Mapping[str, Any]
+    config: Mapping[str, object]
+    given: Mapping[str, object]
 
 
 def read_log(

@@ -79,7 +79,7 @@ def describe_machine(group: Any) -> dict[str, Any]:
     }
 
 
-def _gpu_properties(device: object) -> dict[str, Any]:
+def _gpu_properties(device: object) -> dict[str, object]:
     import torch
 
     properties = torch.cuda.get_device_properties(device)

@@ -9,12 +9,12 @@ from pathlib import Path
 from pkgutil import resolve_name
 from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from traincast.accuracy.measure.device_info import available_cores, default_ranks
 from traincast.core.errors import InputError, TraincastError, raise_problems
 
-Send = Callable[[dict[str, Any]], Any]
+Send = Callable[[dict[str, object]], object]
 LAUNCHERS: Final = {  # variables of rank, size, local rank, ranks on the node; the first match counts
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "Open MPI": (

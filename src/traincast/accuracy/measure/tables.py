@@ -93,7 +93,7 @@ def matmul_row(row: Row) -> Gemm:
     return Gemm(m=m, n=n, k=k, dtype=row.task.dtype, time_us=row.percentile(50) * 1e6)
 
 
-def collective_row(row: Row, about: Mapping[str, Any]) -> Collective:
+def collective_row(row: Row, about: Mapping[str, object]) -> Collective:
     """Return the collective of a row in the format of nccl-tests tables."""
     placement: dict[str, Any] = group_placement(row.task, about)
     size = float(row.task.sizes[0])

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 Family = Literal["products", "attention", "memory", "dispatch", "copies", "collectives"]
 Scope = Literal["all", "node"]
@@ -103,7 +103,7 @@ class Task:
         return cls(family, op, dtype, numbers, scope)  # type: ignore[arg-type]  # as `key` wrote it
 
     @property
-    def sort_key(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[object, ...]:
         """Place in a table: by family, operation, type and scope, then by size."""
         return self.family, self.op, self.dtype, self.scope, self.sizes
 

@@ -164,7 +164,7 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
 
 
 def _events_of_trace(
-    events: Iterable[dict[str, Any]],
+    events: Iterable[dict[str, object]],
 ) -> tuple[list[_Event], Sequence[tuple[float, float]]]:
     """Return the work of a device, or of the host of a trace without one, and the marked steps."""
     by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)

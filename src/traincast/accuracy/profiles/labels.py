@@ -7,7 +7,7 @@ the backward pass has the label of the operator whose gradient it computes: both
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 NAMES: Final = {  # label -> pattern of operators and kernels; the first counts
     "loss": r"cross_entropy|log_?softmax|nll_loss",
@@ -27,8 +27,8 @@ class Operator(NamedTuple):
     name: str
     start: float
     end: float
-    thread: Any
-    arguments: Mapping[str, Any]
+    thread: object
+    arguments: Mapping[str, object]
 
     @property
     def number(self) -> int | None:

@@ -32,7 +32,7 @@ def patterns() -> Any:
     return read_document(files(__package__) / "patterns.yaml")
 
 
-def first_match(table: Mapping[str, object], text: str) -> Any:
+def first_match(table: Mapping[str, object], text: str) -> object:
     """Return the value of the first pattern of a table that a text matches; None without."""
     return next((value for words, value in table.items() if re.search(words, text, re.IGNORECASE)), None)
 

@@ -92,7 +92,7 @@ def shape(cells: Cells) -> dict[str, Any]:
     return arguments
 
 
-def _encoder_arguments(cells: Cells, decoder_layers: int) -> dict[str, Any]:
+def _encoder_arguments(cells: Cells, decoder_layers: int) -> dict[str, object]:
     """Return the arguments of an encoder-decoder: `layers` and `seq` are of its decoder.
 
     The head has a bias, as in Megatron-Core (models/T5/t5_model.py, T5LMHead).
@@ -151,7 +151,7 @@ def _head_dim(cells: Cells, hidden: int, heads: int) -> int | None:
     return None if heads > 0 and hidden % heads == 0 else DEFAULT_HEAD_WIDTH
 
 
-def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
+def _family_arguments(cells: Cells, mlp: str) -> dict[str, object]:
     """Return the arguments that a family of models has in common, besides sizes."""
     biased = ("qkv", "proj", "mlp")
     if cells.states("gpt_oss"):

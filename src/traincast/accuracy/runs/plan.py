@@ -182,7 +182,7 @@ def precision_of(cells: Cells) -> str:
     return recipe or "bf16"
 
 
-def _sharding(cells: Cells, cut: dict[str, int]) -> dict[str, Any]:
+def _sharding(cells: Cells, cut: dict[str, int]) -> dict[str, object]:
     stated = cells.text("zero").lower()
     if stated and stated not in ZERO:
         cells.problem(f"zero = {stated!r}: must be one of {', '.join(ZERO)}")
@@ -229,7 +229,7 @@ def recompute_choice(cells: Cells) -> dict[str, Any] | None:
 
 
 @cache
-def policies() -> Mapping[str, dict[str, Any] | None]:
+def policies() -> Mapping[str, dict[str, object] | None]:
     """Return what each policy of rematerialisation recomputes, by name; None where the name does not say."""
     known: dict[str, dict[str, object] | None] = {
         name: {"recompute": kind} for name, kind in RECOMPUTED.items()

@@ -89,7 +89,7 @@ def _spell_text_config(document: Mapping[str, object]) -> tuple[Mapping[str, Any
 
 def _text_of(
     document: Mapping[str, Any], inner: Mapping[str, Any], row: Mapping[str, Any]
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[dict[str, object], object]:
     """Return the fields and the type of the language model of a configuration that is read whole.
 
     Whether the head shares the embedding's weights stands beside text_config, or in it.
@@ -120,7 +120,7 @@ def _left_out(document: Mapping[str, object]) -> str | None:
     return "parts outside of text_config" if isinstance(document.get("text_config"), dict) else None
 
 
-def _model_type(document: Mapping[str, object], inner: Mapping[str, object]) -> Any:
+def _model_type(document: Mapping[str, object], inner: Mapping[str, object]) -> object:
     """Return the type of the model, or of the text part of a multimodal one."""
     architectures = document.get("architectures")
     first = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
@@ -138,7 +138,7 @@ def _model_type(document: Mapping[str, object], inner: Mapping[str, object]) -> 
     return inner.get("model_type", known or f"{document.get('model_type')}_text")
 
 
-def _text_type(document: Mapping[str, object]) -> Any:
+def _text_type(document: Mapping[str, object]) -> object:
     """Return the type of the text model in the table of parts, or by a field there; None if unknown."""
     known = tables()["parts"].get(str(document.get("model_type")), [None])[0]
     if not isinstance(known, dict):

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from traincast.catalog.documents import read_document
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.model.adapters import METHODS, MODULES, Adapters, parse_training
 
 # Settings that would train or compute something else, with the values that do not
-NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
+NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "peft_type": ("LORA",),
     "bias": ("none", None),
     "use_dora": (False, None),

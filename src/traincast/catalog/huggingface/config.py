@@ -55,8 +55,8 @@ class Config:
         is_part = family is not None  # of a model with towers, which has fields of the same names elsewhere
         family = family or model_types()[model_type]
         self.features: list[str] = family["features"].split()
-        self.allowed: Mapping[str, Any] = family.get("only", {})
-        self.same: Mapping[str, Any] = family.get("same", {})
+        self.allowed: Mapping[str, object] = family.get("only", {})
+        self.same: Mapping[str, object] = family.get("same", {})
         self.defaults: Mapping[str, Any] = family["defaults"]
         self.names: Mapping[str, tuple[str, ...]] = family.get("names", {})
         self._is_part = is_part
@@ -116,7 +116,7 @@ class Config:
         number = self.count(name)
         return None if number is None else self.cite(number, name)
 
-    def figures(self, **names: str) -> dict[str, Any]:
+    def figures(self, **names: str) -> dict[str, object]:
         """Return figures as they are: key of a model file = field."""
         return {key: self.figure(name) for key, name in names.items()}
 

@@ -99,7 +99,7 @@ def per_head_gate(c: Config) -> Keys:
 def laguna(c: Config) -> Keys:
     """Read the heads of Laguna, which can be others in layers with local attention."""
     heads = c.numbers("num_attention_heads_per_layer")
-    keys = dict[str, Any]()
+    keys = dict[str, object]()
     words = c.value("layer_types") or []
     content = c.content
     if "experts" in content:

@@ -29,7 +29,7 @@ def is_diffusers(document: Mapping[str, object]) -> bool:
     return "_class_name" in document
 
 
-def as_model_file(document: Mapping[str, object], path: Path, seq: int | None = None) -> dict[str, Any]:
+def as_model_file(document: Mapping[str, object], path: Path, seq: int | None = None) -> dict[str, object]:
     """Convert a configuration of a diffusion transformer to the content of a model file."""
     name = str(document["_class_name"])
     if name not in classes():

@@ -20,7 +20,7 @@ def vision_types() -> Any:
     return read_document(Path(__file__).with_name("vision_types.yaml"))
 
 
-def whole(document: Mapping[str, object]) -> Mapping[str, Any] | None:
+def whole(document: Mapping[str, object]) -> Mapping[str, object] | None:
     """Return the row of a vision-language configuration that can be imported whole; None for others."""
     row: Mapping[str, object] | None = vision_types()["projectors"].get(str(document.get("model_type")))
     vision = document.get("vision_config")
@@ -29,7 +29,7 @@ def whole(document: Mapping[str, object]) -> Mapping[str, Any] | None:
     return row if str(_tower_type(vision, row)) in vision_types()["towers"] else None
 
 
-def text_defaults(model_type: str) -> Mapping[str, Any]:
+def text_defaults(model_type: str) -> Mapping[str, object]:
     """Return the sizes that a text_config of a type may leave out."""
     sizes: Mapping[str, Any] = vision_types()["text"].get(str(model_type), {})
     return sizes

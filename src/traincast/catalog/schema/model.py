@@ -42,7 +42,7 @@ MANY: Final[Mapping[type, type[Entry]]] = {int: Count, float: Number}  # numbers
 class ModelPart(Part):
     """Mapping inside a model file; `becomes` makes what it is converted to."""
 
-    becomes: ClassVar[Callable[..., Any]]
+    becomes: ClassVar[Callable[..., object]]
 
 
 class LocalPart(ModelPart):
@@ -150,8 +150,8 @@ _OF_MODEL: Final = _keys(Model, without=(*NOT_IN_FILES, "tower"))
 _OF_TOWER: Final = {name: _OF_MODEL[name] for name in TOWER_LAYERS}
 TowerLayersPart: Final[type[ModelPart]] = create_model("TowerLayersPart", __base__=ModelPart, **_OF_TOWER)
 TowerLayersPart.becomes = partial(Model, name="vision tower", seq=1, dropout=False)
-_SIZES: Final[dict[str, Any]] = {"heads": (Size, ...), "ffn": (Size, ...)}
-_LAST: Final[dict[str, Any]] = {
+_SIZES: Final[dict[str, object]] = {"heads": (Size, ...), "ffn": (Size, ...)}
+_LAST: Final[dict[str, object]] = {
     "tower": (_part(Tower) | None, None),
     "training_tokens": (Tokens | None, None),
 }

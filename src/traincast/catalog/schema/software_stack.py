@@ -12,7 +12,7 @@ from traincast.core.assumptions import ASSUMPTIONS
 class AssumptionsFile(File):
     """Keys of a file of assumptions besides their paths."""
 
-    def changes(self) -> dict[str, Any]:
+    def changes(self) -> dict[str, object]:
         """Return the assumptions that the file sets, by path."""
         entries = {path: getattr(self, path) for path in ASSUMPTIONS}
         return {

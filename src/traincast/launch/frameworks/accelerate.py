@@ -6,7 +6,7 @@ from typing import Final
 from traincast.core.errors import InputError
 from traincast.launch.frameworks import deepspeed
 from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, is_off, not_allowed
 from traincast.launch.settings.table import Conversions, Values
@@ -181,7 +181,7 @@ def read_precision(settings: Settings) -> Facts:
     """
     if mixed := mixed_precision(settings):
         return {"precision": mixed}
-    return {"precision": "fp32"} if distributed_type(settings) == "DEEPSPEED" else dict(AS_LOADED)
+    return {"precision": "fp32"} if distributed_type(settings) == "DEEPSPEED" else AS_LOADED.copy()
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
@@ -255,7 +255,8 @@ def _read_without_degrees(settings: Settings) -> Facts:
         return {"zero": 3 if is_true(settings, RESHARD, default=True) else 2}
     machines = settings.number("num_machines")
     hybrid = strategy in HYBRID_STRATEGIES and machines > 1
-    return {"zero": ZERO_STAGES[strategy]} | ({"replicas": machines} if hybrid else {})
+    facts: Facts = {"zero": ZERO_STAGES[strategy]}
+    return facts | ({"replicas": machines} if hybrid else {})
 
 
 def _strategy(settings: Settings) -> str:
@@ -291,7 +292,7 @@ def write_mesh(facts: Facts) -> Values:
 
 def read_mesh(settings: Settings) -> Facts:
     """Read the tensor- and context-parallel degrees."""
-    return {axis: settings.number(f"{DEGREES}{axis}_size") for axis in MESH}
+    return as_facts({axis: settings.number(f"{DEGREES}{axis}_size") for axis in MESH})
 
 
 def write_memory(facts: Facts) -> Values:

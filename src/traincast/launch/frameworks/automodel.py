@@ -11,7 +11,8 @@ from traincast.launch.frameworks.adapters import module_names, probability, targ
 from traincast.launch.frameworks.checkpoints import model_called
 from traincast.launch.frameworks.dialects import filled_in
 from traincast.launch.frameworks.huggingface import LAYERS
-from traincast.launch.settings.canonical import FULL_LENGTH, Facts
+from traincast.launch.settings.canonical import FULL_LENGTH
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed
 from traincast.launch.settings.table import Conversions, Values

@@ -1,14 +1,16 @@
 """Conversions of DeepSpeed's settings that depend on each other; its table is `tables/deepspeed.toml`."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from traincast.core.errors import InputError
-from traincast.launch.settings.canonical import DIVIDED, Facts
+from traincast.launch.settings.canonical import DIVIDED
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import Conversions, Values
 
-BATCH: Final = {  # setting -> fact
+BATCH: Final[Mapping[str, Literal["gbs", "mbs", "accumulation"]]] = {  # setting -> fact
     "train_batch_size": "gbs",
     "train_micro_batch_size_per_gpu": "mbs",
     "gradient_accumulation_steps": "accumulation",
@@ -53,7 +55,7 @@ def read_batch(settings: Settings) -> Facts:
     micro-batch each rank has its part of the batch in as many steps as are stated, or in one (0.19.8,
     runtime/config.py, _set_batch_related_parameters).
     """
-    facts: Facts = {fact: size for name, fact in BATCH.items() if (size := settings.size(name))}
+    facts = as_facts({fact: size for name, fact in BATCH.items() if (size := settings.size(name))})
     if "gbs" in facts and "mbs" not in facts:
         facts[DIVIDED] = True
     if "gbs" in facts and (tp := settings.size("tensor_parallel.autotp_size", default=1)) > 1:

@@ -20,7 +20,8 @@ from traincast.launch.frameworks.adapters import module_names, probability, targ
 from traincast.launch.frameworks.checkpoints import model_called
 from traincast.launch.scripts import bash
 from traincast.launch.settings.beside import DEEPSPEED, ENDINGS, FSDP, MODEL, fsdp_setting
-from traincast.launch.settings.canonical import FILLED, FULL_LENGTH, Facts
+from traincast.launch.settings.canonical import FILLED, FULL_LENGTH
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.given import NOTHING, Given
 from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed, value_text
@@ -306,7 +307,7 @@ class TrainerProgram:
         unlimited = name in settings and is_off(settings[name])
         usual = self.usual.get(SEQ[0])
         has_none = unlimited or bool(self.lengths) or (usual is None and name not in settings)
-        length = {} if has_none else {"seq": settings.number(name, default=usual or 1)}
+        length: Facts = {} if has_none else {"seq": settings.number(name, default=usual or 1)}
         pairs = 2 if self.objective(settings) in PAIRS else 1
         if self.fills and not settings.is_on(ACCUMULATION):
             return {"mbs": rows * pairs, FILLED: self.fills * pairs, **length}
@@ -468,7 +469,7 @@ class TrainerProgram:
         """Read degrees, what is sharded and what is offloaded."""
         self._require_read(settings)
         facts = self.accelerate(self.derive_settings(settings))
-        facts = {name: value for name, value in facts.items() if name in READ_OF_ACCELERATE}
+        facts = as_facts({name: value for name, value in facts.items() if name in READ_OF_ACCELERATE})
         facts |= {"sp": False} if facts.get("tp", 1) > 1 else {}  # plans of transformers have none
         if (ring := settings.number("context_parallel_size")) > 1 and self.exchanges_heads:
             exchanged = ms_swift.ulysses(str(settings.get(MODEL)), ring)
@@ -794,7 +795,7 @@ class TrainerProgram:
         derived = self.derive_settings(settings)
         engine = accelerate.distributed_type(derived)
         optim = str(settings.get("optim") or _usual_optim(settings))
-        figures: dict[str, Any] = {"memory.foreach_step": optim in FOREACH}
+        figures: dict[str, object] = {"memory.foreach_step": optim in FOREACH}
         if self._leaves_step_open(settings):
             figures["memory.foreach_open"] = True
         if settings.is_on(SYNC_EACH_BATCH):
@@ -821,7 +822,7 @@ def _usual_optim(settings: Settings) -> str:
     return "adamw_torch" if REMOVED_ARGUMENT in settings else "adamw_torch_fused"
 
 
-def _turns_fsdp_on(words: Any) -> bool:
+def _turns_fsdp_on(words: object) -> bool:
     """Return whether the Trainer's argument `fsdp` shards."""
     return bool(words) if isinstance(words, list) else not is_off(words)
 
@@ -845,7 +846,7 @@ def _with_parts(settings: Settings) -> Settings:
     return parts
 
 
-def _module_names(modules: Any) -> Any:
+def _module_names(modules: object) -> object:
     """Return the modules of a setting: names, or one pattern of them, whose last part counts."""
     if isinstance(modules, str) and re.search(r"[(|\\]", modules):
         with suppress(re.error):

@@ -3,7 +3,7 @@
 from typing import Final
 
 from traincast.launch.frameworks.checkpoints import catalogue_name, unknown_model
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import Conversions
 

@@ -17,7 +17,8 @@ from traincast.core.knobs import words
 from traincast.core.units import count_of
 from traincast.launch.frameworks.checkpoints import catalogue_name, unknown_model
 from traincast.launch.scripts.bash import commands
-from traincast.launch.settings.canonical import Facts, normalized_recompute
+from traincast.launch.settings.canonical import normalized_recompute
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, flatten, is_off, not_allowed
 from traincast.launch.settings.table import Conversions, Values
@@ -139,7 +140,7 @@ def _places(file: Path, folder: Path | None) -> list[Path]:
     return [] if folder is None else [folder / file, folder / file.name]
 
 
-def _plain(value: str) -> Any:
+def _plain(value: str) -> object:
     """Return a value of a command line as YAML reads it."""
     return (
         flatten(parse_document(f"value: {value}", "yaml"))["value"] if value and "$" not in value else value
@@ -222,7 +223,7 @@ def read_mesh(settings: Settings) -> Facts:
     ]
     raise_problems("mesh", problems)
     degrees = _degrees(settings)
-    facts: Facts = {knob: degrees[knob] for knob in ("tp", "cp", "pp")}
+    facts: Facts = {"tp": degrees["tp"], "cp": degrees["cp"], "pp": degrees["pp"]}
     facts |= {"ep": degrees["ep"], "etp": degrees["tp"]} if degrees["ep"] > 1 else {}
     if facts["cp"] > 1:
         kind = settings.choice("context_parallel_strategy", CP_KINDS, "all_gather")
@@ -265,10 +266,15 @@ def write_mesh(facts: Facts) -> Values:
     if facts["dp"] % replicas or zero == 2:
         return {}
     shards = facts["dp"] // replicas // facts.get("ep", 1) if zero == 3 else 1
-    degrees = {knob: facts.get(knob, 1) for knob in ("tp", "cp", "pp", "ep")}
+    degrees = {
+        "tp": facts.get("tp", 1),
+        "cp": facts.get("cp", 1),
+        "pp": facts.get("pp", 1),
+        "ep": facts.get("ep", 1),
+    }
     degrees |= {"fsdp": max(shards, 1), "data": max(facts["dp"] // degrees["ep"] // max(shards, 1), 1)}
     names = {f"ici_{AXES[knob][0]}_parallelism": degree for knob, degree in degrees.items() if degree > 1}
-    further: dict[str, Any] = {"shard_optimizer_over_data": True} if zero == 1 else {}
+    further: dict[str, object] = {"shard_optimizer_over_data": True} if zero == 1 else {}
     kinds = {kind: name for name, kind in CP_KINDS.items()}
     if facts["cp"] > 1 and facts.get("cp_kind") in kinds:
         further["context_parallel_strategy"] = kinds[facts["cp_kind"]]
@@ -476,7 +482,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
 
 def figures(settings: Settings) -> Values:
     """Return figures of memory that settings state: what a policy keeps, and the share of a GPU for XLA."""
-    figures: dict[str, Any] = {}
+    figures: dict[str, object] = {}
     kept = kept_tensors(settings)
     if kept is not None and "out_proj" in kept.on_device | kept.on_host:
         figures["memory.kept_beside"] = "projection"

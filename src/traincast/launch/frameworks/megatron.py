@@ -25,7 +25,8 @@ from traincast.launch.frameworks.layer_patterns import (
 from traincast.launch.settings.arguments import MEGATRON as MEGATRON_ARGUMENTS
 from traincast.launch.settings.arguments import Arguments
 from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
-from traincast.launch.settings.canonical import Facts, is_alone, normalized_recompute
+from traincast.launch.settings.canonical import is_alone, normalized_recompute
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.settings.table import Conversions, Values
 from traincast.model.adapters import Adapters
@@ -131,7 +132,8 @@ def read_heads(settings: Settings) -> Facts:
         groups = settings.number("num_query_groups")
     else:
         groups = settings.number("num_key_value_heads", default=heads)
-    return {"kv_heads": groups} | ({"head_dim": width} if width else {})
+    facts: Facts = {"kv_heads": groups}
+    return facts | ({"head_dim": width} if width else {})
 
 
 def read_ffn(settings: Settings) -> Facts:
@@ -149,7 +151,7 @@ def read_program(settings: Settings) -> Facts:
     without_pairs = settings.is_on("bert_no_binary_head")
     if settings.get("program") != BERT and not without_pairs:
         return {"causal": True}
-    types = {} if without_pairs else {"token_types": 2}
+    types: Facts = {} if without_pairs else {"token_types": 2}
     return {"causal": False, **types, "head_transform": True, "head_bias": True}
 
 
@@ -162,7 +164,7 @@ def read_encoder(settings: Settings) -> Facts:
     encoder = settings.count("encoder_num_layers", "num_layers")
     decoder = decoder or settings.count("num_layers")
     lengths = {name: settings.count(f"{name}_seq_length", "seq_length") for name in ("encoder", "decoder")}
-    facts = {"encoder.layers": encoder, "encoder.seq": lengths["encoder"]}
+    facts: Facts = {"encoder.layers": encoder, "encoder.seq": lengths["encoder"]}
     return facts | {"layers": encoder + decoder, "seq": lengths["decoder"], "head_bias": True}
 
 
@@ -207,7 +209,7 @@ def read_hybrid(settings: Settings) -> Facts:
     if wrong:
         raise InputError(name, [f"{name} = {pattern[:60]!r}: {wrong}"])
     width = settings.number("mamba_head_dim", default=64)
-    facts = {
+    facts: Facts = {
         "layers": len(letters),
         "layer_kinds": tuple(HYBRID_KINDS[letter] for letter in letters),
         "mamba2.head_dim": width,
@@ -219,13 +221,14 @@ def read_hybrid(settings: Settings) -> Facts:
     all_letters = {*letters, *"".join(heads)}
     experts = tuple(i for i, letter in enumerate(letters, 1) if letter == "E")
     facts |= {} if "-" in all_letters else {"ffn": 0}
-    facts |= {} if "M" in all_letters else {name: None for name in facts if name.startswith("mamba2.")}
+    if "M" not in all_letters:
+        facts = as_facts({name: value for name, value in facts.items() if not name.startswith("mamba2.")})
     facts |= _delta_widths(settings) if "G" in all_letters else {}
     facts |= _indexer(settings) if "D" in all_letters else {}
     facts |= {"moe_layers": experts} if experts else {}
     if heads:
         facts |= {"mtp": len(heads), "mtp_kinds": tuple(HYBRID_KINDS[letter] for letter in heads[0])}
-    return {name: value for name, value in facts.items() if value is not None}
+    return facts
 
 
 def _against_pattern(letters: str, heads: list[str]) -> str:
@@ -257,7 +260,7 @@ def _indexer(settings: Settings) -> Facts:
     missing = [name for name in names.values() if not settings.is_on(name)]
     if missing:
         raise InputError(missing[0], [f"{name} = none: sparse attention needs it" for name in missing])
-    return {f"indexer.{part}": settings.number(name) for part, name in names.items()}
+    return as_facts({f"indexer.{part}": settings.number(name) for part, name in names.items()})
 
 
 def read_linear(settings: Settings) -> Facts:
@@ -287,7 +290,7 @@ def read_linear(settings: Settings) -> Facts:
 def write_topk(facts: Facts) -> Values:
     """Write the experts of a token; of one the softmax comes first (transformer_config.py)."""
     topk = facts.get("experts.topk")
-    written: dict[str, Any] = {"moe_router_topk": topk} if topk else {}
+    written: dict[str, object] = {"moe_router_topk": topk} if topk else {}
     return {**written, "moe_router_pre_softmax": True} if topk == 1 else written
 
 
@@ -567,8 +570,10 @@ def read_context(settings: Settings) -> Facts:
         raise not_allowed("cp_comm_type", types, CP_KINDS)
     name = "hierarchical_context_parallel_sizes"
     sizes = whole_number(name, settings.get(name, 1))
-    ulysses = {"ulysses": sizes[0] if isinstance(sizes, tuple) else sizes}
-    return {"cp_kind": CP_KINDS[types]} | (ulysses if CP_KINDS[types] == "hybrid" else {})
+    facts: Facts = {"cp_kind": CP_KINDS[types]}
+    if facts["cp_kind"] == "hybrid":
+        facts["ulysses"] = sizes[0] if isinstance(sizes, tuple) else sizes
+    return facts
 
 
 def write_dp_overlap(facts: Facts) -> Values:
@@ -590,7 +595,7 @@ def write_zero(facts: Facts) -> Values:
     if facts["optimizer_kind"] == "sgd":
         return {}
     alone = is_alone(facts) and bool(write_moments(facts) or write_master_copy(facts))
-    settings: dict[str, Any] = {"use_distributed_optimizer": True} if zero or alone else {}
+    settings: dict[str, object] = {"use_distributed_optimizer": True} if zero or alone else {}
     if zero > 1:  # docs/discussions/megatron-fsdp-user-guide has what is required
         strategy = {SHARDING: SHARDING_STRATEGIES[zero]}
         further = {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
@@ -617,7 +622,8 @@ def read_zero(settings: Settings) -> Facts:
     elif not settings.any_on(*FSDP_FLAGS):
         zero = int(settings.is_on("use_distributed_optimizer") or settings.get("optimizer") == "dist_muon")
     replicas = settings.number("num_distributed_optimizer_instances")
-    return {"zero": zero} | ({"replicas": replicas} if replicas > 1 else {})
+    facts: Facts = {"zero": zero}
+    return facts | ({"replicas": replicas} if replicas > 1 else {})
 
 
 # The batch
@@ -851,7 +857,7 @@ def figures(settings: Settings) -> Values:
     return _of_vocabulary(settings) | of_router
 
 
-def _of_vocabulary(settings: Settings) -> dict[str, Any]:
+def _of_vocabulary(settings: Settings) -> dict[str, object]:
     """Return to which multiple the vocabulary is padded, for each tensor rank (training/vocab_utils.py).
 
     To none where its padded size is given.

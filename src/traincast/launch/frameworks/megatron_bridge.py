@@ -249,7 +249,7 @@ def megatron_settings(values: dict[str, str]) -> Values:
     return settings
 
 
-def _parse_value(text: str) -> Any:
+def _parse_value(text: str) -> object:
     """Parse the value of an override: true, false, a list, or text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"

@@ -22,7 +22,7 @@ CLASSES: Final = {  # model type -> class that trains it; the first that has all
 }
 ACTIVATIONS: Final = {"swiglu": "silu", "geglu": "gelu", "gelu": "gelu", "relu": "relu", "relu2": "relu2"}
 DROPOUT: Final = 0.1  # probability, the default of GPT2Config in transformers
-OWN: Final[Mapping[str, Callable[[Model], dict[str, Any]]]] = {  # fields of one type alone
+OWN: Final[Mapping[str, Callable[[Model], dict[str, object]]]] = {  # fields of one type alone
     "gpt2": lambda model: dict.fromkeys(
         ("resid_pdrop", "embd_pdrop", "attn_pdrop"), DROPOUT if model.dropout else 0.0
     ),
@@ -31,7 +31,7 @@ OWN: Final[Mapping[str, Callable[[Model], dict[str, Any]]]] = {  # fields of one
 WITHOUT: Final = ("global_batch", "inner_dropout")  # facts that a configuration does not hold
 
 
-def config_of(model: Model) -> dict[str, Any]:
+def config_of(model: Model) -> dict[str, object]:
     """Return the configuration of a model, whose figures are those of the model once it is read back.
 
     Raises
@@ -62,13 +62,13 @@ def config_of(model: Model) -> dict[str, Any]:
     )
 
 
-def _facts(model: Model) -> dict[str, Any]:
+def _facts(model: Model) -> dict[str, object]:
     return {
         name: value for name, value in model_facts(without_training(model)).items() if name not in WITHOUT
     }
 
 
-def _config(model: Model, model_type: str) -> dict[str, Any]:
+def _config(model: Model, model_type: str) -> dict[str, object]:
     """Return the configuration of a model as if it were of a type, in the type's names."""
     values: dict[str, Any] = {
         "num_hidden_layers": model.layers,

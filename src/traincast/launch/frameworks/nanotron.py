@@ -1,11 +1,11 @@
 """Conversions of nanotron's settings that depend on each other; its table is `tables/nanotron.toml`."""
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from traincast.catalog.documents import parse_document
 from traincast.core.errors import InputError
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.settings import Settings, flatten
 from traincast.launch.settings.table import Conversions, Values
 
@@ -34,7 +34,8 @@ def write_data(facts: Facts) -> Values:
 def read_data(settings: Settings) -> Facts:
     """Read the data-parallel replicas, with and without the axis of expert parallelism."""
     ep = settings.number(EP)
-    return {"dp": settings.number(DP) * ep} | ({"ep": ep} if f"{EXPERTS}num_experts" in settings else {})
+    facts: Facts = {"dp": settings.number(DP) * ep}
+    return facts | ({"ep": ep} if f"{EXPERTS}num_experts" in settings else {})
 
 
 def write_recompute(facts: Facts) -> Values:
@@ -91,7 +92,7 @@ def read_experts(settings: Settings) -> Facts:
     }
 
 
-def _moe_layers(indices: Any, layers: int) -> tuple[int, ...]:
+def _moe_layers(indices: object, layers: int) -> tuple[int, ...]:
     """Return the layers with experts, counted from 1: all of them where no others are listed, from 0."""
     if not isinstance(indices, list) or indices == [-1] or not all(isinstance(i, int) for i in indices):
         return tuple(range(1, layers + 1))

@@ -10,8 +10,9 @@ from traincast.catalog.software_stacks import Stack
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.frameworks.checkpoints import unknown_model
-from traincast.launch.settings.canonical import LEFT_OVER, Facts, model_facts
+from traincast.launch.settings.canonical import LEFT_OVER, model_facts
 from traincast.launch.settings.defaults import parser_defaults
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed, whole_number
 from traincast.launch.settings.table import Conversions, Values, load_document
@@ -132,7 +133,7 @@ def read_model(settings: Settings) -> Facts:
     flavour = str(settings.get("model.flavor", ""))
     models = {model for known, model in KNOWN_MODELS.items() if known == (name or known[0], flavour)}
     is_one = len(models) == 1 and (bool(name) or flavour not in OF_OTHERS)
-    return dict(_flavour_facts(models.pop())) if is_one else {}
+    return _flavour_facts(models.pop()).copy() if is_one else {}
 
 
 def named_model(settings: Settings) -> str:
@@ -247,7 +248,7 @@ def read_batch(settings: Settings) -> Facts:
     local = settings.size(LOCAL_BATCH, settings.size("training.batch_size", 8))
     mbs = settings.size(MICROBATCH, 1) if settings.size(PP, 1) > 1 else local
     gbs = settings.size(GLOBAL_BATCH, 0)
-    batch = {"gbs": gbs} if gbs else {"accumulation": max(local // mbs, 1)}
+    batch: Facts = {"gbs": gbs} if gbs else {"accumulation": max(local // mbs, 1)}
     return {"mbs": mbs, **batch, "seq": settings.size(SEQ, 2048)}
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 from traincast.core.errors import InputError
 from traincast.launch.frameworks.adapters import probability, targets_of
 from traincast.launch.frameworks.checkpoints import model_called, unknown_model
-from traincast.launch.settings.canonical import FULL_LENGTH, Facts
+from traincast.launch.settings.canonical import FULL_LENGTH
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, is_off
 from traincast.launch.settings.table import Conversions, Values

@@ -85,7 +85,7 @@ def format_of_script(lines: Sequence[str], title: str) -> str:
 
 
 def check_training_kind(
-    words: Sequence[str], settings: Mapping[str, Any], path: str, spelled: Callable[[str], str] = str
+    words: Sequence[str], settings: Mapping[str, object], path: str, spelled: Callable[[str], str] = str
 ) -> None:
     """Raise an `InputError` with its signs if a training is not pre-training of a decoder-only model."""
     for title, kind in TABLE["trainings"].items():

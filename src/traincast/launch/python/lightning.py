@@ -7,12 +7,12 @@ line, or given with ``--set``. What a model recomputes by itself is not seen.
 import ast
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from traincast.core.errors import InputError
 from traincast.launch.frameworks.accelerate import ZERO_STAGES
 from traincast.launch.python.source import called_name, constant, defaults_of, last_name, tree_of
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, is_off, not_allowed
 from traincast.launch.settings.table import Conversions
@@ -97,7 +97,7 @@ def _constants(tree: ast.Module) -> dict[str, object]:
     return names
 
 
-def _arguments(call: ast.Call, names: Mapping[str, object]) -> dict[str, Any]:
+def _arguments(call: ast.Call, names: Mapping[str, object]) -> dict[str, object]:
     """Return the keyword arguments of a call; a name without a value as a variable of the shell."""
 
     def value_of(node: ast.expr) -> object:
@@ -146,7 +146,8 @@ def read_strategy(settings: Settings) -> Facts:
         facts: Facts = {"zero": 3, "tp": 1}
         for argument, fact in (("tensor_parallel_size", "tp"), ("data_parallel_size", "dp")):
             value = settings.get(f"strategy.{argument}", "auto")
-            facts |= {} if is_off(value) else {fact: settings.number(f"strategy.{argument}")}
+            if not is_off(value):
+                facts |= as_facts({fact: settings.number(f"strategy.{argument}")})
         return facts | ({"sp": False} if facts["tp"] > 1 else {})
     if name.startswith("fsdp"):
         kind = str(settings.get("strategy.sharding_strategy", "FULL_SHARD")).rpartition(".")[2].strip("'\"_")

@@ -23,7 +23,7 @@ RECIPE: Final = re.compile(r"(?:^|\.)(\w+)\.(pretrain_recipe|finetune_recipe)$")
 BUILDERS: Final = ("Config", "Partial", "Experiment")
 UNKNOWN: Final = "condition"  # setting that says that a branch is not decided
 # Functions of recipes/precision/mixed_precision.py -> settings of Megatron-LM.
-PLUGINS: Final[Mapping[str, Mapping[str, Any]]] = {
+PLUGINS: Final[Mapping[str, Mapping[str, object]]] = {
     **PRESETS,
     "MegatronMixedPrecision": PRESETS["bf16_mixed"],
     "bf16_with_fp8_mixed": PRESETS["bf16_with_fp8_delayed_scaling_mixed"],
@@ -80,7 +80,7 @@ class _NemoProgram(PythonProgram):
 
     def evaluate_call(
         self, node: ast.Call, words: list[Any], given: dict[str, object], names: Mapping[str, Any]
-    ) -> Any:
+    ) -> object:
         """Return what a call of NeMo makes: a configuration, or the recipe of a factory that is known."""
         name = called_name(node)
         if name in BUILDERS and node.args:
@@ -104,7 +104,7 @@ class _NemoProgram(PythonProgram):
         return {CLASS: name, **given}
 
 
-def _factory(name: str, given: Mapping[str, object]) -> dict[str, Any]:
+def _factory(name: str, given: Mapping[str, object]) -> dict[str, object]:
     """Return a recipe of NeMo with its defaults."""
     factories = TABLE["nemo2"]["factories"]
     if name not in factories:

@@ -24,7 +24,7 @@ MAX_ITEMS: Final = 500  # of a list that is joined or repeated
 MAX_NESTED: Final = 50  # configurations and lists in each other
 MAX_PARTS: Final = 20_000  # of a value
 MAX_STEPS: Final = 200_000  # statements and expressions that are followed
-NONE: Final[Mapping[str, Any]] = {}
+NONE: Final[Mapping[str, object]] = {}
 CLASS: Final = "class"  # key of what a configuration is of
 REST: Final = "**"  # key of a mapping that is passed or copied whole, and is not known
 
@@ -88,7 +88,7 @@ class PythonProgram(ABC):
     @abstractmethod
     def evaluate_call(
         self, node: ast.Call, words: list[object], given: dict[str, object], names: Mapping[str, object]
-    ) -> Any:
+    ) -> object:
         """Return what a call of another program's function makes; `words` and `given` are its arguments."""
 
     def call(
@@ -111,7 +111,7 @@ class PythonProgram(ABC):
         result = self.run(function.body, names, depth)
         return result if result is not None else next(filter(self.is_recipe, names.values()), None)
 
-    def run(self, body: list[ast.stmt], names: dict[str, object], depth: int = 0) -> Any:
+    def run(self, body: list[ast.stmt], names: dict[str, object], depth: int = 0) -> object:
         """Follow statements; return the value of the first `return` that is reached."""
         for statement in body:
             self._count()

@@ -23,7 +23,8 @@ from traincast.launch.frameworks.megatron_bridge import (
 from traincast.launch.frameworks.unsupported import check_training_kind
 from traincast.launch.python.program import CLASS, PythonProgram, Unread, set_attributes
 from traincast.launch.python.source import MAX_CALLS, called_name, tree_of
-from traincast.launch.settings.canonical import OF_SQUAD, SQUAD_TOKENS, Facts
+from traincast.launch.settings.canonical import OF_SQUAD, SQUAD_TOKENS
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, flatten, nested
 from traincast.model.documents import Documents
@@ -84,7 +85,7 @@ TABLE: Final = "launch/tables/bridge_recipes.json"
 RELEASE: Final = "recipe_release"  # setting: the file of a recipe, or the release of one from the table
 BENCHMARK: Final = "benchmark_recipe"  # setting: whether a recipe is one of the benchmarks
 HARMLESS: Final = "_enable_overlap_param_gather_with_optimizer_step"
-CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {  # ends of functions -> what they set in a recipe
+CHANGES: Final[Mapping[str, Mapping[str, object]]] = {  # ends of functions -> what they set in a recipe
     "benchmark_common": {"ddp.grad_reduce_in_fp32": False, "model.apply_rope_fusion": True},
     "apply_determinism_overrides": {  # recipes/utils/determinism_utils.py
         "comm_overlap.tp_comm_overlap": False,
@@ -310,7 +311,7 @@ class _Recipes(PythonProgram):
 
     def evaluate_call(
         self, node: ast.Call, words: list[Any], given: dict[str, object], names: Mapping[str, Any]
-    ) -> Any:
+    ) -> object:
         """Return what a call of Megatron-Bridge makes: a recipe, one that is changed, or a configuration."""
         name = called_name(node)
         if name in OPTIMIZERS:
@@ -338,7 +339,7 @@ class _Recipes(PythonProgram):
         texts = (text for text in (*said, *literals) if isinstance(text, str) and type(text) is not Unread)
         return {CLASS: name, TEXT: next(texts, ""), **given}
 
-    def _change(self, recipe: dict[str, Any], name: str, words: list[object]) -> None:
+    def _change(self, recipe: dict[str, object], name: str, words: list[object]) -> None:
         """Change a recipe as a function of Megatron-Bridge does; one that is not known is named."""
         batch = next((word for word in words if not isinstance(word, dict)), None)
         if changes := next((changes for end, changes in CHANGES.items() if name.endswith(end)), None):
@@ -384,6 +385,6 @@ class _Recipes(PythonProgram):
             self.get(path[:-1], names).setdefault("tp_comm_overlap", True)
 
 
-def _recipe(settings: Mapping[str, object], peft: bool) -> dict[str, Any]:
+def _recipe(settings: Mapping[str, object], peft: bool) -> dict[str, object]:
     """Return a recipe of Megatron-Bridge that a file does not hold."""
     return {CLASS: CONTAINER, **nested({**OF_ALL, **settings})} | ({"peft_scheme": "lora"} if peft else {})

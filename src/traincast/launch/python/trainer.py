@@ -225,15 +225,15 @@ class _Built:
     """What a program, with the files that it imports from, has built."""
 
     given: Mapping[str, Any]  # values of its variables and options
-    configurations: list[dict[str, Any]] = field(default_factory=list)
+    configurations: list[dict[str, object]] = field(default_factory=list)
     trainers: list[dict[str, Any]] = field(default_factory=list)
     model: dict[str, Any] = field(default_factory=dict)
-    adapters: dict[str, Any] = field(default_factory=dict)
+    adapters: dict[str, object] = field(default_factory=dict)
     recompute: bool | None = None
-    lengths: list[Any] = field(default_factory=list)  # to which tokenizers cut
-    tokenizers: list[dict[str, Any]] = field(default_factory=list)
+    lengths: list[object] = field(default_factory=list)  # to which tokenizers cut
+    tokenizers: list[dict[str, object]] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)  # functions that are given to others, and were followed
-    further: dict[str, Any] = field(default_factory=dict)  # settings of what else it does
+    further: dict[str, object] = field(default_factory=dict)  # settings of what else it does
     on_command_line: str = ""  # the class that a command line fills
 
 
@@ -288,7 +288,7 @@ class _TrainingProgram(PythonProgram):
         words: Iterable[object] = (),
         given: Mapping[str, object] = {},
         depth: int = 0,
-    ) -> Any:
+    ) -> object:
         """Return what a function returns; an argument without a value or a default is not known."""
         words = list(words)
         function = self.functions[name]
@@ -310,7 +310,7 @@ class _TrainingProgram(PythonProgram):
         }
         return super().call(name, words, {**missing, **given}, depth)
 
-    def run(self, body: list[ast.stmt], names: dict[str, object], depth: int = 0) -> Any:
+    def run(self, body: list[ast.stmt], names: dict[str, object], depth: int = 0) -> object:
         """Follow statements; also those of functions in functions, which use the names around them."""
         for statement in body:
             if isinstance(statement, ast.FunctionDef) and depth:
@@ -360,7 +360,7 @@ class _TrainingProgram(PythonProgram):
 
     def evaluate_call(
         self, node: ast.Call, words: list[object], given: dict[str, object], names: Mapping[str, object]
-    ) -> Any:
+    ) -> object:
         """Return what a call of a library makes, and note what is trained."""
         name = called_name(node)
         self._follow_passed(node)
@@ -637,7 +637,7 @@ def _of_adapters(program: _TrainingProgram) -> Settings:
     return settings
 
 
-def _text(name: str, value: object) -> Any:
+def _text(name: str, value: object) -> object:
     """Return a value as settings have it: of one that is not known its source behind a dollar sign."""
     if isinstance(value, Unread):
         return f"{COMPUTED}{value}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from traincast.catalog.documents import read_document
 from traincast.core.errors import InputError, raise_problems
@@ -77,7 +77,7 @@ def fsdp_setting(name: str) -> str:
     return f"{FSDP}{'offload_params' if name == 'cpu_offload' else name.removeprefix('fsdp_')}"
 
 
-def _content(file: Path) -> Mapping[str, Any]:
+def _content(file: Path) -> Mapping[str, object]:
     """Return the content of a configuration."""
     try:
         return read_document(file)

@@ -7,13 +7,14 @@ left out, and the number of key and value heads is present even where it equals 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from math import isqrt
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.plan import AXES, Plan
 from traincast.core.precision import OPTIMIZERS
 from traincast.core.system import System
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.model.adapted_layers import expert_rule
 from traincast.model.adapters import TARGETS, ExpertAdapters
 from traincast.model.checks import PARTS, SELECTS_LAYERS
@@ -21,31 +22,8 @@ from traincast.model.model import Model
 from traincast.step.pipeline_stages import end_layers, split
 from traincast.step.placement import placements
 
-Facts: TypeAlias = dict[str, Any]
-
-# Of facts that are not a knob or choice of a plan, nor a field of a model.
-MEANINGS: Final[Mapping[str, str]] = {
-    "gpus": "accelerators of the job",
-    "gbs": "global batch of one optimizer step [sequences]",
-    "chunks": "layers of every model chunk, in order",
-    "placement": "members of each group in one fast domain",
-    "moe_layers": "layers that have experts, counted from 1",
-    "local_layers": "layers with local attention, counted from 1",
-    "tower": "vision tower that reads the images of each sequence",
-    "reference": "whether a reference model passes each micro-batch forward as well (DPO)",
-    "documents": "lengths of the documents that sequences are packed with or padded to",
-    "images": "images of each sequence",
-    "frozen_tower": "whether a vision tower is not trained",
-    "image_size": "side of an image [pixel]",
-    "image_pixels": "pixels of an image, at most",
-    "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
-}
-# Sequences of a step that its micro-batches make, of all ranks, where nothing states how many these are: at
-# least one; it goes where the accelerators are known.
 FILLED: Final = "filled"
-# Whether the ranks divide the file's global batch among them, in as many micro-batches as are accumulated.
 DIVIDED: Final = "divided"
-# Whether state is sharded over what ranks the other degrees leave: nothing is, where they leave one.
 LEFT_OVER: Final = "left_over"
 # What is assumed of documents whose lengths are not known, by whether sequences are packed; None: of actors.
 FULL_LENGTH: Final = {
@@ -112,7 +90,7 @@ def is_alone(facts: Facts) -> bool:
 
 def with_effect(facts: Facts) -> Facts:
     """Return the facts of a launch without the stage of ZeRO where it has no effect."""
-    return {name: value for name, value in facts.items() if name != "zero" or not is_alone(facts)}
+    return as_facts({name: value for name, value in facts.items() if name != "zero" or not is_alone(facts)})
 
 
 def model_facts(model: Model) -> Facts:
@@ -145,7 +123,7 @@ def model_facts(model: Model) -> Facts:
         targets = tuple(target for target in TARGETS if target in model.adapter_targets)
         experts = EXPERTS_OF_RULE[expert_rule(model)]  # equal of rules that make no difference
         facts["adapters"] = replace(model.adapters, targets=targets, experts=experts)
-    return {name: value for name, value in facts.items() if value is not None}
+    return as_facts({name: value for name, value in facts.items() if value is not None})
 
 
 EXPERTS_OF_RULE: Final[Mapping[str, ExpertAdapters]] = {
@@ -176,7 +154,7 @@ def apply_training(model: Model, facts: Mapping[str, Any]) -> Model:
     return model.fine_tuned(objective, facts.get("adapters"), facts.get("documents"))
 
 
-def _values(record: Any, omitted: Sequence[str]) -> Facts:
+def _values(record: Any, omitted: Sequence[str]) -> dict[str, object]:
     """Return the fields of a record by name, without those omitted."""
     return {field.name: getattr(record, field.name) for field in fields(record) if field.name not in omitted}
 
@@ -210,7 +188,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         facts["zero"] = 0
     if plan.pp > 1:
         facts["chunks"] = chunk_layers(model, plan)
-    return {name: value for name, value in facts.items() if not without_effect.get(name, False)}
+    return as_facts({name: value for name, value in facts.items() if not without_effect.get(name, False)})
 
 
 def normalized_recompute(recompute: str) -> str:

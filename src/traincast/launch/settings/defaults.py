@@ -1,12 +1,11 @@
 """Defaults of the parsers of frameworks: what a launch means that leaves a setting out; `tables/defaults`."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from traincast.launch.settings.table import load_document
 
 
-def parser_defaults(program: str, parser: str) -> Mapping[str, Any]:
+def parser_defaults(program: str, parser: str) -> Mapping[str, object]:
     """Return the defaults of a parser by setting, as `tools/defaults.py` reads them from the framework.
 
     Parameters

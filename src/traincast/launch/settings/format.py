@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.plan import Plan
@@ -16,7 +16,6 @@ from traincast.launch.settings.canonical import (
     FILLED,
     GOVERNED,
     LEFT_OVER,
-    Facts,
     apply_training,
     launch_facts,
     model_facts,
@@ -25,6 +24,7 @@ from traincast.launch.settings.canonical import (
     with_effect,
     without_training,
 )
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.given import NOTHING, Given
 from traincast.launch.settings.settings import Settings, flatten, same_value, value_text
 from traincast.launch.settings.table import (
@@ -46,7 +46,11 @@ from traincast.step.validity import Rule
 
 # Facts of neither model nor plan
 CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes", "grouped_gemm")
-REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
+ReplicaAxis: TypeAlias = Literal["tp", "tp2", "cp", "pp"]
+PositiveFact: TypeAlias = Literal[
+    "gpus", "tp", "tp2", "cp", "pp", "dp", "ep", "mbs", "gbs", "accumulation", "shards"
+]
+REPLICA_AXES: Final[tuple[ReplicaAxis, ...]] = get_args(ReplicaAxis)  # product: accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names
     "adapters", "reference", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.",
@@ -55,7 +59,7 @@ ESSENTIAL: Final = (  # beginnings of their names
     *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
 )  # fmt: skip
 MODEL_SECTIONS: Final = ("model", "latent attention", "experts")  # of tables
-POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
+POSITIVE_FACTS: Final[tuple[PositiveFact, ...]] = get_args(PositiveFact)
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ class Format:
         read = self.facts(self.settings(facts), ErrorCollector(self.name))
         if "adapters" in read:
             read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
-        if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
+        if name := next((name for name in wanted if read.get(name) != facts.get(name)), ""):
             if model.encoder is not None:
                 problem = f"{self.title} cannot express the layers of {model.name}"
                 raise InputError(self.name, [f"{problem}: exports for it have no encoder to attend to"])
@@ -191,7 +195,7 @@ class Format:
         return {
             name: row["default"]
             for name, row in self.left.items()
-            if facts.get(row["fact"]) is not None and row.get("value") in (None, facts[row["fact"]])
+            if facts.get(row["fact"]) is not None and row.get("value") in (None, facts.get(row["fact"]))
         }
 
     def find_refusals(self, facts: Facts) -> tuple[Refusal, ...]:
@@ -200,7 +204,7 @@ class Format:
 
     def drop_refused(self, facts: Facts) -> Facts:
         """Return facts without what the framework's release refuses."""
-        return facts | drop_refused(self.framework, with_effect(facts), self._older)
+        return as_facts({**facts, **drop_refused(self.framework, with_effect(facts), self._older)})
 
     @property
     def _older(self) -> str:
@@ -225,7 +229,7 @@ class Format:
             said = f" {value}" if value != "on" else ""
             yield f"{self.spelled(name)}{said}: {why}"
 
-    def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
+    def sections(self, facts: Facts) -> dict[str, dict[str, object]]:
         """Return the settings of facts by section.
 
         Rows are given the format's name as `format`, and micro-batches of a step as `accumulation`.
@@ -278,7 +282,7 @@ def load_format(
     *,
     required: Callable[[Writing], Values] = lambda _: {},
     why: Mapping[str, str] = MappingProxyType({}),
-    **functions: Any,
+    **functions: object,
 ) -> Format:
     """Return a format of a framework, from the table of its name or another.
 
@@ -313,7 +317,7 @@ def load_format(
 
 def complete_facts(facts: Facts) -> Facts:
     """Return facts with those that follow: data-parallel replicas or accelerators, and the batch."""
-    completed = dict(facts)
+    completed = facts.copy()
     below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
     if below_one:
         raise InputError("launch", [f"{name} = {completed[name]}: {WHOLE}" for name in below_one])
@@ -321,8 +325,9 @@ def complete_facts(facts: Facts) -> Facts:
     if "gpus" in completed and "dp" not in completed:
         completed["dp"], remainder = divmod(completed["gpus"], gpus_per_replica)
         if remainder:
-            axes = (axis for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
-            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in axes)
+            axes: tuple[ReplicaAxis, ...] = ("tp", "cp", "pp")
+            above_one = (axis for axis in axes if completed.get(axis, 1) > 1)
+            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in above_one)
             raise InputError("gpus", [f"{completed['gpus']}: must be divisible by {degrees}"])
     if "dp" in completed:
         completed["gpus"] = completed["dp"] * gpus_per_replica
@@ -380,7 +385,8 @@ def _reason(form: Format, name: str, facts: Facts) -> str:
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     refusals = (refusal.why for refusal in form.find_refusals(facts) if refusal.choice == name)
     why = form.why.get(name, f"{form.title} has no setting for it")
-    if name == "documents" and value is not None:
-        text = value.title(facts["seq"]).removeprefix("documents of ")
+    documents = facts.get("documents")
+    if name == "documents" and documents is not None:
+        text = documents.title(facts["seq"]).removeprefix("documents of ")
     knob = "layout" if name == "chunks" else name
     return f"{f'{knob} = {text}' if name in facts else f'no {knob}'}: {next(refusals, why)}"

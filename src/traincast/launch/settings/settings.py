@@ -9,7 +9,7 @@ from typing import Any, Final
 from traincast.core.errors import InputError
 
 MAX_LIST: Final = 1 << 16  # entries of a list in an expression
-ARITHMETIC: Final[dict[type, Callable[[Any, Any], Any]]] = {
+ARITHMETIC: Final[dict[type, Callable[[object, object], object]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,

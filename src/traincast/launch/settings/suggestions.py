@@ -5,7 +5,8 @@ from typing import Annotated, Any, TypeAlias
 
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
-from traincast.launch.settings.canonical import Facts, launch_facts
+from traincast.launch.settings.canonical import launch_facts
+from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, not_expressed
 from traincast.launch.settings.settings import Settings, value_text
 from traincast.planner.answers.knob_changes import ChangedPlan, KnobChange, KnobTester

@@ -28,7 +28,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, TypeAlias
 
-from traincast.launch.settings.canonical import Facts
+from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.settings import (
     Settings,
     flatten,
@@ -73,8 +73,8 @@ class ValueRow(_Row):
         for name in filter(settings.is_on, self.settings):
             value = settings[name]
             number = value_text(value) if isinstance(value, list | tuple) else value  # several are refused
-            return {self.facts[0]: whole_number(name, number, self.least)}
-        return {} if self.default is None else {self.facts[0]: self.default}
+            return as_facts({self.facts[0]: whole_number(name, number, self.least)})
+        return {} if self.default is None else as_facts({self.facts[0]: self.default})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class ChoiceRow(_Row):
     """
 
     written: tuple[tuple[Any, Values], ...]  # settings of every value that can be written
-    understood: tuple[tuple[Any, Values], ...]  # further combinations, which are read before those written
+    understood: tuple[tuple[object, Values], ...]  # further combinations, which are read before those written
     others: tuple[str, ...] | None
 
     def write(self, facts: Facts) -> Values:
@@ -104,7 +104,7 @@ class ChoiceRow(_Row):
                 raise not_allowed(name, value, allowed)
         for fact, values in sorted((*self.understood, *self.written), key=lambda case: -len(case[1])):
             if all(matches(settings.get(name), wanted) for name, wanted in values.items()):
-                return {self.facts[0]: fact}
+                return as_facts({self.facts[0]: fact})
         return {}
 
 
@@ -185,7 +185,7 @@ def _setting_names(spec: Mapping[str, str]) -> tuple[str, ...]:
 def _row(fact: str, spec: Mapping[str, Any], conversions: Conversions) -> Row:
     """Return a row of its specification."""
     if fact == "always":
-        return ComputedRow(facts=tuple(spec), settings=(), read=lambda _: dict(spec), note="always")
+        return ComputedRow(facts=tuple(spec), settings=(), read=lambda _: as_facts(dict(spec)), note="always")
     facts = tuple(fact.split())
     names = tuple(spec.get("settings", "").split())
     further = {key: spec[key] for key in ("needs", "source") if key in spec}
@@ -214,7 +214,7 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: Conversions) -> Row:
 
     def write_first(known: Facts) -> Values:
         is_written = by is not None and len(facts) == 1 and facts[0] in known
-        return {names[0]: known[facts[0]]} if is_written else {}
+        return {names[0]: known.get(facts[0])} if is_written else {}
 
     return ComputedRow(
         facts=facts,
@@ -241,7 +241,7 @@ def _choice_row(facts: tuple[str, ...], spec: Mapping[str, Any], further: Mappin
     )
 
 
-def _fact_value(text: str) -> Any:
+def _fact_value(text: str) -> object:
     """Return the value of a fact that is a key: true or false, a number, words with commas, or a word."""
     if text in ("true", "false"):
         return text == "true"

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def _software_of(estimates: Sequence[Estimate]) -> RankedSoftware | None:
         probe = _software_of([estimates[0], estimates[-1]])
         if probe is not None and probe.is_slight:
             return None
-    groups = defaultdict[Any, list[int]](list)
+    groups = defaultdict[object, list[int]](list)
     for i, est in enumerate(estimates):
         groups[tuple(est.columns.choices().items())].append(i)
     predicted = np.array([est.step_seconds for est in estimates])

@@ -119,10 +119,11 @@ def _mixture(value: float, cases: Sequence[_Case]) -> Ratio:
     """Return a ratio of a predicted value from its cases."""
     weights, middles, halves = (np.array(column) for column in zip(*cases, strict=True))
     mixture = Mixture(weights, middles, middles - halves, middles + halves)
+    low, high = mixture.quantiles(0.05, 0.95)
     return Ratio(
         value=float(value),
-        low=float(mixture.quantile(0.05)),
-        high=float(mixture.quantile(0.95)),
+        low=float(low),
+        high=float(high),
         faster=float(mixture.share_below(np.zeros(()))),
     )
 

@@ -427,7 +427,7 @@ def _estimate(answer: Answer | None) -> Estimate | None:
     return None if answer is None else answer[1]
 
 
-def _knobs(plan: Plan) -> dict[str, Any]:
+def _knobs(plan: Plan) -> dict[str, object]:
     """Return what tells plans apart: 1-D, and context of degree 1, are the same plan."""
     knobs = plan.columns().numbers() | plan.choices()
     return knobs | {"cp_kind": "none"} if plan.cp == 1 else knobs

@@ -33,7 +33,7 @@ def _leaner(est: Estimate) -> Iterator[tuple[str, Estimate | None]]:
     model = est.model
 
     def with_knobs(**knobs: object) -> Estimate | None:
-        return estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)
+        return estimate_with(est, {**NO_PLACEMENT_GIVEN, **knobs})
 
     smaller = plan.mbs
     while smaller % 2 == 0:
@@ -148,12 +148,12 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     placement = NO_PLACEMENT_GIVEN if name == "order" else {}
     others = list[HeldKnob]()
     generated = {"replicas": _replicas, "layout": _layouts}.get(name)
-    tried: Iterable[Any] = values if generated is None else generated(est)
+    tried: Iterable[object] = values if generated is None else generated(est)
     given = plan.choices() | {"stack": est.assumptions.name}
     for value in tried:
         if value == current or framework.find_refusals(given | {name: value}):
             continue
-        other = estimate_with(est, **placement, **{name: value})
+        other = estimate_with(est, {**placement, name: value})
         if other is None:
             continue
         slower = float(other.step_seconds) / float(est.step_seconds) - 1

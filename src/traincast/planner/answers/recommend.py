@@ -173,7 +173,7 @@ class Recommendation:
     fastest: Plan
     sentences: Callable[[], "Reasons"] = field(default=lambda: Reasons([], [], ""), compare=False, repr=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Return what makes an equal recommendation, worded: what words it holds the whole search."""
         return type(self), (self.plan, self.fastest, partial(_as_worded, self._reasons))
 

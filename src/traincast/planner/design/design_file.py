@@ -158,7 +158,7 @@ def _searched_plans(document: Mapping[str, Any], errors: ErrorCollector) -> Ques
     return Question(strategy=strategies, framework=framework, locks=locks)
 
 
-def _number(place: str, raw: Any, problems: list[str]) -> float:
+def _number(place: str, raw: object, problems: list[str]) -> float:
     """Return a number above 0, also one such as 20M; a mistake is added to `problems`."""
     if isinstance(raw, str):
         with suppress(InputError):

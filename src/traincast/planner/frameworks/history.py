@@ -30,7 +30,7 @@ class Released(Protocol):
         """Values that are searched, by knob."""
 
     @property
-    def held(self) -> Mapping[str, tuple[Any, ...]]:
+    def held(self) -> Mapping[str, tuple[object, ...]]:
         """Values of knobs that are held constant."""
 
     @property
@@ -70,7 +70,7 @@ class Former:
     framework: str  # its name, as in `FRAMEWORKS`
     release: str  # the last with it
     source: str
-    values: Mapping[str, Any] = field(default_factory=dict)  # of fields of `Framework`
+    values: Mapping[str, object] = field(default_factory=dict)  # of fields of `Framework`
     rules: tuple[Rule, ...] = ()  # conditions that the next release lifts
 
 

@@ -18,7 +18,7 @@ class Refusal:
     framework: str  # its name, as in `FRAMEWORKS`
     choice: str
     values: frozenset[Any]  # refused values; refused words of a choice that joins words with ``+``
-    conditions: Mapping[str, Any]  # choices, or a word of them, with which it is; ``device`` is cpu or gpu
+    conditions: Mapping[str, object]  # choices, or a word of them, with which it is; ``device`` is cpu or gpu
     why: str  # the reason, in the words of the framework's users
     source: str  # where the framework refuses it
     software: Mapping[str, str] = field(default_factory=dict)  # facts of the software stack that refuses it
@@ -370,7 +370,7 @@ def find_refusals(framework: str, choices: Mapping[str, object], release: str = 
     )
 
 
-def drop_refused(framework: str, choices: Mapping[str, object], release: str = "") -> dict[str, Any]:
+def drop_refused(framework: str, choices: Mapping[str, object], release: str = "") -> dict[str, object]:
     """Return the choices without what a framework refuses; arguments as for `find_refusals`.
 
     Examples

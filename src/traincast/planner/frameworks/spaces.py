@@ -26,6 +26,7 @@ from traincast.core.knobs import (
     words,
 )
 from traincast.core.plan import AXES, Plan, Plans, contradicting_choices
+from traincast.core.quantities import Bools
 from traincast.core.system import System
 from traincast.model.linear_attention import LINEAR
 from traincast.model.model import Model
@@ -118,7 +119,7 @@ class Framework:
     assumptions: str = "calibrated"  # preset or software stack that suits it
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
     # Further values of choices that it runs, searched only on request: reported as held constant.
-    held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    held: Mapping[str, tuple[object, ...]] = field(default_factory=dict, hash=False)
     # Values of knobs that a launch format, or the program it starts, leaves no choice of.
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
@@ -126,7 +127,7 @@ class Framework:
     # Stage of ZeRO of a plan given by hand that names none, where it does not search the usual one.
     usual_zero: int | None = None
     # Values of choices with which its trainers fine-tune unless told otherwise; others only where locked.
-    of_fine_tuning: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    of_fine_tuning: Mapping[str, object] = field(default_factory=dict, hash=False)
     about_fine_tuning: str = ""  # the same in words, with their source
     # Stage of ZeRO of fine-tuning on several GPUs where no plan is given; that of any plan for None.
     usual_zero_of_fine_tuning: int | None = None
@@ -239,7 +240,7 @@ class Framework:
 
     def complete_knobs(
         self, knobs: Mapping[str, Any], fine_tunes: bool = False, gpus: int = 1
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return the knobs of a plan given by hand, with what it takes where the plan names none.
 
         That is the stage of ZeRO and, where it `fine_tunes` on a number of GPUs, the choices of its trainers.
@@ -538,7 +539,7 @@ RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
 
 
-def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> object:
+def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether plans that overlap expert communication in a pipeline have virtual stages."""
     return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
 
@@ -560,7 +561,7 @@ def _lengths(model: Model) -> list[int]:
 def _equal_shards(whole: str, pieces: str) -> Rule:
     """Return the rule that ranks have as many tokens of a sequence, in two pieces unless cp is `whole`."""
 
-    def equal(model: Model, plan: Plans, gbs: int) -> Any:
+    def equal(model: Model, plan: Plans, gbs: int) -> bool | Bools:
         shards = plan.cp * (plan.tp if plan.sp else 1)
         one_piece = (plan.cp == 1) | (plan.cp_kind == whole)
         lengths = _lengths(model)
@@ -670,13 +671,13 @@ MEGATRON_LINEAR: Final = Rule(
 )
 
 
-def _in_expert_order(model: Model, plan: Plans, gbs: int) -> object:
+def _in_expert_order(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether a rank has as many replicas of experts as of the rest, or pp is numbered last."""
     of_experts = plan.etp * plan.ep if model.experts is not None else plan.tp
     return plan.order == ORDER or (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
 
 
-def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> object:
+def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether tensor and context ranks share the heads of a gated delta net evenly."""
     if model.gated_delta is None:
         return True

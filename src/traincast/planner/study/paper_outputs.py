@@ -63,7 +63,7 @@ def read_paper_outputs(path: Path) -> pl.DataFrame:
     return frame.with_columns(pl.col("gbs").fill_null(pl.col("gbs").drop_nulls().first()))
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[dict[str, object]]:
     """Yield the rows of one file: plans of every number of GPUs, the fastest first."""
     match = NAME.fullmatch(path.name)
     if match is None:
@@ -132,7 +132,7 @@ def _rows_as_written(strategy: str) -> "TypeAdapter[list[Row]]":
     degrees = Annotated[dict[str, count], named(*keys.values())]
     figures = Annotated[dict[str, quantity], named("t", *placed, *TIMES.values(), *MEMORY.values())]
     plan = tuple[positive, positive, degrees, figures]  # sequences a second, GB, degrees, figures
-    row = tuple[Any, Any, Any, list[count], list[list[plan] | None]]
+    row = tuple[object, object, object, list[count], list[list[plan] | None]]
 
     def one_list_for_each_size(value: Any) -> Any:
         if len(value[3]) != len(value[4]):

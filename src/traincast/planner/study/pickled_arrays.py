@@ -21,7 +21,7 @@ OBJECTS: Final = frozenset({"O", "O8"})
 MEMO_OPCODES: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})  # their argument sizes the reader's memo
 
 
-def pickled_rows(data: bytes) -> Any:
+def pickled_rows(data: bytes) -> object:
     """Return the content of a ``.npy`` file as lists, tuples, mappings and numbers.
 
     Parameters
@@ -75,7 +75,7 @@ def _refuse_large_memos(file: io.BytesIO) -> None:
 class _PlainUnpickler(pickle.Unpickler):
     """Unpickles arrays and numbers of numpy as lists and numbers of Python, and refuses every other name."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         known: dict[tuple[str, str], Any] = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Type}
         for core in ("numpy.core.multiarray", "numpy._core.multiarray"):  # numpy 1 and numpy 2
             known |= {(core, "_reconstruct"): _empty_array, (core, "scalar"): _number}
@@ -95,7 +95,7 @@ class _Type:
         self.name = name
         self.byte_order = "="
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: tuple[object, ...]) -> None:
         _, byte_order, subarray, names, fields = state[:5]
         if not (subarray is None and names is None and fields is None):
             raise pickle.UnpicklingError("elements with fields or axes of their own are not numbers")
@@ -103,11 +103,11 @@ class _Type:
             raise pickle.UnpicklingError(f"byte order {str(byte_order)[:40]!r} is not known")
         self.byte_order = byte_order
 
-    def numbers(self, data: bytes) -> list[Any]:
+    def numbers(self, data: bytes) -> list[object]:
         """Return the numbers in some bytes."""
         if self.name in OBJECTS or not isinstance(data, bytes):
             raise pickle.UnpicklingError("the numbers of an array are not bytes")
-        numbers: list[Any] = np.frombuffer(data, self.byte_order + self.name).tolist()
+        numbers: list[object] = np.frombuffer(data, self.byte_order + self.name).tolist()
         return numbers
 
 
@@ -129,12 +129,12 @@ class _Array(list[Any]):
         self[:] = [values[start : start + row] for start in range(0, len(values), row)]
 
 
-def _empty_array(*_: Any) -> _Array:
+def _empty_array(*_: object) -> _Array:
     """Return an array without elements, which the pickle fills; arguments are class, shape and type."""
     return _Array()
 
 
-def _number(elements: _Type, data: bytes) -> Any:
+def _number(elements: _Type, data: bytes) -> object:
     """Return the one number in some bytes."""
     if not isinstance(elements, _Type):
         raise pickle.UnpicklingError("a number has no type")

@@ -82,7 +82,7 @@ def write_parquet(frame: pl.DataFrame, path: Path, header: dict[str, str] | None
     path.write_bytes(content.getbuffer())
 
 
-def to_header(metadata: dict[str, Any]) -> dict[str, str]:
+def to_header(metadata: dict[str, object]) -> dict[str, str]:
     """Return metadata in the form a parquet file stores."""
     return {"traincast": json.dumps(metadata, sort_keys=True)}
 
@@ -164,7 +164,7 @@ def arrange(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(*frame.columns[:place], *varied, *frame.columns[place:])
 
 
-def describe(study: Study, names: Iterable[str]) -> dict[str, Any]:
+def describe(study: Study, names: Iterable[str]) -> dict[str, object]:
     """Return the metadata of a study's table: the meaning of its columns, and its provenance."""
     return {"columns": _meanings(names)} | _provenance(study)
 
@@ -182,7 +182,7 @@ def to_frame(table: Table) -> pl.DataFrame:
     return frame.with_columns(pl.col(name).cast(pl.Int64) for name in whole)
 
 
-def _provenance(study: Study) -> dict[str, Any]:
+def _provenance(study: Study) -> dict[str, object]:
     """Return the provenance of a study's table: version, definition, and a hash of each model and system."""
     items: list[Model | System] = [*study.models, *study.systems]  # of different names, as `define` asks
     definition = plain(replace(study, models=(), systems=())) | {

@@ -51,7 +51,7 @@ class StudyFile(BaseModel):
     top: Any = 1
     vary: Any = ()  # axes, each a mapping of fields that vary together to their values
     name: Annotated[str | None, BeforeValidator(str)] = None
-    title: Any = None
+    title: object = None
 
 
 def load_study(path: str | Path) -> Study:
@@ -131,7 +131,7 @@ def _axis(number: int, raw: Any, problems: list[str]) -> Any:
     }
 
 
-def axis_values(place: str, raw: Any, problems: list[str], field: str = "") -> list[float]:
+def axis_values(place: str, raw: object, problems: list[str], field: str = "") -> list[float]:
     """Return values in SI from a list, a value or one of `SERIES`; mistakes are added to `problems`."""
     unit = COLUMNS[field].unit if field in COLUMNS else ""
     if not isinstance(raw, Mapping):
@@ -172,7 +172,7 @@ def _series_problem(kind: str, numbers: list[float], given: int) -> str | None:
     return None
 
 
-def _number(place: str, raw: Any, problems: list[str], unit: str) -> float:
+def _number(place: str, raw: object, problems: list[str], unit: str) -> float:
     """Return a number in SI; a mistake is added to `problems`."""
     try:
         if unit in EXAMPLES:

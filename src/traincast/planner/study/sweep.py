@@ -394,7 +394,7 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
 
 
-def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[str]) -> None:
+def _check_names(models: Sequence[object], systems: Sequence[object], names: Sequence[str]) -> None:
     """Refuse empty lists, and two models or systems of one name."""
     given = {"models": models, "systems": systems}
     problems = [f"{what}: give at least one" for what, values in given.items() if not values]
@@ -412,7 +412,7 @@ def _shared_assumptions(
     return check_assumptions(None, usual.pop() if len(usual) == 1 else CALIBRATED)
 
 
-def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:
+def _read_axes(vary: object, systems: Sequence[System]) -> tuple[Axis, ...]:
     """Return the axes with their quantities in SI."""
     given = as_list(vary)
     axes = []

@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from traincast.core.columns import ceil, floor, maximum, minimum
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
-from traincast.core.quantities import Column
+from traincast.core.quantities import Bools, Column
 
 Kind = Literal["F", "B", "W", "BW"]
 
@@ -56,7 +56,7 @@ class Requirement:
     """A condition that a schedule needs to run."""
 
     broken: str  # message to the user if it is not met
-    holds: Callable[[Column, Column, Column], Any]  # whether it is met, from pp, nm and v; a boolean column
+    holds: Callable[[Column, Column, Column], bool | Bools]  # whether it is met, from pp, nm and v
 
 
 def _one_chunk(schedule: str) -> Requirement:

@@ -290,7 +290,7 @@ RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
 
 
-def locked_values(locks: object) -> dict[str, Any]:
+def locked_values(locks: object) -> dict[str, object]:
     """Return the knobs and choices that the command line sets; several values of a choice with commas."""
     given = {name: value for name, value in vars(locks).items() if value is not None}
     several = {name for name, value in given.items() if name in ALLOWED and "," in str(value)}

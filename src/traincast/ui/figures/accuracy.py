@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
@@ -23,7 +24,7 @@ PARITY_BAND: Final = 0.1  # relative half-width in the parity plot
 MAX_PANELS: Final = 3  # side by side
 MIN_CAUSE_DRAWN: Final = 0.002  # mean part of an error of any source
 Budgets = Sequence[tuple[str, int, Mapping[str, float], float]]  # source, rows, causes, unexplained
-POINT: Final[dict[str, Any]] = {
+POINT: Final[style.Look] = {
     "linestyle": "",
     "markersize": 2.2,
     "markeredgewidth": 0,
@@ -96,7 +97,9 @@ def collectives(timings: Sequence["CollectiveRow"], theories: Mapping[str, Float
     return figure
 
 
-def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Any, moe: Bools) -> None:
+def _draw_parity(
+    ax: Axes, measured: Floats, predicted: Floats, families: NDArray[np.str_], moe: Bools
+) -> None:
     times = np.concatenate((measured, predicted))
     diagonal = np.array([times.min() / 1.5, times.max() * 1.5])
     low = diagonal * (1 - PARITY_BAND)

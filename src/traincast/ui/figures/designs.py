@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ def cost_front(found: "Designs") -> Figure:
     for name, colour in zip(names, (*style.COLOURS, style.BROWN, style.GREY), strict=False):
         number = [part.family.name for part in found.parts].index(name)
         rows = found.feasible & (found.part == number)
-        look: dict[str, Any] = {"s": 9, "linewidths": 0, "alpha": 0.6, "rasterized": bool(rows.sum() > 5000)}
+        look: style.Look = {"s": 9, "linewidths": 0, "alpha": 0.6, "rasterized": bool(rows.sum() > 5000)}
         ax.scatter(days[rows], cost[rows], color=colour, label=name, **look)
     front = np.array(found.front_rows)
     front = front[np.argsort(days[front], kind="stable")]
@@ -113,7 +113,7 @@ def iso_cost(found: "Designs") -> Figure:
     ax.set_facecolor("#f2f2f2")
     filled = ax.contourf(across, up, known, 8, cmap="cividis_r")
     ax.contour(across, up, known, 8, colors="black", linewidths=0.5)  # the bar beside says their cost
-    dashed: dict[str, Any] = {"colors": "white", "linestyles": "dashed", "linewidths": 0.9}
+    dashed: style.Look = {"colors": "white", "linestyles": "dashed", "linewidths": 0.9}
     of_time = ax.contour(across, up, np.ma.masked_invalid(days), 4, **dashed)
     label_isolines(ax, of_time, "%.3g d")
     _mark_cheapest(found, ax, x, y)
@@ -126,7 +126,7 @@ def _mark_cheapest(found: "Designs", ax: Axes, x: str, y: str) -> None:
     part = found.parts[found.part[found.cheapest]]
     machine = found.within[found.cheapest] // part.sizes
     point = [float(style.in_unit(path, part.figure(path)[machine])) for path in (x, y)]
-    star: dict[str, Any] = {"color": style.VERMILION, "markersize": 9, "markeredgecolor": "white"}
+    star: style.Look = {"color": style.VERMILION, "markersize": 9, "markeredgecolor": "white"}
     ax.plot(*point, "*", clip_on=False, zorder=5, **star)
 
 
@@ -159,7 +159,7 @@ def binding_map(found: "Designs") -> Figure:
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.4, height=3.4)
     for up, across in np.ndindex(grid.binding.shape):
         path = None if grid.binding[up, across] < 0 else grid.paths[grid.binding[up, across]]
-        look: dict[str, Any] = style.INFEASIBLE if path is None else {"facecolor": looks[path], "alpha": 0.7}
+        look: style.Look = style.INFEASIBLE if path is None else {"facecolor": looks[path], "alpha": 0.7}
         ax.add_patch(Rectangle((across - 0.5, up - 0.5), 1, 1, edgecolor="white", **look))
         if path is not None:
             ax.text(across, up, f"{grid.elasticity[up, across]:.2f}", ha="center", va="center", fontsize=7)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from itertools import product
 from textwrap import fill, wrap
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
 MATRIX: Final = "accelerator.matrix_flops"
 BANDWIDTH: Final = "accelerator.hbm_bandwidth"
-POINT: Final[dict[str, Any]] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
+POINT: Final[style.Look] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
 
 
 @style.apply_style
@@ -215,7 +215,7 @@ def roofline(est: Estimate) -> Figure:
     directions = np.array([direction for _, direction in passes])
     for direction, marker in DIRECTION_MARKERS.items():
         rows = directions == direction
-        look: dict[str, Any] = {"marker": marker, "alpha": 0.75, "linewidths": 0, "zorder": 3}
+        look: style.Look = {"marker": marker, "alpha": 0.75, "linewidths": 0, "zorder": 3}
         ax.scatter(intensity[rows], achieved[rows], area[rows], colours[rows], **look)
     _draw_roofs(ax, est.system.accelerator, intensity, achieved)
     ax.set_xlabel("Arithmetic intensity [FLOP/byte]")
@@ -284,7 +284,7 @@ def pareto(result: Found) -> Figure:
         front_label = f"Pareto front, {len(front)} plans"
         ax.plot(*zip(*front, strict=True), "o-", color=style.BLUE, drawstyle="steps-pre", label=front_label)
         plan, est = result.best
-        star: dict[str, Any] = {"color": style.VERMILION, "markersize": 9, "markeredgecolor": "white"}
+        star: style.Look = {"color": style.VERMILION, "markersize": 9, "markeredgecolor": "white"}
         star["label"] = f"recommended: {fill(str(plan), LEGEND_CHARACTERS)}"
         ax.plot(style.in_unit("memory_bytes", est.memory_bytes), est.step_seconds, "*", **star)
         style.log_axes(ax, "y")

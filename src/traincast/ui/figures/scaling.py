@@ -104,7 +104,7 @@ def scaling_speedup(
         colour = STAGE_COLOURS[stage.zero]
         ax.plot(n, formula / ideal, "-", color=colour)
         shape, size = STAGE_MARKERS[stage.zero]
-        hollow: dict[str, Any] = {"marker": shape, "markersize": size, "markerfacecolor": "none"}
+        hollow: style.Look = {"marker": shape, "markersize": size, "markerfacecolor": "none"}
         ax.plot(n, evaluated / ideal, linestyle="", color=colour, **hollow)
         error = float(np.mean((formula / ideal - evaluated / ideal) ** 2))
         label = f"ZeRO-{stage.zero}, mean squared difference {style.power(error, 2)}"
@@ -113,7 +113,7 @@ def scaling_speedup(
             label += f"; the source: a reduce to each of {owners:,} owners"
         handles.append(style.sample(label, color=colour, **hollow))
     for seen in measured:
-        cross: dict[str, Any] = {"marker": "x", "markersize": 7.0, "color": STAGE_COLOURS[seen.zero]}
+        cross: style.Look = {"marker": "x", "markersize": 7.0, "color": STAGE_COLOURS[seen.zero]}
         places = [row.gpus for row in seen.iterations]
         ax.plot(places, [row.efficiency for row in seen.iterations], linestyle="", **cross)
         squared = style.power(seen.mean_squared_error, 2)
@@ -185,7 +185,7 @@ def _parts(request: ScalingRequest, compute: object, comm: Floats) -> dict[str, 
     return dict(zip(PARTS, shares, strict=True))
 
 
-def _look(part: str) -> dict[str, Any]:
+def _look(part: str) -> style.Look:
     return style.bar_style(*PARTS[part])
 
 

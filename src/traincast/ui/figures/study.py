@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from traincast.catalog.load import load_system
 from traincast.core.errors import InputError, raise_problems, require_known, unknown_name_error
@@ -118,7 +119,7 @@ def strong_scaling(
     return figure
 
 
-def _finish_panels(panels: Any, gpus: Sequence[float], log: str) -> None:
+def _finish_panels(panels: NDArray[np.object_], gpus: Sequence[float], log: str) -> None:
     """Give all panels of a model the same axes, with ticks at numbers of GPUs, and the last row its label."""
     for ax in panels.ravel():
         ax.set(**{f"{name}scale": "log" for name in log})
@@ -179,7 +180,7 @@ def _draw_ideal(
         ax.plot(gpus, y, color=style.GREY, linestyle="--", linewidth=0.8, zorder=1, label="ideal scaling")
 
 
-def _legend(figure: Figure, looks: Mapping[str, Mapping[str, Any]], dashed: str) -> None:
+def _legend(figure: Figure, looks: Mapping[str, style.Look], dashed: str) -> None:
     """Draw the legend of colours and markers, and of dashed lines, in groups below the panels."""
     chips = dict[str, str]()
     domains = dict[str, str]()
@@ -301,7 +302,7 @@ def _draw_configurations(
     sizes = np.log2(counts.select(names).to_numpy().T.astype(float))
     extent = (-0.5, len(rows) - 0.5, len(names) - 0.5, -0.5)
     ax.imshow(sizes, cmap="Blues", vmin=0, vmax=24, aspect="auto", extent=extent, zorder=1)
-    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": style.SMALL}
+    look: style.Look = {"ha": "center", "va": "center", "fontsize": style.SMALL}
     for place, row in enumerate(counts.iter_rows(named=True)):
         if row["step_seconds"] is None:
             continue
@@ -348,7 +349,7 @@ def _draw_time_split(ax: Axes, rows: pl.DataFrame) -> list[str]:
     under = np.zeros(len(rows))
     for share in shares.values():
         for place in np.flatnonzero(share >= MIN_SHARE_WRITTEN).tolist():
-            look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": style.WHITE_BOX | {"pad": 0.6}}
+            look: style.Look = {"ha": "center", "va": "center", "bbox": style.WHITE_BOX | {"pad": 0.6}}
             ax.text(place, under[place] + share[place] / 2, f"{share[place]:.0f}", fontsize=5.5, **look)
         under = under + share
     ax.set_ylim(0, 100)
@@ -411,7 +412,7 @@ def contour(
     )
     figure.suptitle(about, fontsize=7)
     if known_levels := [contours for contours in filled if contours is not None]:
-        look: dict[str, Any] = {"label": style.label(value), "format": "%g", "ticks": levels, "pad": 0.02}
+        look: style.Look = {"label": style.label(value), "format": "%g", "ticks": levels, "pad": 0.02}
         figure.colorbar(known_levels[0], ax=axes.ravel().tolist(), **look).ax.tick_params(labelsize=7)
     return figure
 
@@ -563,7 +564,7 @@ def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> ContourSet | None:
         ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=0, **style.INFEASIBLE))
         up, across = np.nonzero(empty)
         right, top = _share_of_axes(ax, np.column_stack((xs[across], ys[up]))).mean(axis=0).clip(0.16, 0.84)
-        look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": style.WHITE_BOX}
+        look: style.Look = {"ha": "center", "va": "center", "bbox": style.WHITE_BOX}
         ax.text(right, top, "does not fit", fontsize=style.SMALL, transform=ax.transAxes, **look)
     if empty.all():
         return None
@@ -602,7 +603,7 @@ def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
         right, up = _share_of_axes(ax, point)
         if max(abs(right - 0.5), abs(up - 0.5)) >= 0.5 + 1e-6:
             continue
-        dot: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markersize": 4.5}
+        dot: style.Look = {"color": "white", "markeredgecolor": "black", "markersize": 4.5}
         ax.plot(*point, "o", **dot, clip_on=False, zorder=5)
         box = style.WHITE_BOX | {"alpha": 0.7, "pad": 0.8}
         ha, x_offset = ("left", 6) if right < 0.5 else ("right", -6)

@@ -8,7 +8,7 @@ from functools import wraps
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, ParamSpec, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -21,6 +21,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.style import context
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from traincast.catalog.software_stacks import Stack
 from traincast.core.nomenclature import COLUMNS
@@ -30,6 +31,7 @@ from traincast.core.units import GIB
 from traincast.planner.answers.plan_sentences import label as component_name
 
 P = ParamSpec("P")
+Look: TypeAlias = dict[str, Any]  # arguments of functions of matplotlib, by name
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE, TEAL = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999", "#F0E442",
     "#7A5230", "#F4B6C2", "#7D7F1B", "#1F6F78",
@@ -57,13 +59,13 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"), "copies": (ROSE, "///"),
     "reserved": (GREY, "xxx"),
 }  # fmt: skip
-INFEASIBLE: Final[dict[str, Any]] = {
+INFEASIBLE: Final[Look] = {
     "facecolor": "#f2f2f2",
     "edgecolor": "#bbbbbb",
     "hatch": "////",
     "linewidth": 0,
 }
-HATCHED: Final[dict[str, Any]] = {"hatch": "/////", "alpha": 0.75}
+HATCHED: Final[Look] = {"hatch": "/////", "alpha": 0.75}
 WHITE_BOX: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # behind a text
 # widths of a figure [inch]
 COLUMN = 3.5
@@ -81,7 +83,7 @@ LABEL_DIRECTIONS: Final[tuple[tuple[float, float], ...]] = (
 LABEL_RADII: Final = (10, 15, 22, 30, 40, 50, 62, 76)  # of places around a point, nearest first [pt]
 SMALL_BAR: Final = 0.04  # of a tornado, whose ends are written: of the largest change
 LABEL_CLEARANCE: Final = 4  # between a label and points [pixel]
-STYLE: Final[dict[str, Any]] = {
+STYLE: Final[Look] = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "legend.frameon": False,
     "legend.handlelength": 2.4, "axes.linewidth": 0.6, "lines.linewidth": 1.1, "lines.markersize": 3.5,
     "hatch.linewidth": 0.5, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
@@ -89,7 +91,7 @@ STYLE: Final[dict[str, Any]] = {
     "svg.hashsalt": "traincast", "svg.fonttype": "none", "pdf.fonttype": 42,
     "text.parse_math": False,  # a name may hold a dollar sign
 }  # fmt: skip
-ENDINGS: Final[dict[str, dict[str, Any]]] = {  # of files, with the metadata that keeps them reproducible
+ENDINGS: Final[dict[str, dict[str, None]]] = {  # of files, with the metadata that keeps them reproducible
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
     ".png": {},
@@ -133,13 +135,15 @@ def panels(
     return figure, axes[0].tolist()
 
 
-def panel_grid(rows: int, columns: int) -> tuple[Figure, Any]:
+def panel_grid(rows: int, columns: int) -> tuple[Figure, NDArray[np.object_]]:
     """Return a figure with panels in rows, of one height of values each, and an array of its axes."""
     width = max(COLUMN, PAGE if columns > 1 else COLUMN + 0.8, 2.5 * columns)
     return axes_of((width, 0.9 + 2.4 * rows), rows, columns, sharex="row", sharey="row")
 
 
-def axes_of(size: tuple[float, float], rows: int, columns: int, **options: Any) -> tuple[Figure, Any]:
+def axes_of(
+    size: tuple[float, float], rows: int, columns: int, **options: Any
+) -> tuple[Figure, NDArray[np.object_]]:
     """Return a figure of a size [inch], and an array of its axes."""
     figure = Figure(size, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
@@ -203,7 +207,7 @@ def in_unit(name: str, values: Any) -> Any:
     return values / unit_of(name)[1]
 
 
-def system_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def system_looks(names: Iterable[str]) -> dict[str, Look]:
     """Return colour and marker of systems, the same in every figure as far as those of one figure differ.
 
     An accelerator has a colour, the size of a fast domain a marker.
@@ -237,12 +241,12 @@ def _assign_choices(names: Sequence[str], fixed: Mapping[str, str], choices: Seq
     return taken
 
 
-def bar_style(colour: str, hatch: str) -> dict[str, Any]:
+def bar_style(colour: str, hatch: str) -> Look:
     """Return the look of bars of a colour and hatch."""
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
-def component_style(name: str) -> dict[str, Any]:
+def component_style(name: str) -> Look:
     """Return the look of a component of time or memory."""
     return bar_style(*COMPONENTS[name])
 
@@ -261,10 +265,10 @@ def stacked_bars(
     ax: Axes,
     parts: Mapping[str, Floats],
     width: float,
-    look: Callable[[str], dict[str, Any]] = component_style,
+    look: Callable[[str], Look] = component_style,
 ) -> None:
     """Draw components on one another, a bar at each whole number."""
-    under: Any = 0.0
+    under: float | Floats = 0.0
     for name, sizes in parts.items():
         ax.bar(range(len(sizes)), sizes, width, under, label=name, **look(name))
         under = under + sizes
@@ -282,7 +286,7 @@ def tornado_bars(
     for case, of_case, shift, hatched in zip(cases, changes, (0.2, -0.2), ({}, HATCHED), strict=True):
         places = shift + np.arange(len(titles), dtype=np.float64)
         for (end, colour), change in zip(colours.items(), of_case.T, strict=True):
-            look: dict[str, Any] = {"color": colour, "edgecolor": "white", "linewidth": 0} | hatched
+            look: Look = {"color": colour, "edgecolor": "white", "linewidth": 0} | hatched
             fits = np.isfinite(change)
             ax.barh(places, np.where(fits, change, 0), 0.38, label=f"{end}, {case}", **look)
             for place in places[~fits]:

@@ -120,12 +120,12 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
     ax.spines["left"].set_visible(False)
 
 
-def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[Span], edged: bool) -> None:
+def _draw_bars(ax: Axes, colour: object, hatch: str, spans: Collection[Span], edged: bool) -> None:
     """Draw bars of one style; as an image where they are too close for edges."""
     half = ROW_SHARE_DRAWN / 2
     rows = [(low, high, d - half, d + half) for d, low, high in spans]
     corners = [[(low, top), (high, top), (high, bottom), (low, bottom)] for low, high, top, bottom in rows]
-    edges: dict[str, Any] = {"edgecolors": _edge_colour(colour), "linewidths": 0.3 if edged else 0.0}
+    edges: style.Look = {"edgecolors": _edge_colour(colour), "linewidths": 0.3 if edged else 0.0}
     look = edges | {"hatch": hatch or None, "rasterized": not edged and not hatch}
     ax.add_collection(PolyCollection(corners, facecolors=[colour], **look), autolim=False)
 
@@ -138,7 +138,7 @@ def _draw_number(ax: Axes, span: Span, microbatch: int, window: Window, colour: 
     width = (end - start) / window.seconds * AXES_WIDTH
     if finish > begin and width >= DIGIT_WIDTH * len(str(microbatch)):
         is_light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
-        look: dict[str, Any] = {"fontsize": NUMBER_FONT_SIZE, "color": style.BLACK if is_light else "white"}
+        look: style.Look = {"fontsize": NUMBER_FONT_SIZE, "color": style.BLACK if is_light else "white"}
         place = ((start + end) / 2, device)
         ax.text(*place, str(microbatch), ha="center", va="center_baseline", **look)
 

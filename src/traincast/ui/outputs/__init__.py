@@ -5,7 +5,7 @@ it prints against the schema.
 """
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import lazy_loader
 
@@ -32,7 +32,7 @@ def output_types() -> dict[str, type[Result]]:
     }
 
 
-def schema(name: str) -> dict[str, Any]:
+def schema(name: str) -> dict[str, object]:
     """Return the JSON Schema of an output; nested results are under ``$defs``."""
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema

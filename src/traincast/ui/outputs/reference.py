@@ -1,6 +1,6 @@
 """What the commands for reference, and `study`, `merge` and `plot` print with `--json`; errors."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from traincast.catalog.versions import Versions, versions
 from traincast.core.result import Doc, Result
@@ -74,7 +74,7 @@ class SchemaOutput(Result):
     """A JSON Schema; without a name `outputs`, the names there are."""
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, object]:
         return {"type": "dict"}
 
 

@@ -186,7 +186,7 @@ class _Weights(NamedTuple):
 
     seed: int
     cut: GroupRank
-    where: dict[str, Any]
+    where: dict[str, object]
 
     def normal(self, place: int, *shape: int, axis: int = 0) -> Tensor:
         """Return the rank's shard of a random matrix, cut along an axis."""

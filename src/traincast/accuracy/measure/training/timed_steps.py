@@ -328,7 +328,7 @@ def source_text(about: Mapping[str, object]) -> str:
     return f"traincast measure --step on {machine}, {date.today().isoformat()}"
 
 
-def same_machine(rows: Iterable[Mapping[str, str]], about: Mapping[str, Any]) -> bool:
+def same_machine(rows: Iterable[Mapping[str, str]], about: Mapping[str, object]) -> bool:
     """Return whether all rows are from the described machine, whatever the date."""
     expected = source_text(about).rsplit(", ", 1)[0]
     return all(row["source"].rsplit(", ", 1)[0] == expected for row in rows)
