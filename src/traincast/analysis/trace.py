@@ -12,10 +12,10 @@ from functools import cached_property
 from math import floor, log10
 from typing import Annotated, Final, Literal, NamedTuple
 
-from traincast.analysis.trace_passes import ChunkPasses, passes
 from traincast.core.errors import InputError
 from traincast.core.nomenclature import number_keys
 from traincast.core.result import KEY, Doc, Result
+from traincast.step.chunk_passes import ChunkPasses, passes
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.times import SCHEDULES, Kind, SimulatedPass, Timeline, simulate
 

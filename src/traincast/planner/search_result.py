@@ -41,6 +41,7 @@ from traincast.planner.space.evaluation import (
     rank_layouts,
 )
 from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.group_places import MOST_NEAR, near_members
 from traincast.planner.space.layout_questions import Layouts
 from traincast.planner.space.layouts import AllLayouts, FewLayouts
 from traincast.planner.space.least_times import LeastTimes
@@ -48,7 +49,6 @@ from traincast.planner.space.search_space import Outline, Progress, by_domain, p
 from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
 from traincast.step.fit_probability import memory_that_fits
 from traincast.step.metrics import Metrics, metrics
-from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.uncertainty import WITHIN
 from traincast.step.validity import reasons
 

@@ -25,11 +25,11 @@ from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.model.model import Model
 from traincast.operations import Counted, Operation, parts
+from traincast.planner.space.group_places import MOST_NEAR, near_members
 from traincast.planner.space.search_space import Shards, Space, distinct_rows, stack_columns
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_phases, peak_bytes
 from traincast.step.pipeline_stages import Stages, stages
-from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.step_time import step, step_seconds_bound
 from traincast.times import SCHEDULES, OperationPasses, OperationTimer
 

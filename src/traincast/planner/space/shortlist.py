@@ -31,6 +31,7 @@ from traincast.planner.space.evaluation import (
     take_costs,
 )
 from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.group_places import near_members
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import (
     Outline,
@@ -44,7 +45,6 @@ from traincast.planner.space.search_space import (
 from traincast.step.data_parallel import LeastTraffic
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import Stages, stages
-from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
 from traincast.times import AnyPlacement, LeastTimer, OperationPasses, PassSeconds, exposed_share
 
