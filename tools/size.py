@@ -26,12 +26,12 @@ MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 
 # What is allowed at most. Lower a number when the code allows it; raise one only with a reason in the commit.
 MOST_DOORS = {  # names that a package gives to others
-    "core": 125,
+    "core": 123,
     "model": 58,
-    "catalog": 66,
+    "catalog": 59,
     "operations": 27,
     "times": 34,
-    "step": 82,
+    "step": 79,
     "planner": 108,
     "analysis": 39,
     "launch": 33,

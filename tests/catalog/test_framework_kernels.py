@@ -9,7 +9,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import Stack
-from traincast.catalog.training import read_training
+from traincast.catalog.training import Training
 from traincast.core.plan import Plans
 from traincast.model.documents import Documents
 from traincast.operations.transformer import layer
@@ -66,7 +66,7 @@ def test_a_layer_of_megatron_core_waits_for_the_host_about_as_long_as_for_the_ke
 
 def host_seconds(stack, gbs=32, train="lora", **changes):
     """Return what a step of Llama 3 8B with short sequences waits for the host on one GPU [s]."""
-    model = read_training(train).apply_to(replace(load_model("llama-3-8b"), seq=512, **changes))
+    model = Training.read(train).apply_to(replace(load_model("llama-3-8b"), seq=512, **changes))
     return float(tc.estimate(model, "dgx-h100", tc.Plan(), gbs=gbs, assumptions=stack).step.host)
 
 

@@ -9,7 +9,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import Stack
-from traincast.catalog.training import read_training
+from traincast.catalog.training import Training
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
 
@@ -65,7 +65,7 @@ def test_chains_of_operations_move_the_tensors_counted():
 )
 def test_adapters_move_the_tensors_counted(train, counted):
     """Also where norms are fused."""
-    least = elementwise_tensors(read_training(train).apply_to(load_model("mistral-7b")), is_adapter=True)
+    least = elementwise_tensors(Training.read(train).apply_to(load_model("mistral-7b")), is_adapter=True)
     more = tensors(f"fused layer, {counted}") - tensors("fused layer")
     for stack in (SINGLE, FUSED):
         assert Stack(stack).assumptions.traffic.adapter_passes == pytest.approx(more / least, rel=0.05)
@@ -82,7 +82,7 @@ def test_the_host_issues_the_kernels_of_adapters_counted(stack):
     counted = (more["forward"] * FROM_PYTHON + more["backward"] * FROM_AUTOGRAD) / 4
     assumed = Stack(stack).assumptions
     assert assumed.host.adapter_seconds == pytest.approx(counted, rel=0.05)
-    model = read_training(ATTENTION).apply_to(load_model("mistral-7b"))
+    model = Training.read(ATTENTION).apply_to(load_model("mistral-7b"))
     of_adapters = [op for op in layer(model, PLAN, assumed) if op.name.endswith(("_a", "_b", "_sum"))]
     launches = sum(op.forward.launches + op.backward.launches for op in of_adapters)
     assert launches * assumed.host.dispatch_seconds == pytest.approx(4 * assumed.host.adapter_seconds)
@@ -90,7 +90,7 @@ def test_the_host_issues_the_kernels_of_adapters_counted(stack):
 
 def test_a_small_microbatch_waits_for_the_host():
     """Each of ten times as many micro-batches waits as long; the wait was that of a step."""
-    model = read_training("lora").apply_to(replace(load_model("llama-3-8b"), seq=256))
+    model = Training.read("lora").apply_to(replace(load_model("llama-3-8b"), seq=256))
     waits = [
         tc.estimate(model, "dgx-h100", tc.Plan(), gbs=gbs, assumptions=SINGLE).step.host for gbs in (32, 320)
     ]

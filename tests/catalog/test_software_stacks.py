@@ -22,7 +22,7 @@ from traincast.catalog.software_stacks import (
     stack_names,
     with_fitted_values,
 )
-from traincast.core.assumptions import OF_EXPERTS, PAPER, from_dict
+from traincast.core.assumptions import OF_EXPERTS, PAPER, Assumptions
 from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
 from traincast.step.uncertainty import ErrorCase, deviation, errors
@@ -351,7 +351,7 @@ def test_values_fitted_on_a_system_replace_those_of_the_stack(tmp_path):
 
 def test_saved_assumptions_are_read():
     stack = Stack(Stack.DEFAULT).assumptions
-    assert from_dict(asdict(stack)) == stack
+    assert Assumptions.from_dict(asdict(stack)) == stack
 
 
 def test_an_unknown_assumption_is_refused():

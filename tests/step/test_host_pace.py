@@ -8,7 +8,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import Stack
-from traincast.catalog.training import read_training
+from traincast.catalog.training import Training
 from traincast.core.plan import Plans
 from traincast.launch.frameworks import torchtitan
 from traincast.launch.settings.settings import Settings
@@ -97,7 +97,7 @@ def test_the_loss_of_nanotron_moves_what_its_operations_read_and_write():
 def test_waits_for_a_pace_that_no_run_has_widen_the_interval():
     """A deviation for all of the wait, and one more where its documents have no stated lengths."""
     known = errors()
-    model = read_training("lora").apply_to(replace(load_model("llama-3-8b"), seq=512))
+    model = Training.read("lora").apply_to(replace(load_model("llama-3-8b"), seq=512))
     case = tc.estimate(model, "dgx-h100", tc.Plan(), gbs=32, assumptions="megatron-core-2025").case
     assert 0.2 < case.waiting < 0.8
     calm = replace(case, waiting=0.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.catalog.software_stacks import Stack, calibrated
-from traincast.catalog.training import read_training
+from traincast.catalog.training import Training
 from traincast.core.plan import Plans
 from traincast.core.units import GIB
 from traincast.operations.operation import total
@@ -32,7 +32,7 @@ def fine_tuned(stack, train="full", gpus=1, mbs=1, seq=4096, **knobs):
     """The estimate of Mistral-7B with full recomputation, sharded on several GPUs."""
     zero = 3 if gpus > 1 else 0
     plan = tc.Plan(dp=gpus, mbs=mbs, recompute="full", zero=zero, **knobs)
-    model = read_training(train).apply_to(replace(MISTRAL, seq=seq))
+    model = Training.read(train).apply_to(replace(MISTRAL, seq=seq))
     return tc.estimate(model, "dgx-a100", plan, gbs=gpus * mbs, assumptions=stack)
 
 

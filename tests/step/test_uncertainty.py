@@ -14,7 +14,7 @@ import traincast as tc
 from traincast.accuracy.runs.run import readable, rows
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import Stack, calibrated, resolve
-from traincast.core.assumptions import PAPER, from_dict
+from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.plan import Plan
 from traincast.planner.answers.rankings import (
     DRAWS,
@@ -517,7 +517,7 @@ def test_facts_leave_the_software_that_can_have_them():
 def test_what_is_given_is_saved_with_assumptions():
     est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, given={"graphs": "none", "loss": "fused"})
     assert est.assumptions.given == (("graphs", "none"), ("loss", "fused"))
-    assert from_dict(json.loads(json.dumps(asdict(est.assumptions)))) == est.assumptions
+    assert Assumptions.from_dict(json.loads(json.dumps(asdict(est.assumptions)))) == est.assumptions
 
 
 def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
@@ -588,7 +588,7 @@ def test_a_release_without_measured_runs_widens_an_interval_and_is_said():
     stack = replace(Stack(read_row.stack).assumptions, new_release=True)
     est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=stack)
     assert any(said.startswith("never measured: this release of the software") for said in est.uncertain_of)
-    assert from_dict(asdict(stack)) == stack
+    assert Assumptions.from_dict(asdict(stack)) == stack
 
 
 def test_a_question_that_states_nothing_of_software_has_the_widest_interval():

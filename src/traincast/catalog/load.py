@@ -76,16 +76,6 @@ def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None
     return _model(_checked_model(dict(document), Path(name) / "config.json", name, seq), name)
 
 
-def known_model(name: str, *, seq: int | None = None) -> Model:
-    """Load a model of the catalogue; a file of that name is not considered."""
-    return load_model(known_name("model", name), seq=seq)
-
-
-def known_system(name: str) -> System:
-    """Load a system of the catalogue; a file of that name is not considered."""
-    return load_system(known_name("system", name))
-
-
 def known_name(kind: Kind, name: str) -> str:
     """Return the catalogue's own name of a model or system that is called by any of its names."""
     require_type(kind, name, "a name of the catalogue", str)

@@ -311,6 +311,10 @@ class Stack:
             parts.append(f"{words} {fact}" if is_bare else words)
         return ", ".join(parts)
 
+    def fact_words(self, fact: str) -> str:
+        """Return a fact that it has in words, such as 'eager layers'."""
+        return fact_words(fact, self.facts[fact])
+
     @property
     def dated_words(self) -> str:
         """Its `words`, with the date of its release where the name has no year."""

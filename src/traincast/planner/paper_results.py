@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from traincast.catalog.load import load_model, load_system
-from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
+from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions
 from traincast.core.json_schema import describe_key
 from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
@@ -250,7 +250,9 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
     for row in rows:
         machines.setdefault((row["gpu"], row["nvs"]), []).append(row)
     worst = 0.0
-    errata = {str(number): with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {"all": PAPER}
+    errata = {str(number): Assumptions.with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {
+        "all": PAPER
+    }
     seconds = dict.fromkeys(errata, 0.0)
     memory = dict.fromkeys(errata, 0.0)
     for (gpu, nvs), batch in machines.items():

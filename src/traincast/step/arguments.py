@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log2
 
 import numpy as np
 
@@ -11,19 +10,7 @@ from traincast.catalog.software_stacks import Stack, resolve, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.system import System
-from traincast.model.adapters import FINE_TUNING_BATCH
 from traincast.model.model import Model
-
-
-def usual_batch(model: Model) -> int:
-    """Return the global batch where none is given [sequences]: that of fine-tuning, or 4M tokens.
-
-    Llama 2 and 3 began with 4M tokens (arXiv 2307.09288). It is a power of two, so that usual degrees divide
-    it.
-    """
-    if model.is_fine_tuned:
-        return FINE_TUNING_BATCH
-    return int(2 ** max(round(log2(4 * 2**20 / model.seq)), 0))
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
@@ -32,7 +19,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
     Raises `InputError` if it is no positive whole number.
     """
     if gbs is None and model is not None:
-        gbs = usual_batch(model) if model.global_batch is None else model.global_batch
+        gbs = model.usual_batch if model.global_batch is None else model.global_batch
     if gbs is None:
         return 1
     raise_problems("global batch", whole_number_problems("gbs", gbs))

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from traincast.catalog.documents import read_document
 from traincast.catalog.load import load_model
-from traincast.catalog.training import Training, read_training
+from traincast.catalog.training import Training
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse, parse_count
@@ -69,7 +69,7 @@ def load_study(path: str | Path) -> Study:
     batches = None if file.global_batch is None else axis_values("global_batch", file.global_batch, problems)
     try:
         seen = (file.images, file.image_size, file.frozen_tower)
-        training = read_training(file.train, file.lengths, *seen, files=False)
+        training = Training.read(file.train, file.lengths, *seen, files=False)
         models = [_apply_training(name, training) for name in file.models]
         question = Question(
             gpus=_whole(axis_values("gpus", file.gpus, problems)),

@@ -127,11 +127,11 @@ class RunOptions:
         line on what is assumed of fine-tuning ends with the `sharding` of its weights.
         """
         from traincast.catalog.load import load_model, load_system
-        from traincast.catalog.training import read_training
+        from traincast.catalog.training import Training
         from traincast.step.metrics import check_given
 
         seen = (self.images, self.image_size, self.frozen_tower)
-        training = errors.catch(read_training, self.train, self.lengths, *seen)
+        training = errors.catch(Training.read, self.train, self.lengths, *seen)
         loaded = partial(load_model, name)
         if training is None:
             model = errors.catch(loaded, seq=self.seq)

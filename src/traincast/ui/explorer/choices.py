@@ -19,7 +19,6 @@ from traincast.model.model import Model
 from traincast.planner.answers.plan_sentences import label
 from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.question import OBJECTIVES
-from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import (
@@ -181,7 +180,7 @@ def model_info(model: Model) -> dict[str, object]:
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
         **{name: getattr(model, name) for name in shape},
-        "usual_batch": usual_batch(model),
+        "usual_batch": model.usual_batch,
         "training_tokens": model.training_tokens,
         "experts": None if model.experts is None else model.experts.experts,
     }

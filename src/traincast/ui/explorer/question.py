@@ -10,10 +10,10 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 from traincast.catalog.documents import parse_document
-from traincast.catalog.load import known_model, known_name, known_system, load_system, read_model
+from traincast.catalog.load import known_name, load_model, load_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
-from traincast.catalog.training import Training, read_training
+from traincast.catalog.training import Training
 from traincast.core.errors import (
     WHOLE,
     ErrorCollector,
@@ -50,9 +50,19 @@ BESIDE_STATE: Final = (
 MAX_WHOLE: Final = 1e18  # beyond it a float is a mistake, not a count
 CACHED_FILES: Final = 64
 CACHED_QUESTIONS: Final = 256
-_catalogue_model = lru_cache(CACHED_FILES)(known_model)
-_catalogue_system = lru_cache(CACHED_FILES)(known_system)
 _offered: dict[str, System] = {}  # systems of files that the server offers besides the catalogue's
+
+
+@lru_cache(CACHED_FILES)
+def _catalogue_model(name: str, *, seq: int | None = None) -> Model:
+    """Load a model of the catalogue; a file of that name is not considered."""
+    return load_model(known_name("model", name), seq=seq)
+
+
+@lru_cache(CACHED_FILES)
+def _catalogue_system(name: str) -> System:
+    """Load a system of the catalogue; a file of that name is not considered."""
+    return load_system(known_name("system", name))
 
 
 @dataclass(frozen=True)
@@ -295,7 +305,7 @@ def _training(state: State) -> Training:
     if problems:
         raise InputError("search", problems)
     seen = (state.images, state.image_size, state.frozen_tower)
-    return read_training(state.train, state.lengths, *seen, files=False)
+    return Training.read(state.train, state.lengths, *seen, files=False)
 
 
 def _describe_model(state: State, seq: Any) -> Model:

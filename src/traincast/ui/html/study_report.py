@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traincast.core.assumptions import from_dict
+from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
@@ -44,7 +44,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
         "figures": list(_figures(rows, study)),
         "points": _points(rows, study),
         "uncertainty": list(_uncertainty(rows)),
-        "subjects": [*subjects, assumptions(from_dict(study["assumptions"]))],
+        "subjects": [*subjects, assumptions(Assumptions.from_dict(study["assumptions"]))],
         "inputs": Table(caption, ("input", "hash"), list(results.metadata["inputs"].items()), ("hash",)),
     }
     decided = count_of(int(rows["candidates"].sum()), "candidate")

@@ -5,7 +5,6 @@ from typing import Final
 
 import numpy as np
 
-from traincast.catalog.facts import fact_words
 from traincast.catalog.software_stacks import Stack
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plan
@@ -222,7 +221,7 @@ def software_words(name: str, other: str) -> tuple[str, str]:
     fact = next((fact for fact in shared if mine[fact] != theirs[fact]), None)
     if fact is None:
         return own.name, other
-    return fact_words(fact, mine[fact]), fact_words(fact, theirs[fact])
+    return own.fact_words(fact), Stack(other).fact_words(fact)
 
 
 def memory_line(est: Estimate) -> str:
