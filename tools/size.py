@@ -26,13 +26,13 @@ MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 
 # What is allowed at most. Lower a number when the code allows it; raise one only with a reason in the commit.
 MOST_DOORS = {  # names that a package gives to others
-    "core": 125,
+    "core": 123,
     "model": 58,
-    "catalog": 100,
+    "catalog": 59,
     "operations": 27,
     "times": 34,
-    "step": 113,
-    "planner": 103,
+    "step": 79,
+    "planner": 108,
     "analysis": 39,
     "launch": 33,
     "accuracy": 45,

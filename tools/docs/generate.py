@@ -17,7 +17,7 @@ import sympy as sp
 
 from traincast.catalog.facts import FACTS
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
-from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
+from traincast.catalog.software_stacks import Stack, calibrated, stack_names
 from traincast.core.assumptions import ERRATA, PAPER
 from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
@@ -587,10 +587,10 @@ def _stacks() -> str:
         usual = calibrated().values()
         differs = ", ".join(
             f"{path} {value:g}" if isinstance(value, float) else f"{path} {value}"
-            for path, value in load_stack(name).values().items()
+            for path, value in Stack(name).assumptions.values().items()
             if value != usual[path]
         )
-        text += f"| `{name}` | {stack_file(name).title} | {differs} |\n"
+        text += f"| `{name}` | {Stack(name).file.title} | {differs} |\n"
     return text
 
 

@@ -29,7 +29,7 @@ from traincast.operations import (
     sharding_of,
     total,
 )
-from traincast.step import CONVENTIONS, index_flops, scan_flops, tokens_share
+from traincast.step import CONVENTIONS, index_flops
 
 PROJECTIONS: Final = "attention projections"
 SCORES: Final = "attention scores"
@@ -181,7 +181,7 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
     sharding = sharding_of(model, Plans(), assumed)
     result: dict[str, _Count] = {}
     for kind, n in Counter(model.pattern).items():
-        share = tokens_share(model, kind)
+        share = model.tokens_share(kind)
         for part, count in _layer_parts(sharding, kind).items():
             met = count._replace(met=share * count.active)
             result[part] = result.get(part, _Count()).plus(met, n)
@@ -224,7 +224,7 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
         attention_matrices = model.attention_matrices if kind.attends else 0
         matrices = model.mixer_matrices(kind) - attention_matrices
         result[LINEAR] = mixed._replace(products=2 * matrices * model.seq)
-        result[SCANS] = _Count(products=scan_flops(model, kind) * model.seq)
+        result[SCANS] = _Count(products=model.scan_flops(kind) * model.seq)
     if kind.scores:
         core = list(attention_operations(sharding, kind)) if kind.attends else []
         if kind.crosses and model.encoder is not None:

@@ -12,9 +12,8 @@ from functools import cached_property
 from math import floor, log10
 from typing import Annotated, Final, Literal, NamedTuple
 
-from traincast.analysis.trace_passes import ChunkPasses, passes
 from traincast.core import KEY, Doc, InputError, Result, number_keys
-from traincast.step import Estimate, require_one_plan
+from traincast.step import ChunkPasses, Estimate, passes, require_one_plan
 from traincast.times import SCHEDULES, Kind, SimulatedPass, Timeline, simulate
 
 MAX_PASSES: Final = 500_000  # some seconds of simulation

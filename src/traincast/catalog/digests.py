@@ -24,10 +24,10 @@ class Versions(Result):
     data: Annotated[str, Doc("digest of the catalogue's files: machines, models, software, fitted constants")]
     model: Annotated[str, Doc("digest of the modules that count, time and search")]
 
-
-def versions() -> Versions:
-    """Return the versions of this installation."""
-    return Versions(__version__, digest_of(DATA, ".yaml"), digest_of(MODEL, ".py"))
+    @classmethod
+    def of_installation(cls) -> "Versions":
+        """Return the versions of this installation."""
+        return cls(__version__, digest_of(DATA, ".yaml"), digest_of(MODEL, ".py"))
 
 
 @cached_on_disk

@@ -26,6 +26,7 @@ from traincast.core import (
     raise_problems,
 )
 from traincast.model import Model
+from traincast.planner.answers.differences import Ratio, ratio, ratio_of_intervals
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
 from traincast.planner.answers.shortfall import short_of
@@ -34,16 +35,7 @@ from traincast.planner.question import LISTED, Objective, Question
 from traincast.planner.search_result import Found
 from traincast.planner.searches import SearchRequest, search_request
 from traincast.planner.space.search_space import Progress
-from traincast.step import (
-    Estimate,
-    Job,
-    Ratio,
-    check_gbs,
-    cost_per_million_tokens,
-    metrics,
-    ratio,
-    ratio_of_intervals,
-)
+from traincast.step import Estimate, Job, check_gbs, cost_per_million_tokens, metrics
 
 LABELS: Final = ascii_uppercase
 MOST: Final = len(LABELS)  # alternatives: a study takes more

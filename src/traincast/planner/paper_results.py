@@ -22,7 +22,6 @@ from traincast.core import (
     Plans,
     Result,
     describe_key,
-    with_errata,
 )
 from traincast.model import Model
 from traincast.planner.searches import search_each
@@ -257,7 +256,9 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
     for row in rows:
         machines.setdefault((row["gpu"], row["nvs"]), []).append(row)
     worst = 0.0
-    errata = {str(number): with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {"all": PAPER}
+    errata = {str(number): Assumptions.with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {
+        "all": PAPER
+    }
     seconds = dict.fromkeys(errata, 0.0)
     memory = dict.fromkeys(errata, 0.0)
     for (gpu, nvs), batch in machines.items():

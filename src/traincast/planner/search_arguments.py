@@ -5,7 +5,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from traincast.catalog import facts_of, names_stack, search_spaces
+from traincast.catalog import Stack, search_spaces
 from traincast.core import (
     ALIASES,
     CALIBRATED,
@@ -148,11 +148,8 @@ def space_of(framework: str | None) -> str | None:
     """Return the name of the space of a framework of the table of facts; None where no space is its own."""
     if framework is None:
         return None
-    own = (
-        name
-        for name, space in FRAMEWORKS.items()
-        if names_stack(space.assumptions) and facts_of(space.assumptions)["framework"] == framework
-    )
+    stacks = {name: Stack(space.assumptions) for name, space in FRAMEWORKS.items()}
+    own = (name for name, stack in stacks.items() if stack.is_known and stack.facts["framework"] == framework)
     space = next(own, None) or search_spaces().get(framework)
     return space if space in FRAMEWORKS else None
 

@@ -27,13 +27,7 @@ from traincast.planner.answers.confidence import equality_sentence, probability_
 from traincast.planner.answers.described_plan import DescribedPlan, ParetoPlan
 from traincast.planner.answers.explain import FIGURES, MAX_SLOWDOWN_LISTED, Explanation
 from traincast.planner.answers.lock_prices import LockPrice, searched_locks
-from traincast.planner.answers.recommend import (
-    Candidate,
-    Family,
-    Recommendation,
-    families,
-    recommend,
-)
+from traincast.planner.answers.recommend import Candidate, Family, Recommendation, families, recommend
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
 from traincast.planner.question import Objective
 from traincast.planner.space.enumeration import NO_PLACEMENT, enumerate_outlines
@@ -46,12 +40,12 @@ from traincast.planner.space.evaluation import (
     rank_layouts,
 )
 from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.group_places import MOST_NEAR, near_members
 from traincast.planner.space.layout_questions import Layouts
 from traincast.planner.space.layouts import AllLayouts, FewLayouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Outline, Progress, by_domain, progress_after, report_round
 from traincast.step import (
-    MOST_NEAR,
     WITHIN,
     Answer,
     Estimate,
@@ -61,7 +55,6 @@ from traincast.step import (
     estimate_placed,
     memory_that_fits,
     metrics,
-    near_members,
     reasons,
 )
 

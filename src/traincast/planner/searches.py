@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from traincast.catalog import as_model, as_system, check_experts, read_given, releases, unstated_software
+from traincast.catalog import Stack, as_model, as_system, check_experts, read_given
 from traincast.core import CALIBRATED, Assumptions, ErrorCollector, System
 from traincast.model import Model
 from traincast.planner.frameworks.spaces import CandidateBatch, Framework
@@ -228,7 +228,8 @@ def search_request(errors: ErrorCollector, question: Question) -> SearchRequest 
     of_space = replace(question, strategy=strategies, framework=named, locks=locked)
     space = errors.catch(choose_framework, of_space)
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model, system)
-    unsaid = unstated_software(usual) if framework is None else releases(usual)
+    software = Stack(usual)
+    unsaid = software.open_software if framework is None else software.releases
     assumed = errors.catch(check_assumptions, question.assumptions, usual, unsaid, facts)
     if errors.errors or model is None or system is None or sizes is None or question.gbs is None:
         return None

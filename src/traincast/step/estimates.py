@@ -12,29 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, Ty
 import numpy as np
 
 from traincast.catalog import (
-    ANY_SOFTWARE,
-    DEFAULT_STACK,
     FACTS_OF_EXPERTS,
-    FINE_TUNING_STACK,
-    TPU_STACK,
+    Stack,
     as_model,
     as_system,
-    calibrated_stack,
     check_experts,
-    facts_of,
-    fitted_stack,
-    is_fitted,
-    load_stack,
     read_given,
-    releases,
     resolve,
-    stack_framework,
-    unstated_software,
-    usual_stack,
     with_fitted_values,
 )
 from traincast.core import (
-    CALIBRATED,
     GIB,
     INTERVALS,
     KEY,
@@ -244,11 +231,11 @@ class StepEstimate(Generic[Figure]):
 
     def _left_open(self, assumed: Assumptions) -> dict[str, float]:
         """Return the share of each software that assumptions leave open for this question."""
-        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
+        if not assumed.unsaid or not assumed.errors_known or self.system.has_own_software:
             return {}
         known = errors().software
         asked = Asked.from_plans(self.model, self.system.accelerator.name, self.columns, known.generations)
-        unsaid = None if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
+        unsaid = None if assumed.unsaid == Stack.ANY else assumed.unsaid
         return known.shares_with_facts(asked, unsaid, dict(assumed.given))
 
     @cached_property
@@ -266,7 +253,7 @@ class StepEstimate(Generic[Figure]):
             same = _timed_as(name)
             if same not in self._of_software:
                 try:
-                    est = self._under_assumptions(load_stack(same))
+                    est = self._under_assumptions(Stack(same).assumptions)
                 except InputError:  # a choice of the plan that this software lacks
                     self._of_software[same] = None
                 else:
@@ -293,7 +280,7 @@ class StepEstimate(Generic[Figure]):
         found = dict[str, Column]()
         for name in self.ranking_software:
             try:
-                est = estimate_columns(self.model, self.system, plans, self.gbs, load_stack(name))
+                est = estimate_columns(self.model, self.system, plans, self.gbs, Stack(name).assumptions)
             except InputError:  # a choice of the plans that this software lacks
                 continue
             found[name] = est.step.seconds
@@ -309,13 +296,13 @@ class StepEstimate(Generic[Figure]):
         assumed = self.assumptions
         share = assumed.memory.allocator_share
         own = OpenMemory(1.0, assumed.name, total(self.components.values()), share)
-        if not assumed.unsaid or not assumed.errors_known or is_fitted(self.system):
+        if not assumed.unsaid or not assumed.errors_known or self.system.has_own_software:
             return self._of_either_step(own)
-        allowed = () if assumed.unsaid == ANY_SOFTWARE else assumed.unsaid
+        allowed = () if assumed.unsaid == Stack.ANY else assumed.unsaid
         found = list[OpenMemory]()
         of_use = dict[Any, Column | None]()
         for name, weight in (self.ranking_software or dict.fromkeys(allowed, 1.0)).items():
-            other = with_fitted_values(self.system, load_stack(name))
+            other = with_fitted_values(self.system, Stack(name).assumptions)
             use = other.memory
             if use not in of_use:
                 of_use[use] = self._memory_under(other)
@@ -646,7 +633,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
         """What the interval is made of, the largest first; empty where errors are unknown."""
         if not self.assumptions.errors_known:
             return []
-        is_any = self.assumptions.unsaid == ANY_SOFTWARE
+        is_any = self.assumptions.unsaid == Stack.ANY
         what = "software not stated" if is_any else "release of the software not stated"
         added = self._software_deviation(self.assumptions, self.alternatives)
         return widths(self.case, self.alternatives, what, *added)
@@ -672,17 +659,18 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
             return Narrower(option, now, halves[option], self._other_values(option))
         stated = replace(self.assumptions, unsaid=())
         half = _half_width(self._ends_of(stated, ()))
-        return Narrower(f"--assumptions {_stack(stated)}", now, half, ()) if half <= most else None
+        software = Stack.of_assumptions(stated.name).name
+        return Narrower(f"--assumptions {software}", now, half, ()) if half <= most else None
 
     def _narrowing_options(self) -> Iterator[tuple[str, Assumptions]]:
         """Yield options that state more of the estimate's own software, and what they leave open."""
         assumed = self.assumptions
-        stack = _stack(assumed)
-        framework = stack_framework(stack)
-        is_any = assumed.unsaid == ANY_SOFTWARE
+        stack = Stack.of_assumptions(assumed.name)
+        framework = stack.search_space
+        is_any = assumed.unsaid == Stack.ANY
         if is_any and framework is not None:
-            yield f"--framework {framework}", replace(assumed, unsaid=releases(stack))
-        for fact, value in facts_of(stack).items():
+            yield f"--framework {framework}", replace(assumed, unsaid=stack.releases)
+        for fact, value in stack.facts.items():
             of_none = fact in FACTS_OF_EXPERTS and not self.model.experts
             alone = is_any and fact == "released"  # a date says little without a framework
             if fact != "framework" and not of_none and not alone:
@@ -692,7 +680,7 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def _other_values(self, option: str) -> tuple[str, ...]:
         """Return the other values of the fact of an option among the alternatives."""
         fact, _, value = option.removeprefix("--given ").partition("=")
-        values = (facts_of(part.name).get(fact) for part in self.alternatives if value)
+        values = (Stack(part.name).facts.get(fact) for part in self.alternatives if value)
         return tuple(sorted({other for other in values if other not in (None, value)}))
 
     @property
@@ -931,11 +919,6 @@ def _layers(
     return shared.find(model, columns, system, assumed)
 
 
-def _stack(assumed: Assumptions) -> str:
-    """Return the name of the software of calibrated assumptions."""
-    return DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
-
-
 def _half_width(ends: tuple[Column, Column, Column]) -> float:
     """Return half the width of an interval of one plan from its ends, and a median, of the logarithm."""
     low, high, _ = ends
@@ -945,8 +928,9 @@ def _half_width(ends: tuple[Column, Column, Column]) -> float:
 @cache
 def _timed_as(name: str) -> str:
     """Return the stack of the catalogue where facts of a name change none of its constants, else the name."""
-    stack = fitted_stack(name)
-    return stack if load_stack(name).values() == load_stack(stack).values() else name
+    own = Stack(name)
+    fitted = Stack(own.fitted_name)
+    return fitted.name if own.assumptions.values() == fitted.assumptions.values() else name
 
 
 def usual_assumptions(model: Model | None, system: System | None = None) -> str:
@@ -954,9 +938,9 @@ def usual_assumptions(model: Model | None, system: System | None = None) -> str:
     if model is None or (model.vocab is None and model.diffusion is None):
         return PAPER.name
     if system is not None and system.is_tpu:
-        return TPU_STACK
-    usual = FINE_TUNING_STACK if model.is_fine_tuned else usual_stack(model)
-    return calibrated_stack(usual, model, system, any_framework=not model.is_fine_tuned)
+        return Stack.TPU
+    usual = Stack(Stack.FINE_TUNING) if model.is_fine_tuned else Stack.usual(model)
+    return usual.calibrated_on(model, system, any_framework=not model.is_fine_tuned).name
 
 
 @overload
@@ -1038,7 +1022,7 @@ def estimate(
     if facts and model_read is not None:
         errors.catch(check_experts, facts, model_read.experts is not None)
     usual = usual_assumptions(model_read, system_read)
-    stack = errors.catch(check_assumptions, assumptions, usual, unstated_software(usual), facts)
+    stack = errors.catch(check_assumptions, assumptions, usual, Stack(usual).open_software, facts)
     if isinstance(plan, Plan):
         errors.catch(check_size, system_read, plan.gpus)
         errors.catch(_check_one_machine, plan, system_read)

@@ -9,15 +9,8 @@ import numpy as np
 from traincast.accuracy import Run, batches
 from traincast.catalog import resolve
 from traincast.core import Column, ErrorCollector, Floats, InputError, NothingFits, Plan, Plans
-from traincast.planner import Question, search_request
-from traincast.step import (
-    Estimates,
-    RankedSoftware,
-    errors,
-    estimate_columns,
-    memory_that_fits,
-    plan_coordinates,
-)
+from traincast.planner import Question, RankedSoftware, plan_coordinates, search_request
+from traincast.step import Estimates, errors, estimate_columns, memory_that_fits
 from traincast.tuner.belief import LEARNT, MOST_DRAWN, Prior
 
 MOST_CANDIDATES: Final = 100_000

@@ -19,8 +19,8 @@ import numpy as np
 from traincast.accuracy import Run, batches, load_bundled_runs, source_of
 from traincast.catalog import resolve
 from traincast.core import Doc, Floats, Result, System
-from traincast.planner import Question
-from traincast.step import errors, plan_coordinates
+from traincast.planner import Question, plan_coordinates
+from traincast.step import errors
 from traincast.tuner.belief import GAIN, LEARNT, SURE, Belief, Prior
 from traincast.tuner.candidates import of_search
 

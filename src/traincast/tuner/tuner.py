@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import numpy as np
 
 from traincast.accuracy import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
-from traincast.catalog import ANY_SOFTWARE, as_model, as_system, read_given, releases
+from traincast.catalog import Stack, as_model, as_system, read_given
 from traincast.core import (
     INLINE,
     Assumptions,
@@ -178,7 +178,7 @@ class Tuner:
         usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer, machine)
-        unsaid = ANY_SOFTWARE if space is None else releases(usual)
+        unsaid = Stack.ANY if space is None else Stack(usual).releases
         facts = errors.catch(read_given, given) or {}
         assumed = errors.catch(check_assumptions, assumptions, usual, unsaid, facts)
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)

@@ -8,15 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.catalog import (
-    DEFAULT_STACK,
-    catalogue,
-    catalogue_entry,
-    names_stack,
-    owners,
-    resolve,
-    with_fitted_values,
-)
+from traincast.catalog import Stack, catalogue, catalogue_entry, resolve, with_fitted_values
 from traincast.core import (
     ASSUMPTIONS,
     Accelerator,
@@ -174,7 +166,8 @@ def touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, 
     A value of a framework, release or fact holds for all software that it is of, unless what counts before it
     sets the same constant (`owners`).
     """
-    chain = owners(stack if names_stack(stack) else DEFAULT_STACK)
+    software = Stack(stack) if Stack(stack).is_known else Stack(Stack.DEFAULT)
+    chain = software.owners
     fitted = {(name, item.field) for item in parameters if item.home == "stack" for name in item.of}
     indices = []
     for i, item in enumerate(parameters):

@@ -21,7 +21,7 @@ from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import INDEPENDENT, source_of
 from traincast.accuracy.validation import RunBatch, batches
-from traincast.catalog import DEFAULT_STACK
+from traincast.catalog import Stack
 from traincast.core import Floats, InputError, System
 
 GROUP_WEIGHT_EXPONENT: Final = -0.35  # a group of n rows, whose errors are correlated, counts as n^0.65
@@ -142,7 +142,7 @@ class Benchmarks:
     def predict(self, setting: Setting) -> Floats:
         """Predict the times under a setting of the parameters, shape (rows,) [s]."""
         system = setting.system(self.system)
-        assumed = setting.stack_assumptions(DEFAULT_STACK, self.system)
+        assumed = setting.stack_assumptions(Stack.DEFAULT, self.system)
         if collectives := [row for row in self.timings if isinstance(row, Collective)]:
             return collective_seconds(system, assumed, collectives)
         products = [row for row in self.timings if isinstance(row, Gemm)]

@@ -16,7 +16,7 @@ from traincast.accuracy.fit.least_squares import least_squares
 from traincast.accuracy.logs.tables import BUS_FACTOR
 from traincast.accuracy.machine.tables import Row, collective_row, group_placement, matmul_row
 from traincast.accuracy.machine.tasks import ARRAYS_MOVED
-from traincast.catalog import DEFAULT_STACK, resolve
+from traincast.catalog import Stack, resolve
 from traincast.core import PRECISIONS, Accelerator, Assumptions, Doc, Floats, InputError, Result, System, Tier
 from traincast.operations import Heads, PassCount, Vector, flash
 
@@ -101,7 +101,7 @@ class Figures:
 
     def to_assumptions(self) -> Assumptions:
         """Return the assumptions about software with the fitted fields."""
-        return resolve(DEFAULT_STACK).with_values(self.software)
+        return resolve(Stack.DEFAULT).with_values(self.software)
 
     def system(self) -> System:
         """Return the machine with its tiers; a tier that was not timed repeats the last one."""

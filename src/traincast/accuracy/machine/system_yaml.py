@@ -6,10 +6,10 @@ from typing import Any, Final, get_args
 
 from traincast.accuracy.machine.fit_machine import Figures, Values
 from traincast.catalog import (
-    DEFAULT_STACK,
     AcceleratorPart,
     Entry,
     MiddleTier,
+    Stack,
     accelerator_called,
     catalogue_entry,
     stack_names,
@@ -17,7 +17,7 @@ from traincast.catalog import (
 from traincast.core import GIB, quantity
 
 SIGNIFICANT_DIGITS: Final = 4
-STACKS: Final = (DEFAULT_STACK, "pytorch")  # the default stack, and plain PyTorch
+STACKS: Final = (Stack.DEFAULT, "pytorch")  # the default stack, and plain PyTorch
 UNDETERMINED: Final = "; as far as it can go, the times do not determine it"
 ACROSS_NODES: Final = {
     "source": "not measured, there was one node: taken to be as inside it",

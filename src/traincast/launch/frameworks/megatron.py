@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from traincast.catalog import DEFAULT_STACK, FUSED_DISPATCHER, load_model, software_with
+from traincast.catalog import Stack, load_model
 from traincast.core import OFFLOADED_MODULES, InputError, words
 from traincast.launch.frameworks import deepspeed
 from traincast.launch.frameworks.adapters import (
@@ -813,8 +813,8 @@ def stack(settings: Settings) -> str:
     backend = DISPATCHER not in settings and settings.is_on("moe_flex_dispatcher_backend")
     flex = settings.get(DISPATCHER) == "flex" or settings.is_on("moe_enable_deepep") or backend
     if flex and settings.is_on("num_experts"):
-        return FUSED_DISPATCHER
-    return stack_of_dispatcher(DEFAULT_STACK, settings)
+        return Stack.FUSED_DISPATCHER
+    return stack_of_dispatcher(Stack.DEFAULT, settings)
 
 
 def has_experts(settings: Settings) -> bool:
@@ -830,7 +830,9 @@ def usual_dispatcher(settings: Settings, dispatcher: str) -> Values:
 
 def stack_of_dispatcher(name: str, settings: Settings) -> str:
     """Return a software stack, with the all-gather dispatcher where settings have it."""
-    return software_with(name, {"dispatcher": ALLGATHER}) if gathers_tokens(settings) else name
+    if not gathers_tokens(settings):
+        return name
+    return Stack(name).with_given({"dispatcher": ALLGATHER}).name
 
 
 def gathers_tokens(settings: Settings) -> bool:

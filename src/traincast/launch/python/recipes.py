@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog import software_with
+from traincast.catalog import Stack
 from traincast.core import InputError
 from traincast.launch.frameworks import megatron, megatron_bridge
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL
@@ -196,7 +196,7 @@ def stack(settings: Settings) -> str:
     name = str(settings.get(NAMED_MODEL, "")).lower()
     if not settings.is_on(ROTATION) and not any(family in name for family in FUSING):
         changes["kernels"] = "unfused-rotation"
-    return megatron.stack_of_dispatcher(software_with(RELEASED, changes), settings)
+    return megatron.stack_of_dispatcher(Stack(RELEASED).with_given(changes).name, settings)
 
 
 def read_documents(settings: Settings) -> Facts:

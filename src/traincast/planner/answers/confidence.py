@@ -8,25 +8,27 @@ import numpy as np
 
 from traincast.core import Floats, Ints, Plan, Plans
 from traincast.planner.answers.plan_sentences import changed_knobs
-from traincast.planner.frameworks.spaces import CandidateBatch
-from traincast.planner.space.least_times import LeastTimes
-from traincast.step import (
-    COMPONENTS,
+from traincast.planner.answers.rankings import (
     MAX_LOG_SLOWDOWN,
     NEAR_BEST_SLOWDOWN,
-    NORMAL_90_PERCENT,
-    Answer,
-    Estimate,
-    Estimates,
     RankedSoftware,
     difference_deviation,
     draw_near_best,
-    errors,
-    estimate_columns,
     layouts_compared,
     plan_coordinates,
     plan_distance,
     ranking_probability,
+)
+from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.space.least_times import LeastTimes
+from traincast.step import (
+    COMPONENTS,
+    NORMAL_90_PERCENT,
+    Answer,
+    Estimate,
+    Estimates,
+    errors,
+    estimate_columns,
 )
 
 MOST_EQUAL: Final = 0.05  # share between times, up to which plans that cannot be told apart are called equal

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from traincast.catalog import fitted_stack, stack_framework
+from traincast.catalog import Stack
 from traincast.core import KEY, PLACEMENTS, VIRTUAL_STAGES, Doc, InputError, Plan, Result, chunks
 from traincast.model import Model
 from traincast.planner.frameworks.spaces import (
@@ -263,7 +263,7 @@ class PlanTester(KnobTester[ChangedPlan]):
 def _space(est: Estimate) -> Framework:
     """Return the framework whose stack an estimate has, if it runs the plan's strategy; else the default."""
     strategy = est.plan.strategy
-    name = stack_framework(fitted_stack(est.assumptions.name))
+    name = Stack.of_assumptions(est.assumptions.name).search_space
     if name is not None and strategy in FRAMEWORKS[name].runs:
         return FRAMEWORKS[name]
     return default_framework(est.model, est.system, [strategy])

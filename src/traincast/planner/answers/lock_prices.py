@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 from traincast.core import Doc, Result, number_text, probability_text, seconds
 from traincast.model import Model
 from traincast.planner.answers.described_plan import DescribedPlan
+from traincast.planner.answers.differences import Ratio, ratio
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare_with_best, without_placement
 from traincast.planner.frameworks.spaces import SEARCHED, Framework, lock_values
-from traincast.step import Answer, Ratio, ratio
+from traincast.step import Answer
 
 Search = Any  # a `Found`, whose module imports this one
 EXPERT_DEGREES: Final = ("ep", "etp")

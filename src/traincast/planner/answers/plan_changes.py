@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
-from traincast.catalog import fitted_stack, load_stack, stack_names
+from traincast.catalog import Stack, stack_names
 from traincast.core import ACCURACY, CHOICES, GIB, STRATEGIES, Doc, Result
 from traincast.planner.frameworks.spaces import Framework, lean, lock_values
 from traincast.step import NO_PLACEMENT_GIVEN, Answer, Estimate, divisors, estimate, estimate_with
@@ -58,10 +58,10 @@ def _leaner(est: Estimate) -> Iterator[tuple[str, Estimate | None]]:
 
 def _with_fused_loss(est: Estimate) -> Estimate | None:
     """Return the estimate with the loss fused into the head; None where its software has none."""
-    name = f"{fitted_stack(est.assumptions.name).removesuffix('-eager')}-fused-loss"
+    name = f"{Stack(est.assumptions.name).fitted_name.removesuffix('-eager')}-fused-loss"
     if name not in stack_names():
         return None
-    logits = load_stack(name).memory.logit_bytes
+    logits = Stack(name).assumptions.memory.logit_bytes
     fused = est.assumptions.with_values({"memory.logit_bytes": logits})
     return estimate(est.model, est.system, est.plan, gbs=est.gbs, assumptions=fused)
 

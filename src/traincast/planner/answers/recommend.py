@@ -25,7 +25,7 @@ from traincast.core import (
     seconds,
 )
 from traincast.planner.answers.plan_sentences import differences
-from traincast.step import WITHIN, layout_of
+from traincast.step import WITHIN
 
 VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest
 # Knobs in which plans of a family differ.
@@ -155,9 +155,9 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     """
     least: dict[object, float] = {}
     for candidate in candidates:
-        layout = layout_of(candidate.plan)
+        layout = candidate.plan.layout_values
         least[layout] = min(candidate.seconds, least.get(layout, math.inf))
-    left = [candidate for candidate in candidates if candidate.seconds == least[layout_of(candidate.plan)]]
+    left = [candidate for candidate in candidates if candidate.seconds == least[candidate.plan.layout_values]]
     because: list[str] = []
     by_time = False
     for about, key, text, within in PREFERENCES:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog import ANY_SOFTWARE, load_model, load_system, releases, resolve
+from traincast.catalog import Stack, load_model, load_system, resolve
 from traincast.core import Assumptions, InputError, Plan
 from traincast.model import Model
 from traincast.step import Estimate, Job, estimate
@@ -114,7 +114,7 @@ def possible_software(content: Mapping[str, object], job: Job) -> list[Assumptio
     stated = job.software()
     if all(name in content for name in SOFTWARE):
         return [stated]
-    left_open = (resolve(job.assumptions).unsaid, ANY_SOFTWARE, releases(stated.name))
+    left_open = (resolve(job.assumptions).unsaid, Stack.ANY, Stack(stated.name).releases)
     return [replace(stated, unsaid=unsaid) for unsaid in left_open]
 
 

@@ -51,13 +51,8 @@ from traincast.step import (
     Stages,
     StoredWeights,
     Taken,
-    beside_activations,
     divisors,
-    left_for_states,
     stages,
-    taken_by_states,
-    weight_memory,
-    working_memory,
 )
 from traincast.times import SCHEDULES
 
@@ -527,8 +522,8 @@ class Census:
         key = _key(plans, AROUND_FOOTPRINT)
         if key not in stored:
             stored[key] = [StoredWeights.for_device(parts, footprints) for parts in devices.stored_parts]
-        of_devices = (weight_memory(footprints, plans, one, self._assumed) for one in stored[key])
-        return [taken_by_states(one, self._assumed) for one in of_devices]
+        of_devices = (one.memory(footprints, plans, self._assumed) for one in stored[key])
+        return [Taken.from_weights(one, self._assumed) for one in of_devices]
 
     def _left_on_devices(
         self,
@@ -538,17 +533,17 @@ class Census:
         devices: Stages,
         beside: dict[Any, list[BesideActivations]],
     ) -> list[list[MemoryLeft]]:
-        """Return `left_for_states` of ladders on each device; `beside` keeps what batches share."""
+        """Return what is left for states in ladders on each device; `beside` keeps what batches share."""
         gbs = self._outlines[shape].space.gbs
         assumed = self._assumed
         plans = batch.plans.take(ladders)
         footprints = self._parts(plans, shape, ladders)
         nm = plans.microbatches(gbs)
         if batch.by_beside not in beside:
-            beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
+            beside[batch.by_beside] = BesideActivations.of_devices(footprints, plans, devices, gbs, assumed)
         return [
-            left_for_states(
-                working_memory(footprints, plans, devices, i, one, assumed), nm, self.capacity, assumed
+            one.working_memory(footprints, plans, devices, i, assumed).left_for_states(
+                nm, self.capacity, assumed
             )
             for i, one in enumerate(beside[batch.by_beside])
         ]

@@ -39,6 +39,7 @@ from traincast.planner.space.evaluation import (
     take_costs,
 )
 from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.group_places import near_members
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import (
     Outline,
@@ -49,7 +50,7 @@ from traincast.planner.space.search_space import (
     of_batch,
     report_round,
 )
-from traincast.step import Costs, LeastTraffic, PartCosts, Stages, least_step_seconds, near_members, stages
+from traincast.step import Costs, LeastTraffic, PartCosts, Stages, least_step_seconds, stages
 from traincast.times import AnyPlacement, LeastTimer, OperationPasses, PassSeconds, exposed_share
 
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,

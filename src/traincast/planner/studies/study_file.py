@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictInt, ValidationError
 from pydantic_core import ErrorDetails
 
-from traincast.catalog import Training, load_model, read_document, read_training
+from traincast.catalog import Training, load_model, read_document
 from traincast.core import COLUMNS, EXAMPLES, InputError, parse, parse_count, raise_problems
 from traincast.model import Model
 from traincast.planner.question import Question
@@ -65,7 +65,7 @@ def load_study(path: str | Path) -> Study:
     batches = None if file.global_batch is None else axis_values("global_batch", file.global_batch, problems)
     try:
         seen = (file.images, file.image_size, file.frozen_tower)
-        training = read_training(file.train, file.lengths, *seen, files=False)
+        training = Training.read(file.train, file.lengths, *seen, files=False)
         models = [_apply_training(name, training) for name in file.models]
         question = Question(
             gpus=_whole(axis_values("gpus", file.gpus, problems)),

@@ -119,11 +119,11 @@ class RunOptions:
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens. The model's
         line on what is assumed of fine-tuning ends with the `sharding` of its weights.
         """
-        from traincast.catalog import load_model, load_system, read_training
+        from traincast.catalog import Training, load_model, load_system
         from traincast.step import check_given
 
         seen = (self.images, self.image_size, self.frozen_tower)
-        training = errors.catch(read_training, self.train, self.lengths, *seen)
+        training = errors.catch(Training.read, self.train, self.lengths, *seen)
         loaded = partial(load_model, name)
         if training is None:
             model = errors.catch(loaded, seq=self.seq)
@@ -315,7 +315,7 @@ class PlanQuestion:
         `errors` holds mistakes in other options. On a `real_machine`, as what is measured is, calibrated
         assumptions stand in place of the paper's.
         """
-        from traincast.catalog import calibrated_stack, check_experts, read_given, releases, unstated_software
+        from traincast.catalog import Stack, check_experts, read_given
         from traincast.core import CALIBRATED, PAPER, Plan
         from traincast.model import names_fine_tuning
         from traincast.planner import FRAMEWORKS, Question
@@ -349,13 +349,14 @@ class PlanQuestion:
         if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
             if real_machine and model_read is not None and stack == PAPER.name:
-                stack = calibrated_stack(CALIBRATED, model_read, machine, any_framework=True)
+                stack = Stack(CALIBRATED).calibrated_on(model_read, machine, any_framework=True).name
         else:
             stack = space.usual_assumptions(model_read, machine)
         facts = errors.catch(read_given, self.given) or {}
         if model_read is not None:
             errors.catch(check_experts, facts, model_read.experts is not None)
-        unsaid = unstated_software(stack) if space is None else releases(stack)
+        software = Stack(stack)
+        unsaid = software.open_software if space is None else software.releases
         assumed = errors.catch(check_assumptions, self.assumptions, stack, unsaid, facts)
         if named is not None:
             question = Question(model=model_read, system=machine, gbs=gbs, framework=named.label, locks=locks)

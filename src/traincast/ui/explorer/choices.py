@@ -29,7 +29,7 @@ from traincast.core import (
 )
 from traincast.model import GROUPS, TARGETS, Adapters, Model
 from traincast.planner import FRAMEWORKS, OBJECTIVES, label
-from traincast.step import CONVENTIONS, usual_batch
+from traincast.step import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import (
     LOCKS,
@@ -190,7 +190,7 @@ def model_info(model: Model) -> dict[str, object]:
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
         **{name: getattr(model, name) for name in shape},
-        "usual_batch": usual_batch(model),
+        "usual_batch": model.usual_batch,
         "training_tokens": model.training_tokens,
         "experts": None if model.experts is None else model.experts.experts,
     }

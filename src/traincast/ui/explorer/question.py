@@ -18,13 +18,11 @@ from traincast.catalog import (
     Part,
     Quantity,
     Training,
-    known_model,
     known_name,
-    known_system,
+    load_model,
     load_system,
     parse_document,
     read_model,
-    read_training,
 )
 from traincast.core import (
     COLUMNS,
@@ -57,9 +55,19 @@ BESIDE_STATE: Final = (
 MAX_WHOLE: Final = 1e18  # beyond it a float is a mistake, not a count
 CACHED_FILES: Final = 64
 CACHED_QUESTIONS: Final = 256
-_catalogue_model = lru_cache(CACHED_FILES)(known_model)
-_catalogue_system = lru_cache(CACHED_FILES)(known_system)
 _offered: dict[str, System] = {}  # systems of files that the server offers besides the catalogue's
+
+
+@lru_cache(CACHED_FILES)
+def _catalogue_model(name: str, *, seq: int | None = None) -> Model:
+    """Load a model of the catalogue; a file of that name is not considered."""
+    return load_model(known_name("model", name), seq=seq)
+
+
+@lru_cache(CACHED_FILES)
+def _catalogue_system(name: str) -> System:
+    """Load a system of the catalogue; a file of that name is not considered."""
+    return load_system(known_name("system", name))
 
 
 @dataclass(frozen=True)
@@ -302,7 +310,7 @@ def _training(state: State) -> Training:
     if problems:
         raise InputError("search", problems)
     seen = (state.images, state.image_size, state.frozen_tower)
-    return read_training(state.train, state.lengths, *seen, files=False)
+    return Training.read(state.train, state.lengths, *seen, files=False)
 
 
 def _describe_model(state: State, seq: Any) -> Model:

@@ -23,7 +23,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from traincast.catalog import stack_words
+from traincast.catalog import Stack
 from traincast.core import COLUMNS, GIB, Floats, atomic_output, check_output
 from traincast.planner import label as component_name
 
@@ -183,7 +183,7 @@ def to_svg(figure: Figure) -> str:
 
 def variant(assumptions: str) -> str:
     """Return how a title calls assumptions: the paper's ``"as published"`` or ``"errata corrected"``."""
-    return VARIANTS.get(assumptions, f"assumptions {stack_words(assumptions)}")
+    return VARIANTS.get(assumptions, f"assumptions {Stack(assumptions).words}")
 
 
 def unit_of(name: str) -> tuple[str, float]:

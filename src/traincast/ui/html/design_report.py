@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.catalog import stack_words
+from traincast.catalog import Stack
 from traincast.core import count_of, large, number_text, percent, rate
 from traincast.planner import FIGURES
 from traincast.ui.figures.designs import figures_of
@@ -40,7 +40,7 @@ def page(found: "Designs") -> Page:
     }
     guesses = sum(price.basis == "guess" for price in found.prices)
     remarks = [f"{guesses} of {len(found.prices)} prices are guesses"]
-    remarks.append(f"assumptions: {stack_words(question.assumptions.name)}")
+    remarks.append(f"assumptions: {Stack(question.assumptions.name).words}")
     return Page("Design of a machine", question.name, remarks, "design.html.jinja", content)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from traincast.catalog import stack_words
+from traincast.catalog import Stack
 from traincast.core import count_of, format_signed, gib, seconds
 from traincast.planner import (
     VARIED,
@@ -70,7 +70,7 @@ def _question(result: Found) -> Pairs:
     locks = {name: map(str, lock_values(name, value)) for name, value in result.locks.items()}
     yield "Locked", ", ".join(f"{name} = {' or '.join(of)}" for name, of in locks.items()) or "nothing"
     yield "Best is", best
-    yield "Assumptions", stack_words(result.assumptions.name)
+    yield "Assumptions", Stack(result.assumptions.name).words
     yield "Candidates", f"{result.candidates:,} meet every rule, {result.feasible:,} of them fit in memory"
 
 

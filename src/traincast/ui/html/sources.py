@@ -1,19 +1,26 @@
 """The basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any
+from typing import Final
+from typing import NamedTuple
 
-from traincast.catalog import (
-    DEFAULT_STACK,
-    calibrated_file,
-    fitted_stack,
-    names_stack,
-    stack_file,
-    with_fitted_values,
-)
-from traincast.core import ASSUMPTIONS, CALIBRATED, COLUMNS, ERRATA, PAPER, Assumptions, System, quantity
+from traincast.catalog import calibrated_file
+from traincast.catalog import fitted_stack
+from traincast.catalog import names_stack
+from traincast.catalog import stack_file
+from traincast.catalog import with_fitted_values
+from traincast.catalog import Stack
+from traincast.core import ASSUMPTIONS
+from traincast.core import COLUMNS
+from traincast.core import ERRATA
+from traincast.core import PAPER
+from traincast.core import Assumptions
+from traincast.core import System
+from traincast.core import quantity
 from traincast.model import Model
-from traincast.ui.html.rendering import Table, link_addresses
+from traincast.ui.html.rendering import Table
+from traincast.ui.html.rendering import link_addresses
 
 FIGURE_UNITS: Final = {  # of figures that are no columns
     "price": "$/h",
@@ -102,27 +109,15 @@ def _value_text(value: object) -> str:
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Return the source of each assumption that the preset, the software stack or the system sets."""
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+    stack = Stack.of_assumptions(assumed.name)
     known: dict[str, tuple[object, str]] = {path: (x, PAPER_SOURCE) for path, x in PAPER.values().items()}
-    if names_stack(stack):
-        known |= dict(_stack_values(stack))
+    if stack.is_known:
+        known |= dict(stack.sourced_values())
     else:
         for n, changed in ERRATA.items():
             applied = {path: value for path, value in changed.items() if assumed.value(path) == value}
             known |= {path: (value, f"arXiv 2410.00273, erratum {n}") for path, value in applied.items()}
     for entry in () if system is None else system.software:
-        if system is not None and entry.stack == fitted_stack(assumed.name):
+        if system is not None and entry.stack == Stack(assumed.name).fitted_name:
             known |= {path: (value, f"found on {system.name}") for path, value in entry.figures}
     return {path: source for path, (value, source) in known.items() if assumed.value(path) == value}
-
-
-def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Yield the values of a software stack with their sources, after those for all software."""
-    file = calibrated_file() if name == CALIBRATED else stack_file(name)
-    if name != CALIBRATED:
-        yield from _stack_values(CALIBRATED)
-    for path, value in file.changes().items():
-        entry = getattr(file, path)
-        basis = getattr(entry, "basis", None)
-        source = getattr(entry, "source", None) or file.source
-        yield path, (value, f"{file.name}: {source}" + (f" ({basis})" if basis else ""))

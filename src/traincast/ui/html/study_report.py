@@ -10,10 +10,10 @@ from traincast.core import (
     CAPACITY,
     COLUMNS,
     STRATEGIES,
+    Assumptions,
     InputError,
     System,
     count_of,
-    from_dict,
     gib,
     quantity,
     seconds,
@@ -50,7 +50,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
         "figures": list(_figures(rows, study)),
         "points": _points(rows, study),
         "uncertainty": list(_uncertainty(rows)),
-        "subjects": [*subjects, assumptions(from_dict(study["assumptions"]))],
+        "subjects": [*subjects, assumptions(Assumptions.from_dict(study["assumptions"]))],
         "inputs": Table(caption, ("input", "hash"), list(results.metadata["inputs"].items()), ("hash",)),
     }
     decided = count_of(int(rows["candidates"].sum()), "candidate")

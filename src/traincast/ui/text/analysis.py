@@ -15,7 +15,7 @@ from traincast.analysis import (
     best_batch,
     bytes_per_parameter_of,
 )
-from traincast.catalog import stack_words
+from traincast.catalog import Stack
 from traincast.core import count_of, format_signed, gib, percent, probability_text, rate, seconds
 from traincast.planner import Advice, Reproduction, label
 from traincast.step import LEAST_GAIN, Estimate
@@ -377,7 +377,7 @@ def scaling(
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
     yield from paragraphs(*filter(None, (model.taken, system.taken)))
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
-    yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {stack_words(request.assumptions.name)}"
+    yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {Stack(request.assumptions.name).words}"
     products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
     yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
     if request.predicted_k1 is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from traincast.catalog import fitted_stack, stack_words, with_release
+from traincast.catalog import Stack
 from traincast.core import (
     CHOICES,
     DEFAULTS,
@@ -260,7 +260,7 @@ def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool =
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
     if model.reference:
         batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
-    lines = [*est.job.taken, f"a step: {batch}; assumptions: {with_release(est.assumptions.name)}"]
+    lines = [*est.job.taken, f"a step: {batch}; assumptions: {Stack(est.assumptions.name).dated_words}"]
     if isinstance(est, Estimate):
         lines += _chunks_without_layers(est)
     assumed = []
@@ -307,8 +307,8 @@ def calibration(system: System, stack: str) -> str:
     if not system.calibrated_to:
         return "published runs, with a 90% interval"
     other = ""
-    if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
-        other = f", but for those of {stack_words(stack)}, which is other software"
+    if system.calibrated_with and Stack(stack).fitted_name not in dict(system.calibrated_with).values():
+        other = f", but for those of {Stack(stack).words}, which is other software"
     return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 

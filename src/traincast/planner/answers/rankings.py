@@ -6,16 +6,14 @@ components in which they differ, and the error of the single plans, which is cor
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog import fitted_stack
-from traincast.core import CHOICES, KNOBS, PLACEMENTS, Bools, Column, Floats, Ints, Plan, Plans
-from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, Errors, errors
+from traincast.catalog import Stack
+from traincast.core import Bools, Column, Floats, Ints, Plan, Plans
+from traincast.step import COMPONENTS, NORMAL_90_PERCENT, Errors, errors
 
-WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
 SLIGHT: Final = 0.2  # of errors of single plans, below which what software changes adds 4 % to their variance
@@ -25,8 +23,6 @@ KINDS: Final = (
     *("tp_kind", "cp_kind", "sp", "tp_overlap", "zero", "schedule", "recompute", "offload", "layout"),
     *("order", "precision", "optimizer_kind", "grad_dtype", "master_copy"),
 )
-# Knobs and choices of a plan but for those that a layout is run with: micro-batch and places of groups.
-layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
 def plan_coordinates(plans: Sequence[Plan | Plans], numbers: dict[Any, int] | None = None) -> Floats:
@@ -94,7 +90,7 @@ class RankedSoftware:
             row = np.log(seconds.get(name, np.full(len(predicted), np.nan)) / predicted)
             timed = ~np.isnan(row)
             rows.append(np.where(timed, row - row[timed].mean(), 0.0) if timed.any() else np.zeros(len(row)))
-        factors = [known.stacks.get(fitted_stack(name), known.other_stacks) for name in shares]
+        factors = [known.stacks.get(Stack(name).fitted_name, known.other_stacks) for name in shares]
         return cls(np.array(list(shares.values())), np.array(rows), np.array(factors))
 
     def of_plans(self, plans: Any) -> "RankedSoftware":

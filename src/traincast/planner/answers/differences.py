@@ -13,18 +13,19 @@ from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 
-from traincast.catalog import ANY_SOFTWARE, load_stack
+from traincast.catalog import Stack
 from traincast.core import Doc, InputError, Plan, Result
-from traincast.step.estimates import Estimate, estimate_columns
-from traincast.step.rankings import difference_deviation, plan_coordinates
-from traincast.step.uncertainty import (
+from traincast.planner.answers.rankings import difference_deviation, plan_coordinates
+from traincast.step import (
     COMPONENTS,
     NORMAL_90_PERCENT,
     Alternative,
     ErrorCase,
     Errors,
+    Estimate,
     Mixture,
     errors,
+    estimate_columns,
     measured_deviation,
 )
 
@@ -158,8 +159,9 @@ def _alternatives(
     found = dict(known)
     for name in names:
         if name not in found:
+            assumed = Stack(name).assumptions
             try:
-                other = estimate_columns(est.model, est.system, est.plan.columns(), est.gbs, load_stack(name))
+                other = estimate_columns(est.model, est.system, est.plan.columns(), est.gbs, assumed)
             except InputError:  # a choice of the plan that this software lacks
                 continue
             found[name] = Alternative(0.0, other.step.seconds, other.case)
@@ -167,7 +169,7 @@ def _alternatives(
 
 
 def _predict(est: Estimate, software: Alternative, known: Errors) -> Predicted:
-    is_any = bool(est.alternatives) and est.assumptions.unsaid == ANY_SOFTWARE
+    is_any = bool(est.alternatives) and est.assumptions.unsaid == Stack.ANY
     spread = known.software.spread if is_any else 0.0
     return Predicted(software.case, est.plan, est.model, est.system, spread)
 
