@@ -105,7 +105,7 @@ def scalar_rate() -> float:
     import numpy as np
 
     import traincast as tc
-    from traincast.planner.frameworks.spaces import CandidateBatch
+    from traincast.planner.frameworks.candidate_batch import CandidateBatch
     from traincast.planner.space.enumeration import enumerate_space
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")

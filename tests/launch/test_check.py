@@ -12,7 +12,7 @@ import traincast as tc
 from traincast.core.errors import InputError
 from traincast.core.units import probability_text
 from traincast.launch.formats import FORMATS
-from traincast.launch.frameworks.megatron import read_moe_layers
+from traincast.launch.frameworks.megatron_model import read_moe_layers
 from traincast.launch.scripts.bash import settings_of
 from traincast.launch.settings.canonical import model_facts
 from traincast.launch.settings.settings import Settings

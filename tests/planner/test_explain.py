@@ -12,7 +12,8 @@ import pytest
 import traincast as tc
 from traincast.planner.answers.explain import sensitivity
 from traincast.planner.answers.plan_sentences import compare_with_best, label
-from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.space.enumeration import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)

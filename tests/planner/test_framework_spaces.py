@@ -15,8 +15,9 @@ from traincast.model.adapters import parse_training
 from traincast.model.blocks import Encoder, Experts
 from traincast.model.linear_attention import Mamba2, Rwkv
 from traincast.model.model import Model
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.frameworks.history import as_of
-from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
+from traincast.planner.frameworks.spaces import FRAMEWORKS, default_framework, framework
 from traincast.step.estimates import usual_assumptions
 
 DENSE = Model(

@@ -13,7 +13,8 @@ import traincast as tc
 from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.planner import search_result
-from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.space.enumeration import _enumerate, enumerate_space
 from traincast.planner.space.evaluation import OUT_OF_MEMORY
 from traincast.planner.space.search_space import report_progress_to

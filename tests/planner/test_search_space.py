@@ -19,7 +19,8 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plan, Plans
 from traincast.model.model import Model
 from traincast.operations.transformer import parts
-from traincast.planner.frameworks.spaces import FRAMEWORKS, CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.space.enumeration import NO_PLACEMENT, enumerate_space, panels
 from traincast.planner.space.search_space import Shards, experts_apart
 from traincast.step.placement import divisors, factorizations, placements

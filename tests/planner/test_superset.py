@@ -9,7 +9,8 @@ import traincast as tc
 from traincast.core.knobs import DEFAULTS
 from traincast.model.blocks import Experts
 from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED
+from traincast.planner.frameworks.locks import SEARCHED
+from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.times.pipeline.schedules import SCHEDULES, MicrobatchTimes
 
 NIGHTLY = int(os.environ.get("TRAINCAST_FUZZ", "0")) >= 10_000  # every framework and lock of more questions

@@ -11,7 +11,7 @@ import traincast as tc
 from traincast.core.knobs import STRATEGIES, VIRTUAL_STAGES
 from traincast.model.blocks import Experts
 from traincast.planner import search_result
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space import evaluation, layouts, least_times
 from traincast.planner.space.enumeration import enumerate_outlines, enumerate_space
 from traincast.planner.space.evaluation import evaluate

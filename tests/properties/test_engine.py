@@ -13,7 +13,7 @@ from traincast.core.assumptions import PAPER, PRESETS
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.enumeration import enumerate_space
 from traincast.planner.space.evaluation import evaluate, rank
 from traincast.step.memory import Footprint

@@ -7,7 +7,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import Stack, with_fitted_values
 from traincast.planner.answers.plan_changes import leaner_plans
-from traincast.planner.answers.plan_sentences import memory_verdict, what_decides
+from traincast.planner.answers.plan_sentences import what_decides
 from traincast.planner.answers.shortfall import short_of
 from traincast.step.fit_probability import (
     FRAGMENTATION,
@@ -16,6 +16,7 @@ from traincast.step.fit_probability import (
     memory_that_fits,
     verdict,
 )
+from traincast.ui.text.plans import memory_verdict
 
 STATED = "huggingface-eager"
 PLAN = tc.Plan(dp=8, mbs=4, zero=3, recompute="full")

@@ -21,7 +21,8 @@ from traincast.core.plan import Plan
 from traincast.core.units import GIB
 from traincast.planner.answers.rankings import difference_deviation, plan_coordinates
 from traincast.planner.frameworks.history import Month, as_of
-from traincast.planner.frameworks.spaces import FRAMEWORKS, SEARCHED, Framework
+from traincast.planner.frameworks.locks import SEARCHED
+from traincast.planner.frameworks.spaces import FRAMEWORKS, Framework
 from traincast.planner.question import FIT_PROBABILITY
 from traincast.planner.search_result import Found
 from traincast.planner.searches import search

@@ -18,7 +18,6 @@ from .machine.measure import TORCH_MISSING as TORCH_MISSING
 from .machine.measure import MeasuredMachine as MeasuredMachine
 from .machine.measure import measure as measure
 from .machine.tables import write_rows as write_rows
-from .machine.training.compare import STEPS_BUDGET_SECONDS as STEPS_BUDGET_SECONDS
 from .machine.training.compare import StepComparison as StepComparison
 from .machine.training.compare import TrainingJob as TrainingJob
 from .machine.training.compare import compare_with_predictions as compare_with_predictions
@@ -32,16 +31,10 @@ from .machine.training.one_plan import trained_shape as trained_shape
 from .machine.training.timed_steps import parse_shapes as parse_shapes
 from .profiles.breakdown import ProfiledStep as ProfiledStep
 from .profiles.breakdown import profile as profile
-from .runs.run import MAX_STEP_SECONDS as MAX_STEP_SECONDS
-from .runs.run import MIN_STEP_SECONDS as MIN_STEP_SECONDS
 from .runs.run import Run as Run
 from .runs.run import load_bundled_runs as load_bundled_runs
-from .scores import INDEPENDENT as INDEPENDENT
 from .scores import ErrorSummary as ErrorSummary
 from .scores import Prediction as Prediction
-from .scores import budgets as budgets
-from .scores import family_of as family_of
-from .scores import reasons as reasons
 from .scores import source_of as source_of
 from .validation import Report as Report
 from .validation import batches as batches

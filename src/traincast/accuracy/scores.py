@@ -48,6 +48,11 @@ class Prediction(Result):
     parts: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
+    def family(self) -> str:
+        """Family of its source, for figures."""
+        return family_of(source_of(self.id, False))
+
+    @property
     def memory_error(self) -> float:
         """Predicted over measured memory, less 1."""
         if not self.measured_memory_bytes or self.predicted_memory_bytes is None:
@@ -101,6 +106,11 @@ class ErrorSummary(Result):
     worst_regret: Annotated[float | None, Doc("largest slowdown of the plan ranked first")]
     worst_of_three: Annotated[float | None, Doc("largest slowdown of the best of the three ranked first")]
     memory: Annotated[float | None, Doc("mean absolute relative error of memory")]
+
+    @property
+    def composed_of(self) -> int | None:
+        """Measurements that its rows are composed of; None where each row is one."""
+        return INDEPENDENT.get(self.source)
 
 
 @dataclass(frozen=True)

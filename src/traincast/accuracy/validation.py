@@ -13,9 +13,11 @@ from traincast.accuracy.runs.reported_memory import LEFT_OUT, memory_as_reported
 from traincast.accuracy.runs.run import UNKNOWN_MACHINE, Run, load_bundled_runs, readable, rows
 from traincast.accuracy.scores import (
     INDEPENDENT,
+    ErrorBudget,
     ErrorSummary,
     Prediction,
     Subject,
+    budgets,
     reasons,
     source_of,
     summaries,
@@ -190,6 +192,16 @@ class Report(Result, repr=False):
     def moe(self) -> frozenset[str]:
         """Rows whose model has experts."""
         return frozenset(run for run, subject in self.subjects.items() if subject.moe)
+
+    @property
+    def timed(self) -> list[Prediction]:
+        """Rows that are predicted and whose step time was measured."""
+        predicted_runs = (run for run in self.predictions if run.skipped is None)
+        return [run for run in predicted_runs if run.measured_step_seconds is not None]
+
+    def budgets(self) -> tuple[ErrorBudget, ...]:
+        """Return the error budgets of sources; the predictions have to know their parts."""
+        return budgets(self.timed, self.moe)
 
     @property
     def by_source(self) -> Annotated[dict[str, ErrorSummary], Doc(key="summary")]:

@@ -8,8 +8,6 @@ from .assumptions import PAPER as PAPER
 from .assumptions import PRESETS as PRESETS
 from .assumptions import Assumptions as Assumptions
 from .assumptions import Collectives as Collectives
-from .assumptions import from_dict as from_dict
-from .assumptions import with_errata as with_errata
 from .columns import TakesRows as TakesRows
 from .columns import ceil as ceil
 from .columns import common_divisor as common_divisor

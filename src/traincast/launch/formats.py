@@ -37,13 +37,7 @@ from traincast.launch.settings.format import Format, Reader, alone, load_format
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
 from traincast.launch.settings.unread_settings import UnreadRules
-from traincast.planner import (
-    EQUAL_SHARDS,
-    FRAMEWORKS,
-    SHARDED_KV_HEADS,
-    UNTIED_PIPELINE,
-    WHOLE_EXPERTS,
-)
+from traincast.planner import EQUAL_SHARDS, FRAMEWORKS, SHARDED_KV_HEADS, UNTIED_PIPELINE, WHOLE_EXPERTS
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (

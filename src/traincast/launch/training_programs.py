@@ -25,7 +25,7 @@ from traincast.launch.settings.format import Format
 from traincast.launch.settings.text_formats import comments
 from traincast.launch.write import PLAN_FACTS, Launch, export_estimate, launch, per_node
 from traincast.model import Model
-from traincast.planner import drop_refused
+from traincast.planner import FRAMEWORKS
 from traincast.step import estimate
 
 PROGRAM = "train.py"
@@ -100,7 +100,7 @@ def add_program(launch: Launch) -> Launch:
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
-    facts = as_facts(drop_refused(FORMATS[launch.to].framework, stated))
+    facts = as_facts(FRAMEWORKS[FORMATS[launch.to].framework].drop_refused(stated))
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)
     config = errors.require(errors.catch(config_of, est.model))
@@ -157,8 +157,10 @@ def _environment(launch: Launch) -> dict[str, object]:
     system = launch.est.system
     if not system.is_cpu:
         return {}
-    own = {"DS_ACCELERATOR": "cpu"} if launch.to == "deepspeed" else {}
-    return {"OMP_NUM_THREADS": system.accelerator.processors or 1, **own}
+    environment: dict[str, object] = {"OMP_NUM_THREADS": system.accelerator.processors or 1}
+    if launch.to == "deepspeed":
+        environment["DS_ACCELERATOR"] = "cpu"
+    return environment
 
 
 def _arguments(facts: Facts, program: TrainingScript) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from traincast.core import InputError
 from traincast.model.adapters import DEFAULT, GROUPS, JOINED, MLP, ROUTING, TARGETS, Adapters
+from traincast.model.architecture import Architecture
 from traincast.model.blocks import Kind
-from traincast.model.figures import ModelFigures
 from traincast.model.peft_targets import (
     DEFAULT_TARGETS,
     JOINED_EXPERTS,
@@ -40,7 +40,7 @@ def of_type(adapters: Adapters, model_type: str) -> Adapters:
     return replace(adapters, targets=targets)
 
 
-def expert_rule(model: ModelFigures) -> ExpertRule:
+def expert_rule(model: Architecture) -> ExpertRule:
     """Return which weights of experts have adapters.
 
     "each": each matrix. "joined": gate and up projection together, with twice the rank, and the down
@@ -55,7 +55,7 @@ def expert_rule(model: ModelFigures) -> ExpertRule:
     return "none" if model.transformers_type in UNREACHED_EXPERTS else "each"
 
 
-def adapter_problems(model: ModelFigures) -> list[str]:
+def adapter_problems(model: Architecture) -> list[str]:
     """Return a line for each target of an adapter that the model lacks or that stands in another one."""
     if model.adapters is None:
         return []
@@ -91,7 +91,7 @@ def adapter_problems(model: ModelFigures) -> list[str]:
     return problems
 
 
-def adapter_targets(model: ModelFigures) -> frozenset[str]:
+def adapter_targets(model: Architecture) -> frozenset[str]:
     """Return the linear layers with an adapter; a group stands for those of its layers that the model has."""
     if model.adapters is None:
         return frozenset()
@@ -99,7 +99,7 @@ def adapter_targets(model: ModelFigures) -> frozenset[str]:
     return frozenset(words & _adaptable(model))
 
 
-def adapter_ranks(model: ModelFigures, experts: bool) -> dict[str, int]:
+def adapter_ranks(model: Architecture, experts: bool) -> dict[str, int]:
     """Return the rank of the adapter of each linear layer that has one: of experts, or of all else."""
     if model.adapters is None:
         return {}
@@ -116,7 +116,7 @@ def adapter_ranks(model: ModelFigures, experts: bool) -> dict[str, int]:
     return both | ({"fc2": rank} if "fc2" in ranks else {})
 
 
-def adapter_parameters(model: ModelFigures, active: bool = False) -> int:
+def adapter_parameters(model: Architecture, active: bool = False) -> int:
     """Count the weights of the adapters: rank × (input + output) of each; without `mtp`."""
     if model.adapters is None:
         return 0
@@ -126,7 +126,7 @@ def adapter_parameters(model: ModelFigures, active: bool = False) -> int:
     return layers + _weights(head, adapter_ranks(model, experts=False))
 
 
-def _group(model: ModelFigures, word: str) -> tuple[str, ...]:
+def _group(model: Architecture, word: str) -> tuple[str, ...]:
     """Return the linear layers of a group, with those that PEFT finds as one in place of their parts.
 
     "all" and "linear" include what routes tokens to experts, where PEFT finds it. The names of linear modules
@@ -149,7 +149,7 @@ def _group(model: ModelFigures, word: str) -> tuple[str, ...]:
     return (*layers, "shared_gate")
 
 
-def _adaptable(model: ModelFigures) -> frozenset[str]:
+def _adaptable(model: Architecture) -> frozenset[str]:
     """Return the names of the linear layers that can have an adapter."""
     names = {"head"} if model.vocab is not None and model.head else set()
     rule = expert_rule(model)
@@ -161,7 +161,7 @@ def _adaptable(model: ModelFigures) -> frozenset[str]:
     return frozenset(names - {"fc1"} if rule == "joined" else names)
 
 
-def _layer_weights(model: ModelFigures, kind: Kind, active: bool) -> int:
+def _layer_weights(model: Architecture, kind: Kind, active: bool) -> int:
     """Count the weights of the adapters of a layer."""
     ranks = adapter_ranks(model, experts=False)
     weights = _weights(_mixer_layers(model, kind), ranks)
@@ -180,12 +180,12 @@ def _weights(layers: Mapping[str, tuple[int, int]], ranks: Mapping[str, int]) ->
     return sum(ranks.get(name, 0) * sum(pair) for name, pair in layers.items())
 
 
-def _shared_width(model: ModelFigures) -> int:
+def _shared_width(model: Architecture) -> int:
     """Return the inner width of the shared experts; 0 without any."""
     return 0 if model.experts is None else model.experts.shared_ffn
 
 
-def _routing_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int]]:
+def _routing_layers(model: Architecture, kind: Kind) -> dict[str, tuple[int, int]]:
     """Return the widths of input and output of the router, and of the gate of shared experts."""
     e = model.hidden
     experts = model.experts
@@ -195,7 +195,7 @@ def _routing_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int
     return {"router": (e, experts.experts + experts.zero)} | gate
 
 
-def _mixer_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int]]:
+def _mixer_layers(model: Architecture, kind: Kind) -> dict[str, tuple[int, int]]:
     """Return the widths of input and output of the linear layers of what mixes tokens."""
     e = model.hidden
     latent = model.latent
@@ -217,7 +217,7 @@ def _mixer_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int]]
     return widths if latent.q_rank is None else widths | {"q_down": (e, latent.q_rank)}
 
 
-def _mlp_layers(model: ModelFigures, f: int) -> dict[str, tuple[int, int]]:
+def _mlp_layers(model: Architecture, f: int) -> dict[str, tuple[int, int]]:
     """Return the widths of input and output of the linear layers of an MLP of inner width f."""
     e = model.hidden
     gate = {"gate": (e, f)} if model.gated else {}

@@ -8,6 +8,7 @@ from reprlib import repr as shortened
 from typing import Final, get_args, get_type_hints
 
 from traincast.core import NO_NUMBERS, WHOLE, is_whole
+from traincast.model.architecture import UNUSED, Architecture, is_unused
 from traincast.model.blocks import (
     KINDS,
     MAX_LAYERS,
@@ -24,7 +25,6 @@ from traincast.model.blocks import (
     QkNorm,
     kind_of,
 )
-from traincast.model.figures import UNUSED, ModelFigures, is_unused
 from traincast.model.linear_attention import LINEAR
 
 WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
@@ -58,7 +58,7 @@ MAX_SIZE: Final = 1 << 30  # of any other number
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 
-def count_problems(model: ModelFigures) -> Iterator[str]:
+def count_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each number that must be whole and is not; columns and symbols pass."""
     for part, kind in {"": type(model), **PARTS}.items():
         owner = getattr(model, part) if part else model
@@ -88,7 +88,7 @@ def _counts(kind: type) -> tuple[str, ...]:
     )
 
 
-def word_problems(model: ModelFigures) -> Iterator[str]:
+def word_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each word, or number of norms, that is not allowed."""
     for name, allowed in WORDS.items():
         if getattr(model, name) not in allowed:
@@ -99,7 +99,7 @@ def word_problems(model: ModelFigures) -> Iterator[str]:
         yield f"norms = {model.norms!r}{of}: must be {least} or {most}"
 
 
-def kind_problems(model: ModelFigures) -> Iterator[str]:
+def kind_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each contradiction between the kinds of layers and the parts they need."""
     named = model.layer_kinds
     for field, names in (("layer_kinds", named), ("mtp_kinds", model.mtp_kinds)):
@@ -141,7 +141,7 @@ def kind_problems(model: ModelFigures) -> Iterator[str]:
         yield f"rwkv.width = {model.rwkv.width}: must be hidden = {model.hidden}"
 
 
-def part_problems(model: ModelFigures) -> Iterator[str]:
+def part_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each contradiction inside of a part or between two."""
     yield from _attention_problems(model)
     yield from _encoder_problems(model)
@@ -150,13 +150,13 @@ def part_problems(model: ModelFigures) -> Iterator[str]:
     yield from _adapter_problems(model)
 
 
-def _adapter_problems(model: ModelFigures) -> Iterator[str]:
+def _adapter_problems(model: Architecture) -> Iterator[str]:
     """Yield a line where adapters have more weights than what they adapt."""
     if model.adapters is not None and model.adapters.rank > model.hidden:
         yield f"adapters.rank = {model.adapters.rank}: must be at most hidden = {model.hidden}"
 
 
-def _attention_problems(model: ModelFigures) -> Iterator[str]:
+def _attention_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each contradiction between figures of attention."""
     heads = model.heads
     hidden = model.hidden
@@ -193,7 +193,7 @@ def _attention_problems(model: ModelFigures) -> Iterator[str]:
         yield f"local.layers: {outside[0]} is none of the layers 1 to {model.layers}"
 
 
-def _indexer_problems(model: ModelFigures) -> Iterator[str]:
+def _indexer_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each contradiction between the indexer and the attention that it selects for."""
     config = model.indexer
     latent = model.latent
@@ -211,7 +211,7 @@ def _indexer_problems(model: ModelFigures) -> Iterator[str]:
         yield f"indexer.topk = {config.topk}: must be a multiple of block = {config.block}"
 
 
-def _encoder_problems(model: ModelFigures) -> Iterator[str]:
+def _encoder_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each contradiction between the encoder and other parts."""
     encoder = model.encoder
     if encoder is None:
@@ -235,7 +235,7 @@ def _encoder_problems(model: ModelFigures) -> Iterator[str]:
             yield f"{name}: not modelled in a model with an encoder"
 
 
-def _expert_problems(model: ModelFigures) -> Iterator[str]:
+def _expert_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each contradiction between figures of the experts."""
     config = model.experts
     if config is None:
@@ -251,7 +251,7 @@ def _expert_problems(model: ModelFigures) -> Iterator[str]:
         yield f"experts.imbalance = {config.imbalance!r}: must be a factor of at least 1"
 
 
-def _diffusion_problems(model: ModelFigures) -> Iterator[str]:
+def _diffusion_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each contradiction between diffusion and other parts."""
     joint = any(kind.joint for name in model.layer_kinds if (kind := kind_of(name)))
     if model.diffusion is None:

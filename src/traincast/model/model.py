@@ -16,10 +16,10 @@ from traincast.model.adapted_layers import (
     of_type,
 )
 from traincast.model.adapters import FINE_TUNING_BATCH, PACKED, Adapters
+from traincast.model.architecture import Architecture
 from traincast.model.blocks import Diffusion, Experts, Kind, Projector, Routing
 from traincast.model.checks import count_problems, kind_problems, part_problems, word_problems
 from traincast.model.documents import Documents
-from traincast.model.figures import ModelFigures
 from traincast.model.linear_attention import LinearAttention
 
 PREFIX: Final = "vision "  # of the names of a tower's kinds of layers among the parts of a model
@@ -28,8 +28,8 @@ PROJECTOR: Final = "projector"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model(ModelFigures):
-    """Transformer model; `ModelFigures` holds the meaning of each figure.
+class Model(Architecture):
+    """Transformer model; `Architecture` holds the meaning of each figure.
 
     Raises
     ------

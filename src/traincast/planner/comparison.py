@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from traincast.catalog import as_model, as_system
 from traincast.core import (
@@ -37,8 +37,7 @@ from traincast.planner.searches import SearchRequest, search_request
 from traincast.planner.space.search_space import Progress
 from traincast.step import Estimate, Job, check_gbs, cost_per_million_tokens, metrics
 
-LABELS: Final = ascii_uppercase
-MOST: Final = len(LABELS)  # alternatives: a study takes more
+MOST: Final = len(ascii_uppercase)  # alternatives: a study takes more
 MOST_PERCENT: Final = 2.0  # ratio from which on it is said as such
 SHARES_SAID: Final = 3  # components of a step, the largest
 Per = Literal["step", "token", "GPU"]
@@ -93,6 +92,50 @@ class Compared(Result, kw_only=True):
         """Tokens of a step."""
         return self.job.global_batch * self.job.seq
 
+    @classmethod
+    def from_estimate(
+        cls,
+        letter: str,
+        name: str,
+        est: Estimate,
+        framework: str | None,
+        figures: Mapping[str, Any],
+        timed: bool = False,
+    ) -> "Compared":
+        """Return an estimate of one plan as an alternative; where it does not fit, timed only if `timed`."""
+        measures = metrics(est, **figures)
+        price = figures.get("price") if figures.get("price") is not None else est.system.price
+        throughput = est.tokens_per_second_per_gpu
+        fits = bool(est.fits)
+        timed = timed or fits
+        low, high = est.interval if timed and est.interval is not None else (None, None)
+        shares = {name: float(value / est.step_seconds) for name, value in est.breakdown.items()}
+        words = in_words(est.plan, est.system.tiers)
+        return cls(
+            label=letter,
+            name=name,
+            job=est.job,
+            framework=framework,
+            fits=fits,
+            step_seconds=est.step_seconds if timed else None,
+            step_seconds_low=low,
+            step_seconds_high=high,
+            memory_bytes=est.memory_bytes,
+            capacity_bytes=float(est.system.accelerator.visible_bytes),
+            fits_probability=est.fits_probability,
+            tokens_per_second_per_gpu=throughput if timed else None,
+            mfu=float(measures.mfu["megatron"]) if timed and measures.mfu is not None else None,
+            days=_number(measures.days) if timed else None,
+            cost=_number(measures.cost) if timed else None,
+            cost_per_million_tokens=(
+                None if price is None or not timed else cost_per_million_tokens(float(price), throughput)
+            ),
+            shares=_largest_first(shares) if timed else {},
+            plan=est.to_dict()["plan"],
+            in_words=words if fits else f"the nearest to fitting {short_of(est).splitlines()[0]}",
+            est=est,
+        )
+
     def binding(self) -> str:
         """Return what the step is spent on, the largest components."""
         plan = () if self.est is None else (self.est.plan,)
@@ -115,6 +158,52 @@ class Comparison(Result):
     """Alternatives in the order given, and how they differ from the fastest."""
 
     alternatives: Annotated[list[Compared], Doc("the alternatives, in the order given")]
+
+    LABELS: ClassVar = ascii_uppercase  # letters of the alternatives
+
+    @classmethod
+    def from_requests(
+        cls,
+        requests: Sequence[SearchRequest],
+        progress: Progress | None = None,
+        *,
+        price: float | None = None,
+        restart_seconds: float | None = None,
+    ) -> "Comparison":
+        """Search each of some requests on one number of GPUs, and compare the recommended plans.
+
+        `price` and `restart_seconds` are as for `traincast.metrics`.
+        """
+        _check_number(len(requests))
+        results = []
+        for i, request in enumerate(requests):
+            results += request.answer(_of_several(progress, i, len(requests)))
+        names = _names([_facts(result) for result in results])
+        figures = {"price": price, "restart_seconds": restart_seconds}
+        rows = [
+            _row(cls.LABELS[i], name, result, figures)
+            for i, (name, result) in enumerate(zip(names, results, strict=True))
+        ]
+        return cls(rows)
+
+    @classmethod
+    def read(cls, files: Sequence[Path]) -> "Comparison":
+        """Compare answers that were saved with ``--json``.
+
+        Raises
+        ------
+        InputError
+            If a file is no such answer.
+        """
+        _check_number(len(files))
+        errors = ErrorCollector("compare")
+        read = [errors.catch(read_saved_answer, file) for file in files]
+        errors.raise_any()
+        answers = [answer for answer in read if answer is not None]
+        names = [file.stem for file in files]
+        if len(set(names)) < len(names):
+            names = list(map(str, files))
+        return cls([_saved_row(*row) for row in zip(cls.LABELS, names, answers, strict=False)])
 
     @property
     def differences(self) -> Annotated[list[Difference], Doc()]:
@@ -226,7 +315,7 @@ def compare(
     models = _as_list(model)
     systems = _as_list(system)
     if system is None:
-        return compare_saved([Path(str(file)) for file in models])
+        return Comparison.read([Path(str(file)) for file in models])
     errors = ErrorCollector("compare")
     errors.add(["gpus: is missing; how many the job has"] if gpus is None else [])
     named = [errors.catch(parse_plan, plan) if isinstance(plan, str) else plan for plan in plans] or [{}]
@@ -254,7 +343,7 @@ def compare(
         assumptions=_as_list(assumptions),
         plans=[plan or {} for plan in named],
     )
-    return compare_alternatives(alternatives.requests(errors), progress, price=price)
+    return Comparison.from_requests(alternatives.requests(errors), progress, price=price)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,30 +430,6 @@ def with_locks(question: Question, locks: Mapping[str, object]) -> Question:
     return replace(question, locks=rest, strategy=kind)
 
 
-def compare_alternatives(
-    requests: Sequence[SearchRequest],
-    progress: Progress | None = None,
-    *,
-    price: float | None = None,
-    restart_seconds: float | None = None,
-) -> Comparison:
-    """Search each of some requests on one number of GPUs, and compare the recommended plans.
-
-    `price` and `restart_seconds` are as for `traincast.metrics`.
-    """
-    _check_number(len(requests))
-    results = []
-    for i, request in enumerate(requests):
-        results += request.answer(_of_several(progress, i, len(requests)))
-    names = _names([_facts(result) for result in results])
-    figures = {"price": price, "restart_seconds": restart_seconds}
-    rows = [
-        _row(LABELS[i], name, result, figures)
-        for i, (name, result) in enumerate(zip(names, results, strict=True))
-    ]
-    return Comparison(rows)
-
-
 def _of_several(progress: Progress | None, place: int, number: int) -> Progress | None:
     """Return the progress of one of several searches, each of which counts as 1."""
     if progress is None:
@@ -375,25 +440,6 @@ def _of_several(progress: Progress | None, place: int, number: int) -> Progress 
         progress(round(parts * (place + done / max(total, 1))), parts * number, decided)
 
     return report
-
-
-def compare_saved(files: Sequence[Path]) -> Comparison:
-    """Compare answers that were saved with ``--json``.
-
-    Raises
-    ------
-    InputError
-        If a file is no such answer.
-    """
-    _check_number(len(files))
-    errors = ErrorCollector("compare")
-    read = [errors.catch(read_saved_answer, file) for file in files]
-    errors.raise_any()
-    answers = [answer for answer in read if answer is not None]
-    names = [file.stem for file in files]
-    if len(set(names)) < len(names):
-        names = list(map(str, files))
-    return Comparison([_saved_row(*row) for row in zip(LABELS, names, answers, strict=False)])
 
 
 def _check_number(number: int) -> None:
@@ -439,7 +485,7 @@ def _names(facts: Sequence[Mapping[str, str]]) -> list[str]:
         if not any(other in differ and _follows(name, other, facts) for other in SAID_BY_OTHERS.get(name, ()))
     ]
     if not said:
-        return [f"alternative {LABELS[i]}" for i in range(len(facts))]
+        return [f"alternative {Comparison.LABELS[i]}" for i in range(len(facts))]
     return [", ".join(fact[name] for name in said) for fact in facts]
 
 
@@ -453,7 +499,7 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, object]) -
     """Return the recommended plan of a search as an alternative, or the nearest miss."""
     answer = result.explain().miss if result.recommended is None else result.recommended
     if answer is not None:
-        return compare_estimate(letter, name, answer[1], result.framework.label, figures)
+        return Compared.from_estimate(letter, name, answer[1], result.framework.label, figures)
     why = result.explain().broken_locks() or ["no plan uses exactly so many GPUs"]
     return Compared(
         label=letter,
@@ -475,49 +521,6 @@ def _row(letter: str, name: str, result: Found, figures: Mapping[str, object]) -
     )
 
 
-def compare_estimate(
-    letter: str,
-    name: str,
-    est: Estimate,
-    framework: str | None,
-    figures: Mapping[str, Any],
-    timed: bool = False,
-) -> Compared:
-    """Return an estimate of one plan as an alternative; what does not fit has a time only where `timed`."""
-    measures = metrics(est, **figures)
-    price = figures.get("price") if figures.get("price") is not None else est.system.price
-    throughput = est.tokens_per_second_per_gpu
-    fits = bool(est.fits)
-    timed = timed or fits
-    low, high = est.interval if timed and est.interval is not None else (None, None)
-    shares = {name: float(value / est.step_seconds) for name, value in est.breakdown.items()}
-    words = in_words(est.plan, est.system.tiers)
-    return Compared(
-        label=letter,
-        name=name,
-        job=est.job,
-        framework=framework,
-        fits=fits,
-        step_seconds=est.step_seconds if timed else None,
-        step_seconds_low=low,
-        step_seconds_high=high,
-        memory_bytes=est.memory_bytes,
-        capacity_bytes=float(est.system.accelerator.visible_bytes),
-        fits_probability=est.fits_probability,
-        tokens_per_second_per_gpu=throughput if timed else None,
-        mfu=float(measures.mfu["megatron"]) if timed and measures.mfu is not None else None,
-        days=_number(measures.days) if timed else None,
-        cost=_number(measures.cost) if timed else None,
-        cost_per_million_tokens=(
-            None if price is None or not timed else cost_per_million_tokens(float(price), throughput)
-        ),
-        shares=_largest_first(shares) if timed else {},
-        plan=est.to_dict()["plan"],
-        in_words=words if fits else f"the nearest to fitting {short_of(est).splitlines()[0]}",
-        est=est,
-    )
-
-
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
@@ -529,7 +532,7 @@ def _largest_first(shares: Mapping[str, float]) -> dict[str, float]:
 def _saved_row(letter: str, name: str, saved: SavedAnswer) -> Compared:
     """Return a saved answer as an alternative."""
     if saved.est is not None:
-        return compare_estimate(letter, name, saved.est, saved.framework, {})
+        return Compared.from_estimate(letter, name, saved.est, saved.framework, {})
     return Compared(label=letter, name=name, **saved.figures())
 
 

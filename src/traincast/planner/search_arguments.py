@@ -20,14 +20,8 @@ from traincast.core import (
     whole_number_problems,
 )
 from traincast.model import Model
-from traincast.planner.frameworks.spaces import (
-    BEYOND,
-    FRAMEWORKS,
-    Framework,
-    check_locked_values,
-    default_framework,
-    lock_values,
-)
+from traincast.planner.frameworks.locks import check_locked_values, lock_values
+from traincast.planner.frameworks.spaces import BEYOND, FRAMEWORKS, Framework, default_framework
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import FIT_PROBABILITY, OBJECTIVES, Question
 from traincast.step import WITHIN, check_assumptions, check_size
@@ -113,7 +107,7 @@ def check_machine(system: System, locks: Mapping[str, object]) -> None:
     """Refuse locked precisions that matrix units lack, and copies to a host whose link is not known."""
     errors = ErrorCollector("search")
     accelerator = system.accelerator
-    for precision in lock_values("precision", locks.get("precision", ())):
+    for precision in map(str, lock_values("precision", locks.get("precision", ()))):
         errors.catch(accelerator.require, PRECISIONS[precision])
     if set(lock_values("offload", locks.get("offload", ()))) - {"none"}:
         errors.catch(lambda: accelerator.host_link)

@@ -26,9 +26,10 @@ from traincast.model import Model
 from traincast.planner.answers.confidence import equality_sentence, probability_near_best
 from traincast.planner.answers.described_plan import DescribedPlan, ParetoPlan
 from traincast.planner.answers.explain import FIGURES, MAX_SLOWDOWN_LISTED, Explanation
-from traincast.planner.answers.lock_prices import LockPrice, searched_locks
+from traincast.planner.answers.lock_prices import LockPrice, lock_sentence, searched_locks
 from traincast.planner.answers.recommend import Candidate, Family, Recommendation, families, recommend
-from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import Objective
 from traincast.planner.space.enumeration import NO_PLACEMENT, enumerate_outlines
 from traincast.planner.space.evaluation import (
@@ -109,6 +110,10 @@ class Found:
         where memory ranks.
         """
         return self._price_of(tuple(searched_locks(self.framework, self.model, self.locks)))
+
+    def describe_lock_price(self) -> str:
+        """Return what all locks together cost in a sentence; empty where that is nothing."""
+        return lock_sentence(self)
 
     @cached_property
     def lock_prices(self) -> list[LockPrice]:

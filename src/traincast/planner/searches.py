@@ -14,7 +14,8 @@ import numpy as np
 from traincast.catalog import Stack, as_model, as_system, check_experts, read_given
 from traincast.core import CALIBRATED, Assumptions, ErrorCollector, System
 from traincast.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import FIT_PROBABILITY, LISTED, Objective, Question
 from traincast.planner.search_arguments import (
     check_locks,

@@ -9,20 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from traincast.core import Plan, Plans
-from traincast.step import (
-    Counts,
-    Estimate,
-    PipelineDevice,
-    contents,
-    cost_part,
-    data_parallel,
-    device_time,
-    devices,
-    every_device,
-    links,
-    sum_of,
-    with_defaults,
-)
+from traincast.step.data_parallelism import data_parallel
+from traincast.step.estimates import Estimate, with_defaults
+from traincast.step.layer_cost import cost_part, sum_of
+from traincast.step.model_parts import Counts
+from traincast.step.pipeline_stages import PipelineDevice, contents, devices, every_device
+from traincast.step.step_time import device_time, links
 from traincast.times import SCHEDULES, Kind, PassSeconds, Placement, Timed
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown

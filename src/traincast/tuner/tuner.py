@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 
-from traincast.accuracy import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
+from traincast.accuracy import Run
 from traincast.catalog import Stack, as_model, as_system, read_given
 from traincast.core import (
     INLINE,
@@ -390,8 +390,9 @@ class Tuner:
         problems = []
         if (seconds is not None) + oom + (failed is not None) != 1:
             problems.append("give one of seconds, oom=True and failed='why'")
-        if seconds is not None and not MIN_STEP_SECONDS <= seconds <= MAX_STEP_SECONDS:
-            allowed = f"{MIN_STEP_SECONDS:g} to {MAX_STEP_SECONDS:,.0f} s"
+        least, most = Run.STEP_SECONDS
+        if seconds is not None and not least <= seconds <= most:
+            allowed = f"{least:g} to {most:,.0f} s"
             problems.append(f"seconds = {seconds!r}: must be a step of {allowed}")
         if memory is not None and not 0 < memory < float("inf"):
             problems.append(f"memory = {memory!r}: must be a number above 0")

@@ -17,7 +17,7 @@ from traincast.ui.cli import output
 from traincast.ui.cli.output import message_columns  # the fixture of all tests replaces it in its module
 from traincast.ui.text import headline
 from traincast.ui.text import launch as launch_text
-from traincast.ui.text.plans import Ranking
+from traincast.ui.text.ranking import Ranking
 
 COLUMNS = 80
 LEGEND = 5  # lines, at most

@@ -218,7 +218,9 @@ def test_reports_from_python(found, tmp_path):
 
 
 def test_without_jinja2_a_report_is_refused_and_a_card_is_text(found, tmp_path, monkeypatch):
-    monkeypatch.setattr("traincast.ui.html.write.find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr(
+        "traincast.ui.html.libraries.find_spec", lambda name: None if name == "jinja2" else name
+    )
     with pytest.raises(tc.InputError, match=r"needs jinja2: pip install 'traincast\[html\]'"):
         tc.write_html(found, tmp_path / "found.html")
     monkeypatch.setitem(sys.modules, "traincast.ui.html.notebook_cards", None)

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from traincast.accuracy.runs.cells import (
     FACT,
@@ -73,8 +73,6 @@ OTHER_NAMES: Final = {  # of columns: as arguments of Megatron-LM, and as tables
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
 MEASURED: Final = (*RATES, "memory_gb_published", "outcome")
 Outcome = Literal["ran", "out-of-memory"]
-MIN_STEP_SECONDS: Final = 1e-6  # below a kernel launch it is another unit or a mistake [s]
-MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 LIMITED: Final = "stated"  # `power_limit` of such a row
@@ -277,6 +275,9 @@ def _system_of_file(path: Path, modified: int) -> System:  # read again once it 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A measured training configuration."""
+
+    # Of a step, at least and at most: below a kernel launch and above days it is another unit or a mistake.
+    STEP_SECONDS: ClassVar = (1e-6, 1e6)
 
     id: str
     source: str  # publication
@@ -576,8 +577,9 @@ def step_seconds(cells: Cells, model: Model, system: System, recipe: Precision, 
             return None
         cells.assume("step_seconds")
         seconds = tokens_per_gpu * flops_per_token / rate
-    if seconds is not None and not MIN_STEP_SECONDS <= seconds <= MAX_STEP_SECONDS:
-        cells.refuse(f"a step of {seconds:.4g} s: must be {MIN_STEP_SECONDS:g} to {MAX_STEP_SECONDS:g} s")
+    least, most = Run.STEP_SECONDS
+    if seconds is not None and not least <= seconds <= most:
+        cells.refuse(f"a step of {seconds:.4g} s: must be {least:g} to {most:g} s")
         return None
     return seconds
 

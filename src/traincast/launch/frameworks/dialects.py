@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from traincast.catalog import load_model, parse_document
-from traincast.launch.frameworks import megatron
+from traincast.launch.frameworks import megatron, megatron_model
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL, catalogue_name, unknown_model
 from traincast.launch.scripts.bash import arguments, directives, read_script
 from traincast.launch.settings.format import Format, Reader
@@ -198,10 +198,10 @@ def read_megatron_yaml(text: str, given: Given = NOTHING) -> Settings:
         if isinstance(value, list):  # of which one text may hold several words
             settings[plain] = tuple(word for item in value for word in str(item).split())
         if "_text_sentence" in filled and "decoder_num_layers" not in str(table).replace("-", "_"):
-            settings["program"] = megatron.BERT  # its data are sentences (tools/preprocess_data.py)
+            settings["program"] = megatron_model.BERT  # its data are sentences (tools/preprocess_data.py)
         if isinstance(settings[plain], str) and " " in filled and not filled.startswith(("(", "[", "$")):
             settings[plain] = tuple(filled.split())
-    megatron.name_hybrid(settings)
+    megatron_model.name_hybrid(settings)
     return settings
 
 

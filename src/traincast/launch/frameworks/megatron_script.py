@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.catalog import Stack
-from traincast.launch.frameworks import megatron
+from traincast.launch.frameworks import megatron, megatron_model
 from traincast.launch.scripts import bash
 from traincast.launch.settings.arguments import MEGATRON, Arguments
 from traincast.launch.settings.defaults import parser_defaults, release
@@ -26,7 +26,7 @@ ADDED: Final = ("vocab_size",)  # to old scripts as well, by who wants a predict
 def read_settings(text: str, given: Given = NOTHING) -> Settings:
     """Read the arguments of a script, with the old release that it is of, if any."""
     settings = bash.settings_of(text, given)
-    megatron.name_hybrid(settings)
+    megatron_model.name_hybrid(settings)
     old = old_release(settings)
     if old:
         settings["release"] = old
@@ -60,14 +60,14 @@ def old_release(settings: Settings) -> str:
 
 def _gone(settings: Settings) -> list[str]:
     """Return the arguments of old releases that a present program lacks or refuses."""
-    if megatron.is_deepspeed(settings):  # which still has them
+    if megatron_model.is_deepspeed(settings):  # which still has them
         return []
     return [name for name in settings if name in _old_arguments() - _present_arguments()]
 
 
 def _is_present(settings: Settings) -> bool:
     """Return whether the program has the present defaults: no Megatron-DeepSpeed, and no old release."""
-    return not megatron.is_deepspeed(settings) and not settings.is_on("release")
+    return not megatron_model.is_deepspeed(settings) and not settings.is_on("release")
 
 
 def all_defaults(settings: Settings) -> Values:

@@ -8,14 +8,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from traincast.catalog import read_document as read_document
-from traincast.launch.scripts.shell import (
-    ALL_PARAMETERS,
-    Command,
-    Script,
-    interpret,
-    split_command_lines,
-    substitute,
-)
+from traincast.launch.scripts.shell import ALL_PARAMETERS, Command, Script, interpret, substitute
+from traincast.launch.scripts.shell_syntax import split_command_lines
 from traincast.launch.settings.arguments import MEGATRON
 from traincast.launch.settings.beside import find_file
 from traincast.launch.settings.given import NOTHING, Given, choose_run

@@ -5,13 +5,21 @@ leaves all of its branches active, one after the other, and is kept in `Script.u
 """
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from traincast.launch.scripts.shell_syntax import (
+    HERE_STRING,
+    NESTED,
+    QUOTED_PIECES,
+    drop_redirections,
+    split_command_lines,
+    statements_of,
+    words_of,
+)
 from traincast.launch.settings.beside import found_by_suffix
 from traincast.launch.settings.settings import evaluate_text
 
@@ -26,12 +34,9 @@ ARRAY: Final = re.compile(
     rf"(?:(?:{'|'.join(DECLARATIONS)})\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
 )
 _INNER: Final = r"(?:[^{}]|\{[^{}]{0,999}\}){0,9999}"  # of braces, with one level more
-_NESTED = "[^()]{0,999}"  # of round brackets, with three levels more
-for _ in range(3):
-    _NESTED = rf"(?:[^()]|\({_NESTED}\)){{0,999}}"
 SUBSTITUTION: Final = re.compile(
     rf"""\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
-    |\$\((?P<command>{_NESTED})\)
+    |\$\((?P<command>{NESTED})\)
     |\$\{{(?P<count>\#?)(?P<indirect>!?)(?P<name>\w+)(?P<index>\[[^\]\n]{{1,40}}\])?
       (?:(?P<how>:?[-=+?]|%%?|\#\#?|//?|,,|\^\^)(?P<other>{_INNER}))?\}}
     |\$(?P<plain>[A-Za-z_]\w*|[\d\#@*])""",
@@ -43,41 +48,9 @@ KEYED: Final = re.compile(r"\[([^\]\n]{1,99})\]=(.*)", re.DOTALL)
 FUNCTION: Final = re.compile(
     r"(?:function\s+([\w-]+)\s*(?:\(\s*\))?|([\w-]+)\s*\(\s*\))\s*(?:\{|$)", re.DOTALL
 )
-BACKQUOTED: Final = re.compile(r"`((?:\\.|[^`\\\n]){1,999})`")
-# What `cat` prints, or `read` takes, of a here-document.
-PRINTED: Final = re.compile(
-    r"\"?\$\(\s*cat\s*<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n"
-    r"[ \t]*(?P=end)[ \t]*\n\s*\)\"?",
-    re.DOTALL,
-)
-TAKEN: Final = re.compile(
-    r"(?<![\w-])read[ \t]+(?:-\w+[ \t]+|''[ \t]+|\"\"[ \t]+)*(?P<name>[A-Za-z_]\w*)[ \t]*"
-    r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.{0,9999}?)\n"
-    r"[ \t]*(?P=end)[ \t]*(?=\n|$)",
-    re.DOTALL,
-)
 OPERAND: Final = re.compile(r"(?<![\w${])[A-Za-z_]\w*")  # of an arithmetic expression, without a dollar sign
 # Before a branch's commands.
 KEYWORD: Final = re.compile(r"^(?:(then|else|do)\b|(?:\{|!|time\b|exec\b|\w+\s*\(\)\s*\{))\s*")
-# A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
-VARIABLE: Final = r"\$\{(?:[^{}]|\{[^{}]{0,999}\}){0,999}\}|\$(?!\{)|\$\{"
-_COMMAND: Final = rf"\$\({_NESTED}\)"
-# Or escaped; without its end, up to the end of the text.
-QUOTED: Final = rf"""\\.|'[^']*'?|"(?:\\.|{_COMMAND}|[^"\\])*+"?"""
-COMMENT_PARTS: Final = re.compile(
-    rf"""\\\n|{QUOTED}|\$\#|\$\{{\#|(?P<comment>(?<![^ \t\n;(])\#[^\n]*)|[^\\'"\#$]+|.""", re.DOTALL
-)
-PARTS: Final = re.compile(
-    rf"""{QUOTED}|\[\[\s[^\n;]{{0,999}}?\s\]\]|;;&?|&&|\|\||[(){{}}\n;|&]|[^\S\n]+
-    |[^\\'"(){{}};|&\s\[]+|.""",
-    re.DOTALL | re.VERBOSE,
-)
-CONTINUED_LINE: Final = re.compile(r"(\\[^\n])|\\\n")
-QUOTED_PIECES: Final = re.compile(
-    rf"'[^']*'|\"(?:{_COMMAND}|{VARIABLE}|\\.|[^\"\\$])*+\"|(?:{_COMMAND}|{VARIABLE}|[^'\"$])+|['\"]",
-    re.DOTALL,
-)  # of a word, by its quotes
-ENDS: Final = ("\n", ";", "|", "&", "&&", "||", ";;", ";;&")
 COUNT: Final = re.compile(r"^\(\(\s*(\w+)\s*(\+\+|--|[-+*/]?=)\s*(.*?)\)\)$", re.DOTALL)
 FOR_COUNT: Final = re.compile(r"^for\s+\(\((.*?);(.*?);(.*?)\)\)$", re.DOTALL)
 FOR_WORDS: Final = re.compile(r"^for\s+(\w+)(?:\s+in\b(.*))?$", re.DOTALL)
@@ -91,8 +64,6 @@ COMPARISONS: Final = {
     "-gt": ">",
     "-ge": ">=",
 }
-REDIRECTION: Final = re.compile(r"\d*>{1,2}[|&]?(.*)", re.DOTALL)  # and the file it names
-HERE_STRING: Final = "<<<"
 OF_INPUT: Final = ("read", "mapfile", "readarray")  # commands that set variables
 # Commands that print the value of an expression of whole numbers.
 CALCULATIONS: Final = tuple(
@@ -248,9 +219,7 @@ class Script:
 
 def interpret(text: str, script: Script, depth: int = 0) -> None:
     """Collect the variables and commands of a text in a script."""
-    plain = _without_here_documents(_without_comments(text.replace("\r\n", "\n")))
-    plain = _without_backquotes(plain)
-    _interpret(list(_statements(plain)), script, depth)
+    _interpret(statements_of(text), script, depth)
     if depth == 0:  # what another script calls
         for name, body in list(script.functions.items()):
             if name not in script.called:
@@ -449,7 +418,7 @@ def _enter_loop(text: str, script: Script) -> None:
         script.note_branch(frame, text)
         script.frames.append(frame)
     elif words := FOR_WORDS.match(text):
-        items = [part for word in _words(words[2] or "$@") for part in expand_word(word, script)]
+        items = [part for word in words_of(words[2] or "$@") for part in expand_word(word, script)]
         frame = _Frame("for", bool(items) and script.active, word=words[1], items=items[1:])
         if items and "$" not in items[0]:
             script.values[words[1]] = [items[0]]
@@ -500,7 +469,7 @@ def _test(text: str, script: Script) -> bool | None:
         return None if value is None else bool(value)
     for opening, closing in (("[[", "]]"), ("[", "]"), ("test ", "")):
         if text.startswith(opening) and text.endswith(closing):
-            return _any_of(list(_words(text[len(opening) : len(text) - len(closing)])), script)
+            return _any_of(list(words_of(text[len(opening) : len(text) - len(closing)])), script)
     return None
 
 
@@ -568,7 +537,7 @@ def _unquote(word: str, script: Script) -> str:
 def _run(text: str, script: Script, depth: int) -> None:
     """Read an assignment of an array, or a command with the assignments before it."""
     if array := ARRAY.match(text):
-        items = list(_words(text[array.end() :].rstrip().removesuffix(")")))
+        items = list(words_of(text[array.end() :].rstrip().removesuffix(")")))
         keyed = [KEYED.fullmatch(item) for item in items]
         if items and all(keyed):
             if not array[2]:
@@ -588,7 +557,7 @@ def _run(text: str, script: Script, depth: int) -> None:
         value = _unquote(member[4], script)
         script.set_member(member[1], key, value, bool(member[3]))
         return
-    words = list(_without_redirections(_words(text)))
+    words = list(drop_redirections(words_of(text)))
     variables = {}
     declares = False
     while words and (words[0] in DECLARATIONS or ASSIGNMENT.fullmatch(words[0]) or declares):
@@ -664,15 +633,6 @@ def _read_input(words: Sequence[str], separators: str | None, script: Script) ->
         script.assign(name, values[number : number + 1], False)
 
 
-def _without_redirections(words: Iterator[str]) -> Iterator[str]:
-    """Yield words without redirections such as `2> FILE`."""
-    for word in words:
-        if redirection := REDIRECTION.fullmatch(word):
-            _ = redirection[1] or next(words, "")
-        else:
-            yield word
-
-
 def _format_words(form: str, words: Sequence[str]) -> str:
     """Return words in the form of printf."""
     return re.sub(r"%[sd]", lambda _: next(rest, ""), form) if (rest := iter(words)) else form
@@ -697,78 +657,6 @@ def _text_beside(path: str, script: Script) -> str | None:
         return file.read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):
         return None
-
-
-def _without_comments(text: str) -> str:
-    """Return a script without comments and continued lines."""
-
-    def keep_code(part: re.Match[str]) -> str:
-        if part["comment"] or part[0][0] == "'":
-            return "" if part["comment"] else part[0]
-        return CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
-
-    return COMMENT_PARTS.sub(keep_code, text)
-
-
-def _without_here_documents(text: str) -> str:
-    """Return a script whose variables are assigned the here-documents that `cat` or `read` puts in them."""
-
-    def quote_body(match: re.Match[str]) -> str:
-        body = " ".join(match["body"].split()).replace('"', r"\"")
-        return f"'{body}'" if match["quote"] and "'" not in body else f'"{body}"'
-
-    if "<<" not in text:
-        return text
-    text = PRINTED.sub(quote_body, text)
-    return TAKEN.sub(lambda match: f"{match['name']}={quote_body(match)}", text)
-
-
-def _without_backquotes(text: str) -> str:
-    """Return a script whose commands in backquotes stand in $( ) instead."""
-
-    def replace_backquotes(part: re.Match[str]) -> str:
-        if part[1] is not None:
-            return f"$({part[1]})"
-        return BACKQUOTED.sub(r"$(\1)", part[0]) if part[0][0] == '"' else part[0]
-
-    if "`" not in text:
-        return text
-    return re.sub(rf"{BACKQUOTED.pattern}|{QUOTED}", replace_backquotes, text, flags=re.DOTALL)
-
-
-def _statements(text: str) -> Iterator[tuple[str, str]]:
-    """Yield statements, each with the sign before it; quotes and brackets keep them together."""
-    piece = ""
-    depth = 0
-    before = "\n"
-    for part in PARTS.findall(text):
-        if not depth and part in ENDS:
-            if piece.strip() or before.startswith(";;"):
-                yield before, piece
-                before = part
-            elif part not in ("\n", ";") or before not in ("&&", "||"):
-                before = part
-            piece = ""
-        else:
-            depth = max(depth + (part == "(") - (part == ")"), 0)
-            piece += part
-    yield before, piece
-
-
-def _words(statement: str) -> Iterator[str]:
-    """Yield the words of a statement with their quotes; quotes, braces and brackets keep blanks together."""
-    piece = ""
-    depth = 0
-    for part in PARTS.findall(statement):
-        if not depth and part.isspace():
-            if piece:
-                yield piece
-            piece = ""
-        else:
-            depth = max(depth + (part in ("(", "{")) - (part in (")", "}")), 0)
-            piece += part
-    if piece:
-        yield piece
 
 
 def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
@@ -900,17 +788,3 @@ def _output(command: str, script: Script, depth: int, unknown: str) -> str:
         case ["basename", path] if "$" not in path:
             return path.rpartition("/")[2]
     return unknown
-
-
-def split_command_lines(words: Sequence[str]) -> list[str]:
-    """Split words that hold a whole command line."""
-    parts: list[str] = []
-    for word in words:
-        if " --" in word or (word.startswith("--") and " " in word):
-            try:
-                parts += shlex.split(word.replace("\\\n", " "), comments=False)
-            except ValueError:
-                parts += word.split()
-        else:
-            parts.append(word)
-    return parts

@@ -46,7 +46,7 @@ class PlanFacts(TypedDict, total=False):
 
 
 class ModelFacts(TypedDict, total=False):
-    """Fields of a model (`traincast.model.figures.ModelFigures`) whose blocks are facts of their own."""
+    """Fields of a model (`traincast.model.architecture.Architecture`) whose blocks are facts of their own."""
 
     layers: int
     hidden: int

@@ -38,7 +38,7 @@ from traincast.launch.settings.table import (
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
 from traincast.model import LINEAR, Model
-from traincast.planner import FRAMEWORKS, Framework, Refusal, drop_refused, find_refusals
+from traincast.planner import FRAMEWORKS, Framework, Refusal
 from traincast.step import Rule
 
 # Facts of neither model nor plan
@@ -146,7 +146,7 @@ class Format:
     @property
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
-        space = self.asked or FRAMEWORKS[self.framework]
+        space = self._framework
         if self.lifted:
             space = replace(space, rules=tuple(rule for rule in space.rules if rule not in self.lifted))
         return replace(space, assumptions=self.own_stack) if self.own_stack else space
@@ -197,16 +197,16 @@ class Format:
 
     def find_refusals(self, facts: Facts) -> tuple[Refusal, ...]:
         """Return the combinations of facts that the framework's release refuses."""
-        return find_refusals(self.framework, with_effect(facts), self._older)
+        return self._framework.find_refusals(with_effect(facts))
 
     def drop_refused(self, facts: Facts) -> Facts:
         """Return facts without what the framework's release refuses."""
-        return as_facts({**facts, **drop_refused(self.framework, with_effect(facts), self._older)})
+        return as_facts({**facts, **self._framework.drop_refused(with_effect(facts))})
 
     @property
-    def _older(self) -> str:
-        """The release that is asked for, where it is not the newest."""
-        return self.asked.release if self.asked is not None else ""
+    def _framework(self) -> Framework:
+        """The framework, as the release that is asked for has it."""
+        return self.asked or FRAMEWORKS[self.framework]
 
     def refused_by_release(self, settings: Settings) -> Iterator[str]:
         """Yield a line for each thing of a file that the release asked for does not take.

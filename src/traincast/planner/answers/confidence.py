@@ -19,7 +19,7 @@ from traincast.planner.answers.rankings import (
     plan_distance,
     ranking_probability,
 )
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.least_times import LeastTimes
 from traincast.step import (
     COMPONENTS,

@@ -36,7 +36,8 @@ from traincast.planner.answers.plan_sentences import (
 )
 from traincast.planner.answers.recommend import explain_preference
 from traincast.planner.answers.shortfall import short_of
-from traincast.planner.frameworks.spaces import EQUAL_PIECES, EQUAL_SHARDS, lock_values
+from traincast.planner.frameworks.locks import lock_values
+from traincast.planner.frameworks.rules import EQUAL_PIECES, EQUAL_SHARDS
 from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import layouts_memory
 from traincast.planner.space.fits_in_memory import ROUNDING, Figure
@@ -199,11 +200,15 @@ class Explanation(Result):
             nothing = self.miss is None
             return self._nothing_possible() if nothing else self._nothing_fits()
         return [
-            *(*self.binding(), *self.held_constant(), *lock_lines(self.search), *self.next_best()),
+            *(*self.binding(), *self.held_constant(), *self.lock_lines(), *self.next_best()),
             *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
             *self._degrees("context-parallel degree (cp)", self.context_degrees),
             *(*self._excluded_lines(), *self._misses()),
         ]
+
+    def lock_lines(self) -> list[str]:
+        """Lines on what locks cost, all together and each alone."""
+        return list(lock_lines(self.search))
 
     def held_constant(self) -> list[str]:
         """Lines on the knobs that were not searched, if any, and on the accuracy of requested recipes."""
@@ -365,7 +370,7 @@ class Explanation(Result):
         if self.possible:
             numbers = ", ".join(f"{gpus:,}" for gpus in self.possible)
             lines.append(f"Nearest numbers of GPUs that have candidates: {numbers}.")
-        return [*lines, *lock_lines(self.search)]
+        return [*lines, *self.lock_lines()]
 
     def _nothing_fits(self) -> list[str]:
         assert self.miss is not None
@@ -386,7 +391,7 @@ class Explanation(Result):
             enough, memory = self.fits_from
             instead = f"{enough:,} GPUs instead of {self.search.gpus:,}"
             lines.append(f"    Or {instead}: the plan of least memory then needs {gib(memory)}.")
-        return [*lines, *self.held_constant(), *lock_lines(self.search)]
+        return [*lines, *self.held_constant(), *self.lock_lines()]
 
     def _common_locks(self) -> dict[str, int]:
         """Return the knobs that every batch of candidates locks to the same value."""
@@ -540,7 +545,7 @@ def _fits_from(search: Search, leading: Sequence[int]) -> tuple[int, float] | No
     batches = [search.work.batches[index] for index in leading]
     gpus = search.gpus * 2
     while gpus <= _largest_job(search.system):
-        spaces = tuple(space_of(search, search.system, batch, gpus) for batch in batches)
+        spaces = tuple(space_of(search.model, search.gbs, search.system, batch, gpus) for batch in batches)
         used = layouts_memory(spaces, with_fitted_values(search.system, search.assumptions))
         least = min(memory.min(initial=np.inf) for memory in used)
         if least <= float(search.system.accelerator.visible_bytes):
@@ -565,7 +570,9 @@ def _possible(search: Search) -> list[int]:
     above = range(nearest + stride, last + 1, stride)
 
     def possible(number: int) -> bool:
-        spaces = (space_of(search, search.system, batch, number) for batch in search.work.batches)
+        spaces = (
+            space_of(search.model, search.gbs, search.system, batch, number) for batch in search.work.batches
+        )
         return any(len(space.counts) for space in spaces)
 
     closest = (next(filter(possible, numbers), None) for numbers in (below, above))

@@ -9,13 +9,8 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 from traincast.catalog import Stack
 from traincast.core import KEY, PLACEMENTS, VIRTUAL_STAGES, Doc, InputError, Plan, Result, chunks
 from traincast.model import Model
-from traincast.planner.frameworks.spaces import (
-    EXPERTS_ON_TENSOR_RANKS,
-    FRAMEWORKS,
-    UNPIPELINED,
-    Framework,
-    default_framework,
-)
+from traincast.planner.frameworks.rules import EXPERTS_ON_TENSOR_RANKS
+from traincast.planner.frameworks.spaces import FRAMEWORKS, UNPIPELINED, Framework, default_framework
 from traincast.planner.question import FIT_PROBABILITY
 from traincast.step import LEAST_GAIN, NO_PLACEMENT_GIVEN, Estimate, estimate
 

@@ -10,7 +10,8 @@ from traincast.model import Model
 from traincast.planner.answers.described_plan import DescribedPlan
 from traincast.planner.answers.differences import Ratio, ratio
 from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare_with_best, without_placement
-from traincast.planner.frameworks.spaces import SEARCHED, Framework, lock_values
+from traincast.planner.frameworks.locks import SEARCHED, lock_values
+from traincast.planner.frameworks.spaces import Framework
 from traincast.step import Answer
 
 Search = Any  # a `Found`, whose module imports this one

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 from traincast.catalog import Stack, stack_names
 from traincast.core import ACCURACY, CHOICES, GIB, STRATEGIES, Doc, Result
-from traincast.planner.frameworks.spaces import Framework, lean, lock_values
+from traincast.planner.frameworks.locks import lock_values
+from traincast.planner.frameworks.spaces import Framework, lean
 from traincast.step import NO_PLACEMENT_GIVEN, Answer, Estimate, divisors, estimate, estimate_with
 
 

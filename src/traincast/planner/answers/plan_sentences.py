@@ -13,9 +13,7 @@ from traincast.core import (
     Tier,
     count_of,
     format_signed,
-    gib,
     number_text,
-    probability_text,
     seconds,
 )
 from traincast.operations import Axis
@@ -139,31 +137,11 @@ def differences(plan: Plan, other: Plan) -> str:
     return ", ".join(values) or "another placement"
 
 
-def memory_verdict(est: Estimate) -> str:
-    """Say whether a plan fits, in how much memory and with which probability."""
-    capacity = gib(float(est.system.accelerator.visible_bytes))
-    odds = est.fits_probability
-    said = "may fit" if est.verdict == "uncertain" else est.verdict
-    return f"{said} in {capacity}" + ("" if odds is None else f" (probability {probability_text(odds)})")
-
-
 def what_decides(est: Estimate) -> str:
     """Say what to do where it is uncertain whether a plan fits, and which phase decides; else nothing."""
     if est.verdict != "uncertain":
         return ""
     return f"Uncertain: measure one step. Its peak is the {est.memory_phase}."
-
-
-def whole_memory(est: Estimate) -> tuple[float, str]:
-    """Return what the memory components of one plan are shares of [byte], and the same in words.
-
-    It is what the accelerator has, or what the plan needs where that is more.
-    """
-    capacity = float(est.system.accelerator.visible_bytes)
-    needed = float(est.memory_bytes)
-    if est.fits:
-        return capacity, f"shares of the {gib(capacity)} there are"
-    return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"
 
 
 def compare_with_best(pair: Answer, best: Answer) -> tuple[str, str]:

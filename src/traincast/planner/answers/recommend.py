@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from traincast.core import (
     AXES,
@@ -363,6 +363,7 @@ class Family:
 
     plan: Plan  # that stands for them
     alike: tuple[Candidate, ...]  # that plan may be among them
+    KNOBS: ClassVar = VARIED  # in which they differ
 
     def others(self, knob: str) -> list[Any]:
         """Return the values that one of `VARIED` alone can have instead, ascending."""

@@ -104,13 +104,14 @@ def job_of(content: Mapping[str, Any]) -> Job:
     return Job(**stated, **software)
 
 
-def possible_software(content: Mapping[str, object], job: Job) -> list[Assumptions]:
+def possible_software(content: Mapping[str, object]) -> list[Assumptions]:
     """Return the assumptions that an answer may have been made with: one where the file says which.
 
     An older file does not say what its question left open: the stack's own, all software, or its releases.
 
-    Raises `InputError` if the catalogue has none of that name.
+    Raises `InputError` if the catalogue has none of that name, `KeyError` where a key of the job is missing.
     """
+    job = job_of(content)
     stated = job.software()
     if all(name in content for name in SOFTWARE):
         return [stated]
@@ -162,7 +163,7 @@ def _again(content: Mapping[str, object], job: Job) -> Estimate | None:
         model: Model = load_model(job.model, seq=job.seq)
         system = load_system(job.system)
         plan = Plan(**found["plan"])
-        for assumed in possible_software(content, job):
+        for assumed in possible_software(content):
             est = estimate(model, system, plan, gbs=job.global_batch, assumptions=assumed)
             if _has_figures(est, found):
                 return est

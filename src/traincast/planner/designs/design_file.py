@@ -32,7 +32,7 @@ from traincast.planner.designs.machines import (
 )
 from traincast.planner.designs.part_prices import MEMORIES, Price, check_source, load_prices
 from traincast.planner.designs.refinement import find_designs
-from traincast.planner.frameworks.spaces import check_locked_values
+from traincast.planner.frameworks.locks import check_locked_values
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import Question
 from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework

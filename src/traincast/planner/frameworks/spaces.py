@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
 from itertools import product
-from operator import and_
 from typing import Any, Final
 
 import numpy as np
@@ -13,43 +11,48 @@ import numpy as np
 from traincast.catalog import Stack
 from traincast.core import (
     ALLOWED,
-    AXES,
-    CHOICES,
     DEFAULTS,
     JOINED,
-    KNOBS,
     MODULES,
     STRATEGIES,
     Assumptions,
-    Bools,
     InputError,
     Plan,
     Plans,
     System,
-    choice_problems,
     chunks,
     contradicting_choices,
     unknown_name_error,
-    whole_number_problems,
     words,
 )
-from traincast.model import LINEAR, Model
+from traincast.model import Model
+from traincast.planner.frameworks.candidate_batch import ORDER, CandidateBatch, axes_above_one, join_batches
 from traincast.planner.frameworks.history import at_release
-from traincast.planner.frameworks.refusals import Refusal, find_refusals
+from traincast.planner.frameworks.locks import SEARCHED, lock_values
+from traincast.planner.frameworks.refusals import Refusal, drop_refused, find_refusals
+from traincast.planner.frameworks.rules import (
+    ALL_FORWARD_FIRST,
+    EQUAL_SHARDS,
+    EXPERTS_OF_REPLICAS,
+    EXPERTS_ON_TENSOR_RANKS,
+    MEGATRON_LINEAR,
+    MEGATRON_RULES,
+    SHARDED_KV_HEADS,
+    UNPACKED_SHARDS,
+    UNTIED_PIPELINE,
+    WHOLE_EXPERTS,
+    WHOLE_KV_HEADS,
+    WHOLE_PAIRS,
+    no_packed_weights,
+    no_pipeline,
+    shared_lengths,
+)
 from traincast.step import Rule, rule_problems
 from traincast.times import SCHEDULES
 
-# Choices that rules or the enumeration depend on.
-SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout", "offload")
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
 MEANT_UNPIPELINED: Final = (UNPIPELINED, "gpipe")  # schedules that have plans without a pipeline if locked
-ORDER: Final = DEFAULTS["order"]
 BEYOND: Final = "; framework any has it"  # ends a message on what a framework does not run
-# Choices, and the axes at whose degree 1 every value of them makes the same plan.
-WITHOUT_EFFECT_AT_1: Final = {"sp": ("tp",), "order": ("pp", "dp"), "schedule": ("pp",)}
-UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every", "offload_every"}
-SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked
-LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
 # Choices that a framework has a program for or has none; others are recipes, kernels, or kept anywhere.
 PROGRAMMED: Final = (
     *STRATEGIES["1d"].choices,
@@ -63,38 +66,6 @@ PROGRAMMED: Final = (
 )
 # Knobs that say how the weights of a model are split: with one of them a plan is given.
 SHARDING: Final = ("tp", "tp2", "cp", "pp", "ep", "replicas", "zero")
-
-
-@dataclass(frozen=True)
-class CandidateBatch:
-    """Candidates that differ in numbers only."""
-
-    strategy: str
-    choices: tuple[
-        tuple[str, Any], ...
-    ] = ()  # besides those of the strategy; and knobs that are not searched
-    vp: int | None = 1  # virtual stages of a device; None searches them
-    experts: bool = False  # whether expert parallelism is searched
-    hybrid: bool = False  # whether replicas of the sharded state (HSDP) are searched
-    uneven: bool = False  # whether stages may differ by a layer
-    ordered: bool = False  # whether ranks are placed in the framework's order only, instead of every way
-    partial: bool = False  # whether placements in order may leave a part of every fast domain empty as well
-    above: tuple[tuple[str, int], ...] = ()  # degrees that are searched only above a number
-    locks: tuple[tuple[str, int], ...] = ()  # knobs locked to one value
-    # whether tensor-parallel communication is overlapped in groups inside a fast domain, and in no others
-    overlaps_in_domain: bool = False
-    rules: tuple[Rule, ...] = ()  # conditions of the framework besides those of every search
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """All choices, as fields of `Plans`."""
-        return {**STRATEGIES[self.strategy].choices, **dict(self.choices)}
-
-    @cached_property
-    def shape(self) -> "CandidateBatch":
-        """The batch with what shapes its space only: batches of one shape share it."""
-        given = {name: value for name, value in self.choices if name in SHAPING and value != DEFAULTS[name]}
-        return replace(self, choices=tuple(sorted(given.items())), overlaps_in_domain=False)
 
 
 @dataclass(frozen=True)
@@ -147,6 +118,10 @@ class Framework:
     def find_refusals(self, choices: Mapping[str, object]) -> tuple[Refusal, ...]:
         """Return what its release refuses of choices; arguments as for `refusals.find_refusals`."""
         return find_refusals(self.name, choices, self.release)
+
+    def drop_refused(self, choices: Mapping[str, object]) -> dict[str, object]:
+        """Return the choices without what its release refuses."""
+        return drop_refused(self.name, choices, self.release)
 
     @property
     def runs_all(self) -> bool:
@@ -294,7 +269,7 @@ class Framework:
             searched.pop("ep_overlap", None)
         if self.experts and model.experts is not None and "sp" in searched:
             searched["sp"] = (True,)  # which experts need
-        elif any(length % 2 for length in _lengths(model)) and False in self.held.get("sp", ()):
+        elif any(length % 2 for length in shared_lengths(model)) and False in self.held.get("sp", ()):
             searched["sp"] = (False,)  # no usual degree of tp cuts an odd sequence
         if not self.ordered and tiers == 2:
             searched.pop("order", None)  # a placement on the fast domains says it all
@@ -317,14 +292,14 @@ class Framework:
             if wrong := contradicting_choices({**chosen, **STRATEGIES[strategy].choices}):
                 reasons += wrong
                 continue
-            above = _distinct_above(chosen, searched)
+            above = axes_above_one(chosen, searched)
             batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed, above)
             if isinstance(batch, str):
                 reasons.append(batch)
                 continue
             overlaps = overlapping and not self.find_refusals(chosen | stack | {"tp_overlap": True})
             batches.append(replace(batch, overlaps_in_domain=overlaps))
-        batches = _join_batches([*batches, *self._included_batches(model, locks, assumptions, tiers)])
+        batches = join_batches([*batches, *self._included_batches(model, locks, assumptions, tiers)])
         if not batches:
             requested = product(*(lock_values(name, value) for name, value in fixed.items()))
             problems = [
@@ -481,30 +456,6 @@ def _is_meant(choice: str, fixed: Mapping[str, object]) -> bool:
     return choice in fixed and DEFAULTS[choice] not in lock_values(choice, fixed[choice])
 
 
-def _join_batches(batches: list[CandidateBatch]) -> list[CandidateBatch]:
-    """Join batches of the same choices: with replicas where one of them has any."""
-    joined: dict[object, CandidateBatch] = {}
-    for batch in batches:
-        choices = ((name, value) for name, value in batch.choices if value != DEFAULTS[name])
-        key = batch.strategy, frozenset(choices), batch.above
-        first = joined.setdefault(key, batch)
-        if batch.hybrid and not first.hybrid:
-            joined[key] = replace(first, hybrid=True)
-    return list(joined.values())
-
-
-def _distinct_above(
-    chosen: Mapping[str, object], searched: Mapping[str, Sequence[object]]
-) -> tuple[str, ...]:
-    """Return the axes above whose degree 1 chosen values make plans that the searched default does not."""
-    return tuple(
-        axis
-        for choice, axes in WITHOUT_EFFECT_AT_1.items()
-        if choice in chosen and chosen[choice] != DEFAULTS[choice] in searched[choice]
-        for axis in axes
-    )
-
-
 def _searched_knobs(strategy: str, experts: bool, hybrid: bool) -> set[str]:
     """Return the knobs that a batch searches; the others are 1 in it."""
     knobs = {*STRATEGIES[strategy].axes, *STRATEGIES[strategy].knobs, "mbs", "vp"}
@@ -517,66 +468,11 @@ def _parts(choice: str, value: Any) -> frozenset[Any]:
     return words(value) if choice in JOINED else frozenset({value})
 
 
-def lock_values(choice: str, lock: object) -> tuple[Any, ...]:
-    """Return the values that a lock leaves of a choice: several where a sequence of them is given."""
-    return tuple(lock) if choice in ALLOWED and isinstance(lock, list | tuple) else (lock,)
-
-
-def check_locked_values(locks: Mapping[str, object]) -> None:
-    """Refuse locks of unknown knobs and of values that are not allowed."""
-    problems = []
-    for name, value in locks.items():
-        if name in CHOICES:
-            values = lock_values(name, value)
-            problems += [] if values else [f"{name}: give at least one value"]
-            problems += [wrong for one in values for wrong in choice_problems(name, one)]
-        elif name in LOCKABLE:
-            problems += whole_number_problems(name, value)
-        else:
-            problems.append(str(unknown_name_error("knob", name, LOCKABLE)))
-    if problems:
-        raise InputError("search", problems)
-
-
 LEAN: Final = "norms"  # stands for the modules that cost least to recompute
 RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
 
 
-def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> bool | Bools:
-    """Return whether plans that overlap expert communication in a pipeline have virtual stages."""
-    return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
-
-
-OVERLAP_NEEDS_CHUNKS: Final = Rule(
-    "ep_overlap in a pipeline needs virtual stages (vp > 1)",
-    ("pp", "vp"),
-    _interleaves_where_piped,
-    search_only=True,
-)
-
-
-def _lengths(model: Model) -> list[int]:
-    """Return the lengths of the sequences that ranks share: that of an encoder is another one [tokens]."""
-    encoder = model.encoder
-    return [model.seq, *([encoder.seq] if encoder is not None and encoder.layers else [])]
-
-
-def _equal_shards(whole: str, pieces: str) -> Rule:
-    """Return the rule that ranks have as many tokens of a sequence, in two pieces unless cp is `whole`."""
-
-    def equal(model: Model, plan: Plans, gbs: int) -> bool | Bools:
-        shards = plan.cp * (plan.tp if plan.sp else 1)
-        one_piece = (plan.cp == 1) | (plan.cp_kind == whole)
-        lengths = _lengths(model)
-        return reduce(and_, ((n % shards == 0) & (one_piece | (n % (2 * plan.cp) == 0)) for n in lengths))
-
-    message = f"the sequence does not divide over tp and cp, with {pieces} in two pieces a rank"
-    return Rule(message, ("tp", "cp", "seq"), equal, search_only=True)
-
-
-EQUAL_SHARDS: Final = _equal_shards("ulysses", "ring attention")  # torchtitan, ParallelDims.seq_len_divisor
-EQUAL_PIECES: Final = _equal_shards("none", "cp above 1")  # Megatron-LM, training/arguments.py
 SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one rank there is nothing of it
     "cp_kind": Rule(
         "the locked cp_kind needs several context ranks",
@@ -591,141 +487,6 @@ SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one r
         search_only=True,
     ),
 }
-WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/config/config.py
-    "nanotron needs a head of keys and values on every tensor rank",
-    ("tp", "groups"),
-    lambda model, plan, gbs: plan.tp <= model.groups,
-    search_only=True,
-)
-EXPERTS_OF_REPLICAS: Final = Rule(  # the same repository, src/nanotron/parallel/context.py
-    "nanotron shards experts over data-parallel replicas (ep divides dp)",
-    ("dp", "ep"),
-    lambda model, plan, gbs: plan.dp % plan.ep == 0,
-    search_only=True,
-)
-SHARDED_KV_HEADS: Final = Rule(  # torchtitan 0.3.0, torchtitan/models/common/decoder.py, update_from_config
-    "torchtitan cuts heads of keys and values evenly over tensor ranks",
-    ("tp", "groups"),
-    lambda model, plan, gbs: (model.latent is not None) | (model.groups % plan.tp == 0),
-    search_only=True,
-)
-UNTIED_PIPELINE: Final = Rule(  # the same function
-    "torchtitan ties no embedding to the output projection across a pipeline",
-    ("pp",),
-    lambda model, plan, gbs: (plan.pp == 1) | (not model.tied),
-    search_only=True,
-)
-# torchtitan 0.3.0, torchtitan/models/common/moe_sharding.py: experts lie on ranks of ep, or on those of tp
-EXPERTS_ON_TENSOR_RANKS: Final = Rule(
-    "torchtitan shards experts over tensor ranks where it has no expert parallelism (etp is tp)",
-    ("tp", "ep", "etp"),
-    lambda model, plan, gbs: True if model.experts is None else (plan.ep > 1) | (plan.etp == plan.tp),
-    search_only=True,
-)
-WHOLE_EXPERTS: Final = Rule(
-    "torchtitan shards no expert over tensor ranks beside expert parallelism (etp is 1)",
-    ("ep", "etp"),
-    lambda model, plan, gbs: True if model.experts is None else (plan.ep == 1) | (plan.etp == 1),
-    search_only=True,
-)
-
-
-# transformers 5.23, distributed/tensor_parallel.py: only quantized layers with _hf_quantized_needs_local_tp,
-# those of torchao and of fp8 in blocks, run on shards
-UNPACKED_SHARDS: Final = Rule(
-    "transformers runs weights that bitsandbytes packs (QLoRA) on no tensor ranks",
-    ("tp",),
-    lambda model, plan, gbs: (plan.tp == 1) | (not model.is_packed),
-    search_only=True,
-)
-# TRL 1.16.0, trainer/dpo_trainer.py, DataCollatorForPreference: a row is a pair, whose answers pass together
-WHOLE_PAIRS: Final = Rule(
-    "DPO passes both answers of a pair in one micro-batch: mbs must be even",
-    ("mbs",),
-    lambda model, plan, gbs: (plan.mbs % 2 == 0) | (not model.reference),
-    search_only=True,
-)
-ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.py: XLA derives the backward
-    "MaxText's pipelines run all forward passes first (gpipe)",
-    ("pp",),
-    lambda model, plan, gbs: (plan.pp == 1) | (plan.schedule == "gpipe"),
-    search_only=True,
-)
-
-
-def _no_packed_weights(title: str) -> Rule:
-    """Return the rule of a framework that holds no weights which bitsandbytes packs."""
-    message = f"{title} has no weights that bitsandbytes packs (QLoRA)"
-    return Rule(message, (), lambda model, plan, gbs: not model.is_packed, search_only=True)
-
-
-def _no_pipeline(title: str) -> Rule:
-    """Return the rule of a framework that runs no pipeline."""
-    return Rule(f"{title} runs no pipeline", ("pp",), lambda model, plan, gbs: plan.pp == 1, search_only=True)
-
-
-# megatron/core/ssm: mamba_mixer.py calls the scans of Mamba-2 only, gated_delta_net/gdn.py
-MEGATRON_LINEAR: Final = Rule(
-    "of linear attention Megatron-Core 0.19.2 has Mamba-2 and the gated delta net only",
-    (),
-    lambda model, plan, gbs: all(
-        getattr(model, part) is None for part in LINEAR if part not in ("mamba2", "gated_delta")
-    ),
-    search_only=True,
-)
-
-
-def _in_expert_order(model: Model, plan: Plans, gbs: int) -> bool | Bools:
-    """Return whether a rank has as many replicas of experts as of the rest, or pp is numbered last."""
-    of_experts = plan.etp * plan.ep if model.experts is not None else plan.tp
-    return plan.order == ORDER or (plan.pp == 1) | (plan.tp * plan.cp == of_experts)
-
-
-def _delta_heads_divide(model: Model, plan: Plans, gbs: int) -> bool | Bools:
-    """Return whether tensor and context ranks share the heads of a gated delta net evenly."""
-    if model.gated_delta is None:
-        return True
-    return reduce(and_, (heads % (plan.tp * plan.cp) == 0 for heads in model.gated_delta.counts.sharded))
-
-
-# Megatron-Core 0.19.2: megatron/core/parallel_state.py, transformer/transformer_config.py
-MEGATRON_RULES: Final = (
-    _no_packed_weights("Megatron-Core"),
-    MEGATRON_LINEAR,
-    OVERLAP_NEEDS_CHUNKS,
-    EQUAL_PIECES,
-    Rule(
-        "order tp-cp-pp-dp in a pipeline: Megatron-Core needs as many replicas of experts as of the rest,"
-        " ep × etp = tp × cp; without experts cp = 1",
-        ("tp", "cp", "pp", "ep", "etp"),
-        _in_expert_order,
-        search_only=True,
-    ),
-    Rule(
-        "Megatron-Core offloads activations without a pipeline only",
-        ("pp",),
-        lambda model, plan, gbs: "activations" not in words(plan.offload) or plan.pp == 1,
-        search_only=True,
-    ),
-    Rule(  # since 0.18; it has an exchange of its own, whatever --cp-comm-type says
-        "in Megatron-Core tp × cp divides the heads of keys and of values of the gated delta net",
-        ("tp", "cp"),
-        _delta_heads_divide,
-        search_only=True,
-    ),
-    Rule(
-        "Megatron-Core shards no experts with biases over tensor ranks (etp)",
-        ("etp",),
-        lambda model, plan, gbs: model.experts is None or "mlp" not in model.biases or plan.etp == 1,
-        search_only=True,
-    ),
-    Rule(
-        "Megatron-Core overlaps exchanges with experts beside one module of multi-token prediction at most",
-        (),
-        lambda model, plan, gbs: not plan.ep_overlap or model.mtp <= 1,
-        search_only=True,
-    ),
-)
 
 
 def lean(model: Model) -> str:
@@ -810,7 +571,7 @@ FRAMEWORKS: Final = {
             also_called=("titan", "torch-titan"),
             usual_zero=3,  # fsdp_reshard_after_forward = "default": no stage 2 without a pipeline
             rules=(
-                _no_packed_weights("torchtitan"),
+                no_packed_weights("torchtitan"),
                 SHARDED_KV_HEADS,
                 UNTIED_PIPELINE,
                 EXPERTS_ON_TENSOR_RANKS,
@@ -860,7 +621,7 @@ FRAMEWORKS: Final = {
             interleaved=False,
             assumptions="nanotron-2025",
             held={"grad_dtype": ("16-bit",)},
-            rules=(_no_packed_weights("nanotron"), WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
+            rules=(no_packed_weights("nanotron"), WHOLE_KV_HEADS, EXPERTS_OF_REPLICAS, EQUAL_SHARDS),
         ),
         Framework(
             "fsdp",
@@ -879,7 +640,7 @@ FRAMEWORKS: Final = {
                 *("llm-foundry", "lightning", "pytorch-lightning"),
             ),
             usual_zero=3,  # reshard_after_forward of fully_shard
-            rules=(_no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
+            rules=(no_pipeline("FSDP2 alone"), EQUAL_SHARDS),
             assumptions="torchtitan-2025",
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
@@ -920,7 +681,7 @@ FRAMEWORKS: Final = {
                 "attention": ("unfused",),
                 "precision": ("bf16-pure", "fp8-current"),
             },
-            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, WHOLE_PAIRS, EQUAL_SHARDS),
+            rules=(no_pipeline("transformers' Trainer"), UNPACKED_SHARDS, WHOLE_PAIRS, EQUAL_SHARDS),
         ),
         Framework(
             "jax",

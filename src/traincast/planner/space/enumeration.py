@@ -26,7 +26,7 @@ from traincast.core import (
     number_values,
 )
 from traincast.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.search_space import (
     Fills,
     Outline,
@@ -461,7 +461,7 @@ def _layers(
     return layers, layer_kind, np.where(there, np.cumsum(there).reshape(there.shape) - 1, -1)
 
 
-def space_of(question: Any, system: System, batch: CandidateBatch, gpus: int) -> Space:
-    """Enumerate a batch on a number of GPUs; `question` has the model and the global batch."""
+def space_of(model: Model, gbs: int, system: System, batch: CandidateBatch, gpus: int) -> Space:
+    """Enumerate a batch on a number of GPUs, with a global batch [sequences]."""
     (domain,) = by_domain(system, (gpus,), batch)
-    return enumerate_space(question.model, (gpus,), domain, question.gbs, batch)
+    return enumerate_space(model, (gpus,), domain, gbs, batch)

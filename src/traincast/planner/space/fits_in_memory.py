@@ -32,7 +32,7 @@ from traincast.core import (
     take_rows,
 )
 from traincast.operations import Counted, parts
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.space.search_space import (
     Outline,

@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.system import System
-from traincast.step.placement import divisors
+from traincast.core import System
+from traincast.step import divisors
 
 MOST_NEAR: Final = 1 << 10  # ways to place a group up to which layouts are bounded
 

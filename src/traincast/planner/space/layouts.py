@@ -229,4 +229,8 @@ def _questions(limit: float) -> dict[str, LayoutQuestion]:
 def _of_one_job(outcome: StrategyResult) -> Space:
     """Return the space of an outcome, without other numbers of GPUs."""
     space = outcome.space
-    return space if len(space.gpus) == 1 else space_of(space, outcome.system, space.batch, outcome.gpus)
+    return (
+        space
+        if len(space.gpus) == 1
+        else space_of(space.model, space.gbs, outcome.system, space.batch, outcome.gpus)
+    )

@@ -50,7 +50,7 @@ from traincast.core import (
     number_values,
 )
 from traincast.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.step import Footprint, PartCosts, Rule, divisors
 
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones

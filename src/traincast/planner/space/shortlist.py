@@ -29,7 +29,7 @@ from traincast.core import (
     number_values,
 )
 from traincast.operations import Counted, parts, total
-from traincast.planner.frameworks.spaces import ORDER, CandidateBatch
+from traincast.planner.frameworks.candidate_batch import ORDER, CandidateBatch
 from traincast.planner.space.evaluation import (
     AROUND_LAYERS,
     CANDIDATES_PER_BLOCK,

@@ -40,7 +40,6 @@ from traincast.core import (
 from traincast.model import Model
 from traincast.planner.question import Question
 from traincast.planner.studies.results import (
-    TABLE_ENDINGS,
     Results,
     arrange,
     collect,
@@ -310,7 +309,7 @@ def run_study_to(
 
     Returns whether the table was written: not if there are other shards, to be merged later.
     """
-    check_output(output, force, TABLE_ENDINGS)
+    check_output(output, force, Results.FORMATS)
     parts = Parts.for_output(fingerprint(study), output, force)
     with parts.lock(shared=shard.n > 1):
         return _run_parts(study, parts, output, force, shard, executor, workers, progress)

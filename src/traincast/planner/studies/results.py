@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,6 @@ from traincast.model import Model
 from traincast.planner.studies import paper_outputs
 from traincast.planner.studies.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, RESULTS, Study, Table
 
-TABLE_ENDINGS: Final = (".parquet", ".csv", ".json")
 WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
 
 
@@ -31,6 +30,8 @@ class Results:
     frame: pl.DataFrame  # a row for each point and rank; plan and figures are null where nothing fits
     # ``columns`` (unit and meaning of each), ``study``, ``inputs`` (a hash of each), ``traincast`` (version).
     metadata: dict[str, Any]
+
+    FORMATS: ClassVar = (".parquet", ".csv", ".json")  # endings of its files
 
     def __eq__(self, other: object) -> bool:
         """Return whether tables and metadata are equal."""
@@ -61,7 +62,7 @@ class Results:
             If the suffix is another, the folder is missing, or the file exists and `force` is false.
         """
         path = Path(path)
-        check_output(path, force, TABLE_ENDINGS)
+        check_output(path, force, self.FORMATS)
         with atomic_output(path) as partial:
             if path.suffix == ".parquet":
                 write_parquet(self.frame, partial, to_header(self.metadata))

@@ -1,13 +1,12 @@
 """Some points of a study as alternatives side by side, and which figure of its table to draw next."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
 from traincast.core import COLUMNS, KNOBS, STRATEGIES, Plan, count_of, quantity
-from traincast.planner.comparison import LABELS, Comparison, compare_estimate, parse_plan
+from traincast.planner.comparison import Compared, Comparison, parse_plan
 from traincast.planner.studies.sweep import Study, vary_system, with_fields
 from traincast.step import Estimate, estimate
 
@@ -32,8 +31,8 @@ def side_by_side(study: Study, frame: pl.DataFrame) -> tuple[Comparison | None, 
     largest = cases.sort("gpus", descending=True, maintain_order=True).head(MOST_SHOWN)
     rows = largest.sort(*CASE[:2], "gbs", "gpus", "place").to_dicts()
     alternatives = [
-        compare_estimate(letter, name, *_again(study, row), {})
-        for letter, name, row in zip(LABELS, _names(study, rows), rows, strict=False)
+        Compared.from_estimate(letter, name, *_again(study, row), {})
+        for letter, name, row in zip(Comparison.LABELS, _names(study, rows), rows, strict=False)
     ]
     return Comparison(alternatives), len(cases)
 
@@ -78,21 +77,3 @@ def _plan(row: Mapping[str, Any]) -> Plan:
         return Plan(**parse_plan(row["plan"]))
     knobs = {name: row[name] for name in KNOBS if row.get(name) is not None}
     return Plan(**STRATEGIES[row["strategy"]].choices, **knobs)
-
-
-def next_figure(study: Study, frame: pl.DataFrame, output: Path) -> str:
-    """Return the command that draws what a table has most of; empty where a table of one point is."""
-    fitting = frame.drop_nulls("step_seconds")
-    if not len(fitting):
-        return ""
-    if len(study.vary) > 1:
-        kind = "contour"
-    elif study.vary and fitting["point"].n_unique() > 1:
-        kind = "sweep"
-    elif frame["gpus"].n_unique() > 1 and frame["point"].n_unique() == 1:
-        kind = "scaling" if len(fitting.drop_nulls("training_days")) else "throughput"
-    else:
-        return ""
-    several = [name for name in ("model", "gbs") if frame[name].n_unique() > 1]
-    only = "".join(f" --{name} {frame[name][0]}" for name in several if kind == "contour" or name == "gbs")
-    return f"traincast plot {output} --kind {kind}{only} --output {output.with_suffix('.svg')}"

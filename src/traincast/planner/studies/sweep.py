@@ -35,7 +35,8 @@ from traincast.core import (
     unknown_name_error,
 )
 from traincast.model import Model
-from traincast.planner.frameworks.spaces import CandidateBatch, Framework
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import Question
 from traincast.planner.search_arguments import (
     check_machine,

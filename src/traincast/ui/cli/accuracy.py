@@ -76,12 +76,12 @@ def measure(
     errors = ErrorCollector("measure")
     limit = None if budget is None else errors.catch(parse_duration, budget, "--budget")
     if step:
-        from traincast.accuracy import STEPS_BUDGET_SECONDS, TrainingJob, parse_shapes
+        from traincast.accuracy import TrainingJob, parse_shapes
 
         file = errors.catch(_machine_file, system) or Path("machine.yaml")
         table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
         shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
-        seconds = limit or STEPS_BUDGET_SECONDS
+        seconds = limit or TrainingJob.budget
         job = TrainingJob(table, seconds, ranks, threads, shapes_wanted)
         errors.catch(job.check, calibrated, force)
         errors.raise_any()

@@ -49,7 +49,7 @@ def search_combinations(
     errors: ErrorCollector, options: RunOptions, typed: TypedNames, shared: "Question"
 ) -> "Comparison":
     """Search every combination, and return the comparison; errors are collected in `errors`."""
-    from traincast.planner import Alternatives, compare_alternatives, parse_plan
+    from traincast.planner import Alternatives, Comparison, parse_plan
 
     given = [errors.catch(parse_plan, plan) or {} for plan in typed.plans] or [{}]
     spaces = [None if name is None else errors.catch(framework_typed, name) for name in typed.frameworks]
@@ -62,7 +62,7 @@ def search_combinations(
     )
     requests = alternatives.requests(errors)
     with progress("compare") as report_progress:
-        return compare_alternatives(requests, report_progress, **options.metrics_arguments())
+        return Comparison.from_requests(requests, report_progress, **options.metrics_arguments())
 
 
 def show_comparison(compared: "Comparison", json: bool) -> None:

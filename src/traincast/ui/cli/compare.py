@@ -67,9 +67,9 @@ def compare(
 
     errors = ErrorCollector("compare")
     if saved := _saved_files(model, system, gpus, framework, assumptions, plan):
-        from traincast.planner import compare_saved
+        from traincast.planner import Comparison
 
-        show_comparison(compare_saved(saved).ordered(sort), json)
+        show_comparison(Comparison.read(saved).ordered(sort), json)
         return
     sizes = errors.catch(_sizes, gpus)
     systems = [] if system is None else split_names(system)

@@ -34,6 +34,8 @@ from traincast.ui.cli.output import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    import polars as pl
+
     from traincast.planner import Designs, Study
 
 _STUDY = (
@@ -67,14 +69,14 @@ def study(
 
     Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
     """
-    from traincast.planner import TABLE_ENDINGS, Shard, is_results, load_study, run_study_to
+    from traincast.planner import Results, Shard, is_results, load_study, run_study_to
 
     errors = ErrorCollector("study")
     if is_results(file):
         if dask is not None or mpi or shard != "1/1" or workers != 1 or html is not None:
             unused = "--workers, --dask, --mpi, --shard and --html are of studies that run"
             errors.add([f"{file} holds results: {unused}"])
-        errors.catch(check_output, output, force, TABLE_ENDINGS)
+        errors.catch(check_output, output, force, Results.FORMATS)
         errors.raise_any()
         _write_results(file, output, force, json)
         return
@@ -145,12 +147,12 @@ def design(
 
     Example: traincast design examples/design.yaml --output design.parquet --html design.html
     """
-    from traincast.planner import TABLE_ENDINGS, Parts, Runs, find_designs, load_question
+    from traincast.planner import Parts, Results, Runs, find_designs, load_question
 
     errors = ErrorCollector("design")
     read = errors.catch(load_question, file)
     errors.add(_worker_problems(workers, dask, mpi))
-    errors.catch(check_output, output, force, TABLE_ENDINGS)
+    errors.catch(check_output, output, force, Results.FORMATS)
     errors.catch(check_html, html, force)
     errors.catch(check_folder, figures)
     question = errors.require(read)
@@ -218,11 +220,11 @@ def merge(
 
     Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
     """
-    from traincast.planner import TABLE_ENDINGS, load_study, merge_shards
+    from traincast.planner import Results, load_study, merge_shards
 
     errors = ErrorCollector("merge")
     definition_read = errors.catch(load_study, file)
-    errors.catch(check_output, output, force, TABLE_ENDINGS)
+    errors.catch(check_output, output, force, Results.FORMATS)
     errors.catch(check_html, html, force)
     definition = errors.require(definition_read)
     started = time.perf_counter()
@@ -254,7 +256,7 @@ def _report_outcome(
 
 def _show_points(study: "Study", output: Path, rows: int) -> None:
     """Print points of a study side by side, and the command that draws them; of very large tables none."""
-    from traincast.planner import MOST_ROWS, next_figure, read_study_table, side_by_side
+    from traincast.planner import MOST_ROWS, read_study_table, side_by_side
 
     if rows > MOST_ROWS:
         return
@@ -267,6 +269,24 @@ def _show_points(study: "Study", output: Path, rows: int) -> None:
         text.tables.show(text.comparison.comparison(found, plans=False))
     if command_line := next_figure(study, frame, output):
         print(f"\nTo draw it: {command_line}")
+
+
+def next_figure(study: "Study", frame: "pl.DataFrame", output: Path) -> str:
+    """Return the command that draws what a table has most of; empty where a table of one point is."""
+    fitting = frame.drop_nulls("step_seconds")
+    if not len(fitting):
+        return ""
+    if len(study.vary) > 1:
+        kind = "contour"
+    elif study.vary and fitting["point"].n_unique() > 1:
+        kind = "sweep"
+    elif frame["gpus"].n_unique() > 1 and frame["point"].n_unique() == 1:
+        kind = "scaling" if len(fitting.drop_nulls("training_days")) else "throughput"
+    else:
+        return ""
+    several = [name for name in ("model", "gbs") if frame[name].n_unique() > 1]
+    only = "".join(f" --{name} {frame[name][0]}" for name in several if kind == "contour" or name == "gbs")
+    return f"traincast plot {output} --kind {kind}{only} --output {output.with_suffix('.svg')}"
 
 
 Kind = Literal[

@@ -18,16 +18,7 @@ from traincast.core import (
     raise_problems,
     type_problems,
 )
-from traincast.planner import (
-    LABELS,
-    MOST,
-    Comparison,
-    Found,
-    Progress,
-    advise,
-    compare_estimate,
-    lock_sentence,
-)
+from traincast.planner import Compared, Comparison, Found, Progress, advise
 from traincast.step import check_measured
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design
@@ -47,7 +38,8 @@ from traincast.ui.explorer.snippets import copy_texts
 from traincast.ui.text.analysis import CHANGES, changes
 from traincast.ui.text.comparison import figures as comparison_table
 from traincast.ui.text.measured import CAUSE_COLUMNS, CAUSES, causes, sentences
-from traincast.ui.text.plans import Ranking, recommendation
+from traincast.ui.text.plans import recommendation
+from traincast.ui.text.ranking import Ranking
 
 MOST_LAYOUTS: Final = 500_000  # all evaluated; of more, as few as decide
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
@@ -97,7 +89,7 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
         "unlimited_memory": explanation.unlimited,
     }
     rows = {name: answer and row_with_advice(case, answer[1]) for name, answer in misses.items()}
-    said = {"confidence": result.confidence, "lock_price": lock_sentence(result)}
+    said = {"confidence": result.confidence, "lock_price": result.describe_lock_price()}
     return explanation.to_dict() | rows | said
 
 
@@ -121,16 +113,16 @@ def plan(request: Request) -> dict[str, Any]:
 def compare(request: Request) -> dict[str, Any]:
     """Return two or more plans as the table of alternatives, and how their times differ."""
     state, plans = _split_request(request, "plans")
-    if not isinstance(plans, list) or not 2 <= len(plans) <= MOST:
-        raise InputError("plans", [f"{str(plans)[:60]}: must be a list of 2 to {MOST} plans"])
+    most = len(Comparison.LABELS)
+    if not isinstance(plans, list) or not 2 <= len(plans) <= most:
+        raise InputError("plans", [f"{str(plans)[:60]}: must be a list of 2 to {most} plans"])
     rows = []
-    for letter, knobs in zip(LABELS, plans, strict=False):
+    for letter, knobs in zip(Comparison.LABELS, plans, strict=False):
         case, planned = _of_plan(state, knobs)
         figures = {"price": case.state.price, "restart_seconds": case.state.restart}
         framework = case.question.framework.name
-        rows.append(
-            compare_estimate(letter, str(planned), case.estimate(planned), framework, figures, timed=True)
-        )
+        est = case.estimate(planned)
+        rows.append(Compared.from_estimate(letter, str(planned), est, framework, figures, timed=True))
     found = Comparison(rows)
     columns, cells = comparison_table(rows)
     return {"columns": columns[2:], "rows": [row[2:] for row in cells], "sentences": found.sentences()}

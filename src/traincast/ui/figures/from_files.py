@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from traincast.catalog import MAX_JSON_BYTES, load_model, load_system, parse_document, raw
 from traincast.core import InputError
-from traincast.planner import Found, Results, job_of, possible_software, read_results, search
+from traincast.planner import Found, Results, possible_software, read_results, search
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep, unique
 
@@ -50,7 +50,7 @@ def draw_plan(path: Path, kind: str) -> Figure:
                 objective=document["objective"],
                 assumptions=assumed,
             )
-            for assumed in possible_software(document, job_of(document))
+            for assumed in possible_software(document)
         )
         result = next((r for r in results if r.record().to_dict()["recommended"] == expected), None)
     except InputError:

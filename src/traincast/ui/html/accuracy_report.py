@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from typing import Final
 
-from traincast.accuracy import Prediction, Report, reasons
+from traincast.accuracy import Prediction, Report
 from traincast.catalog import resolve
 from traincast.core import CALIBRATED, gib, seconds
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
@@ -36,7 +36,7 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
     any_timed = not all(math.isnan(prediction.error) for prediction in report.predictions)
     errors = [(summary.source, *summary_cells(summary)) for summary in report.summaries]
     errors += [(f"all {KIND_TITLES[total.source]}", *summary_cells(total)) for total in report.totals]
-    skipped = [(reason, f"{rows:,}") for reason, rows in reasons(report.predictions).most_common()]
+    skipped = [(reason, f"{rows:,}") for reason, rows in report.skipped.items()]
     own_stacks = report.assumptions == CALIBRATED
     content: dict[str, object] = {
         "answer": f"The mean error of the step time is {' and '.join(mean_errors) or 'not known'}, "

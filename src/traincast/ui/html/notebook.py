@@ -4,7 +4,7 @@ from typing import Any, Final
 
 RESULT_MODULES: Final = {
     "Advice": "traincast.planner.answers.advice",
-    "Calibration": "traincast.accuracy.fit.calibrate",
+    "Calibration": "traincast.accuracy.fit.calibration",
     "Estimate": "traincast.step.estimates",
     "Found": "traincast.planner.search_result",
     "Limits": "traincast.analysis.training_limits",

@@ -8,19 +8,12 @@ from rich import table as terminal
 from rich.text import Text
 
 from traincast.core import count_of, gib, percent, seconds
-from traincast.planner import lock_sentence
 from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment
 from traincast.ui.text import accuracy, analysis, calibration
-from traincast.ui.text.plans import (
-    BAR_CHARACTERS,
-    Ranking,
-    breakdowns,
-    header,
-    ranking_table,
-    recommendation,
-)
+from traincast.ui.text.plans import BAR_CHARACTERS, breakdowns, header, recommendation
+from traincast.ui.text.ranking import Ranking, ranking_table
 from traincast.ui.text.tables import BOLD, title_line
 
 if TYPE_CHECKING:
@@ -73,7 +66,7 @@ def _search(result: "Found") -> Parts:
     yield f"{result.candidates:,} candidates of {result.framework.label}, {result.feasible:,} fit"
     if result.plans:
         yield from recommendation(result)
-        yield from filter(None, [lock_sentence(result)])
+        yield from filter(None, [result.describe_lock_price()])
         yield title_line("The recommended plan and the best others")
         listed = Ranking(result)
         yield from ranking_table(listed)

@@ -13,12 +13,14 @@ from traincast.core import (
     seconds,
     seconds_with_interval,
 )
-from traincast.planner import MIN_CHANGE_REPORTED, sensitivity, short_of, whole_memory
+from traincast.planner import MIN_CHANGE_REPORTED, sensitivity, short_of
 from traincast.step import Estimate, Metrics, metrics, require_one_plan
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import headline
 from traincast.ui.text import plans as text
+from traincast.ui.text.plans import whole_memory
+from traincast.ui.text.ranking import knob_text, knobs_of
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
@@ -112,7 +114,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
 def _knobs(est: Estimate) -> Table:
     plan = est.plan
     values = est.to_dict()["plan"]
-    names = [name for name in text.knobs_of([plan]) if text.knob_text(plan, name)]
+    names = [name for name in knobs_of([plan]) if knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]
     rows = [(name, str(values[name]), COLUMNS[name].meaning) for name in names]
     header = ("knob", "value", "meaning")

@@ -4,21 +4,13 @@ from typing import Final
 
 from traincast.catalog import Stack
 from traincast.core import count_of, format_signed, gib, seconds
-from traincast.planner import (
-    VARIED,
-    Explanation,
-    Found,
-    compare_with_best,
-    lock_lines,
-    lock_sentence,
-    lock_values,
-    time_against_best,
-)
+from traincast.planner import Explanation, Family, Found, compare_with_best, lock_values, time_against_best
 from traincast.step import Answer, Metrics, metrics
 from traincast.ui.html.plan_report import memory_content, plan_content, sensitivity_content, shortfall
 from traincast.ui.html.rendering import Page, Pairs, Table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import plans as text
+from traincast.ui.text.ranking import Ranking
 
 REJECTED: Final = "Candidates rejected, by the first rule broken, or by memory where all rules are met"
 PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
@@ -85,7 +77,7 @@ def _nearest_miss(result: Found, explanation: Explanation) -> dict[str, object]:
         "shortfall": shortfall(est, advice=False),
         "enough_gpus": f"{enough:,}" if enough else "",
         "least_memory": gib(least),
-        "without_locks": lock_sentence(result),
+        "without_locks": result.describe_lock_price(),
     }
     rows = [(degree.degree, gib(degree.least_memory)) for degree in explanation.degrees]
     caption = "The least memory that any plan of a tensor-parallel degree needs (tp × tp2)"
@@ -97,9 +89,9 @@ def _best_plans(result: Found, each: bool) -> dict[str, object]:
     """Return the recommendation, the ranking and how sure it is, the Pareto front, and the sensitivities."""
     from traincast.ui.figures import pareto, tornado
 
-    listed = text.Ranking(result, each)
+    listed = Ranking(result, each)
     return {
-        "recommendation": [*text.recommendation(result), *filter(None, [lock_sentence(result)])],
+        "recommendation": [*text.recommendation(result), *filter(None, [result.describe_lock_price()])],
         "ranking": ranking(listed),
         "legend": list(listed.legend()),
         "confidence": "" if each else listed.equal(),
@@ -109,9 +101,9 @@ def _best_plans(result: Found, each: bool) -> dict[str, object]:
     }
 
 
-def ranking(listed: text.Ranking) -> Table:
+def ranking(listed: Ranking) -> Table:
     """Return a table of the best plans, one a row."""
-    words = ("strategy", "fast", *VARIED)
+    words = ("strategy", "fast", *Family.KNOBS)
     caption = "The recommended plan and the best others"
     return Table(caption, listed.header, list(listed.rows()), words, flows=True)
 
@@ -161,7 +153,7 @@ def _comparisons(explanation: Explanation) -> dict[str, object]:
         for kind, degrees in kinds.items()
         if degrees
     ]
-    sentences = [*explanation.next_best(), *explanation.held_constant(), *lock_lines(explanation.search)]
+    sentences = [*explanation.next_best(), *explanation.held_constant(), *explanation.lock_lines()]
     return {"comparisons": sentences, "degrees": tables}
 
 

@@ -1,26 +1,12 @@
 """The basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
 from collections.abc import Mapping
-from typing import Any
-from typing import Final
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from traincast.catalog import calibrated_file
-from traincast.catalog import fitted_stack
-from traincast.catalog import names_stack
-from traincast.catalog import stack_file
-from traincast.catalog import with_fitted_values
-from traincast.catalog import Stack
-from traincast.core import ASSUMPTIONS
-from traincast.core import COLUMNS
-from traincast.core import ERRATA
-from traincast.core import PAPER
-from traincast.core import Assumptions
-from traincast.core import System
-from traincast.core import quantity
+from traincast.catalog import Stack, with_fitted_values
+from traincast.core import ASSUMPTIONS, COLUMNS, ERRATA, PAPER, Assumptions, System, quantity
 from traincast.model import Model
-from traincast.ui.html.rendering import Table
-from traincast.ui.html.rendering import link_addresses
+from traincast.ui.html.rendering import Table, link_addresses
 
 FIGURE_UNITS: Final = {  # of figures that are no columns
     "price": "$/h",

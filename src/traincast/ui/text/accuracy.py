@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from traincast.accuracy import INDEPENDENT, budgets, family_of, reasons, source_of
 from traincast.core import count_of, quantity, seconds
 from traincast.ui.text.calibration import ERRORS_STILL_LARGE, LARGE_MEAN_ERROR
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_line
@@ -71,7 +70,7 @@ def validation(report: "Report") -> Parts:
         yield from paragraphs(*(f"{prediction.id}: {prediction.skipped}" for prediction in skipped))
     elif skipped:
         yield heading(f"Skipped: {len(skipped)} rows, each for all its reasons")
-        yield from paragraphs(*(f"{count:>4}: {reason}" for reason, count in reasons(skipped).most_common()))
+        yield from paragraphs(*(f"{count:>4}: {reason}" for reason, count in report.skipped.items()))
 
 
 def fit_verdicts(report: "Report") -> list[str]:
@@ -144,7 +143,7 @@ def error_explanations(report: "Report") -> list[str]:
     ]
     for summary in report.summaries:
         if summary.weight < summary.n:
-            composed = f"are composed of {INDEPENDENT[summary.source]} numbers and count as so many in all."
+            composed = f"are composed of {summary.composed_of} numbers and count as so many in all."
             lines.append(f"The {summary.n} rows of {summary.source} {composed}")
     if report.coverage is not None:
         limits = "lie in the 90% limits of their predictions (docs/uncertainty.md)"
@@ -167,13 +166,12 @@ def accuracy_figure(report: "Report") -> "Figure":
 
     from traincast.ui.figures import accuracy
 
-    predicted_runs = (run for run in report.predictions if run.skipped is None)
-    timed = [run for run in predicted_runs if run.measured_step_seconds is not None]
+    timed = report.timed
     measured = np.array([run.measured_step_seconds for run in timed])
     predicted = np.array([run.predicted_step_seconds for run in timed])
-    families = [family_of(source_of(run.id, False)) for run in timed]
+    families = [run.family for run in timed]
     moe = np.array([run.id in report.moe for run in timed], bool)
-    causes = [(part.source, part.n, part.causes, part.unexplained) for part in budgets(timed, report.moe)]
+    causes = [(part.source, part.n, part.causes, part.unexplained) for part in report.budgets()]
     title = f"{len(timed):,} measured runs, assumptions: {report.assumptions}"
     return accuracy(measured, predicted, families, moe, causes, title)
 

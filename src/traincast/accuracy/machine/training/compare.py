@@ -22,7 +22,6 @@ from traincast.catalog import load_system
 from traincast.core import KEY, Doc, Result
 
 Rows = Sequence[Mapping[str, str]]
-STEPS_BUDGET_SECONDS: Final = 180.0
 HALF_COUNT: Final = 2  # shapes are fitted and left out alternately
 
 
@@ -102,7 +101,7 @@ class TrainingJob:
     """
 
     output: Path
-    budget: float = STEPS_BUDGET_SECONDS
+    budget: float = 180.0
     ranks: int | None = None
     threads: int | None = None
     shapes: tuple[TimedShape, ...] = ()

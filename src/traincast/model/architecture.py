@@ -1,4 +1,4 @@
-"""Figures of a model: its shapes, the layers they make, and the pairs of tokens that attend."""
+"""Architecture of a model: its shapes, the layers they make, and the pairs of tokens that attend."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,8 +48,8 @@ UNUSED: Final[Mapping[str, Callable[[Kind], bool]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelFigures:
-    """Figures of a model; by default the GPT of arXiv 2410.00273, without embeddings and causal mask."""
+class Architecture:
+    """Architecture of a model; by default the GPT of arXiv 2410.00273, without embeddings and causal mask."""
 
     name: str
     layers: int  # number of transformer layers, L
