@@ -21,7 +21,7 @@ import resource, sys, time
 from dataclasses import replace
 from traincast.planner.paper_results import PUBLISHED, STRATEGY
 from traincast.catalog.load import load_model, load_system
-from traincast.planner.search import search_each
+from traincast.planner.searches import search_each
 models = [load_model(name) for name in PUBLISHED.models.values()]
 systems = [load_system(f"{gpu}-nvs{domain}") for domain in PUBLISHED.domains for gpu in PUBLISHED.accelerators]
 if sys.argv[1] == "all":
@@ -44,18 +44,18 @@ print(time.process_time() - begin, candidates, feasible, resource.getrusage(reso
 SWEEP = """
 import sys, time
 import numpy as np
-from traincast.planner.study.executors import run
+from traincast.planner.studies.executors import run_study
 from traincast.planner.question import Question
-from traincast.planner.study.sweep import define
+from traincast.planner.studies.sweep import define_study
 
 def main():
     capacities, bandwidths = np.linspace(80e9, 1000e9, 32), np.linspace(500e9, 16000e9, int(sys.argv[3]))
     vary = [{"accelerator.hbm_bytes": capacities}, {"accelerator.hbm_bandwidth": bandwidths}]
     sizes = [4 << power for power in range(13)]
     question = Question(gpus=sizes, strategy=sys.argv[1], top=1)
-    study = define(["gpt3-1t"], ["b200-nvs8"], question, batches=4096, vary=vary)
+    study = define_study(["gpt3-1t"], ["b200-nvs8"], question, batches=4096, vary=vary)
     begin = time.perf_counter()
-    frame = run(study, workers=int(sys.argv[2])).frame
+    frame = run_study(study, workers=int(sys.argv[2])).frame
     print(time.perf_counter() - begin, frame["candidates"].sum())
 
 if __name__ == "__main__":
@@ -254,11 +254,11 @@ DESIGN_TARGET = 60  # of a capacity × bandwidth study, most wanted
 
 def design() -> tuple[float, int, int]:
     """Search the machines of a large design; return seconds, machines of the grid and searched."""
-    from traincast.planner.design.design_file import load_question
-    from traincast.planner.design.refinement import find
+    from traincast.planner.designs.design_file import load_question
+    from traincast.planner.designs.refinement import find_designs
 
     begin = time.perf_counter()
-    found = find(load_question(DESIGN))
+    found = find_designs(load_question(DESIGN))
     assert found.refinement is not None
     return time.perf_counter() - begin, found.refinement.machines, found.refinement.searched
 
@@ -369,7 +369,7 @@ def main() -> None:
             f"  {name:<20}{timed:>11,} candidates: {seconds:.2f} s, {timed / seconds / 1e6:.2f} M/s, "
             f"{ratio:.2f} times paper"
         )
-    from traincast.planner.study.executors import run
+    from traincast.planner.studies.executors import run_study
     from traincast.ui.figures.paper import paper_figures, paper_studies
 
     print(
@@ -389,7 +389,7 @@ def main() -> None:
         f"{seconds / sweep_seconds['1d']:.1f} times the 1d study (at most {DESIGN_TARGET})"
     )
     begin = time.perf_counter()
-    candidates = run(paper_studies()["flops-capacity"]).frame["candidates"].sum()
+    candidates = run_study(paper_studies()["flops-capacity"]).frame["candidates"].sum()
     seconds = time.perf_counter() - begin
     rate = f"{candidates / seconds / 1e6:,.0f} M candidates/s"
     print(f"  FLOP rate × capacity, 1d {candidates:>12,} candidates: {seconds:.2f} s, {rate}")

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from traincast.step.rankings import DEGREES, KINDS, plan_distance
+from traincast.planner.answers.rankings import DEGREES, KINDS, plan_distance
 from traincast.tuner.belief import GAIN, Belief, Prior
 from traincast.tuner.replay import Replay, RunGroup, replay
 

@@ -17,15 +17,14 @@ from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
 from published import assumed_over_fitted
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.step.fit_probability import student_point
-from traincast.step.rankings import (
+from traincast.planner.answers.rankings import (
     NEAR_BEST_SLOWDOWN,
     draw_near_best,
-    layout_of,
     layouts_compared,
     ranking_features,
     ranking_probability,
 )
+from traincast.step.fit_probability import student_point
 from traincast.step.uncertainty import (
     ADDED,
     COMPONENTS,
@@ -211,7 +210,7 @@ def rankings(data: Residuals, known: Errors) -> Rankings:
     for group in data.ranked:
         plans = [data.runs[i].plan for i in group]
         mbs = np.array([plan.mbs for plan in plans])
-        order = recommended_order(data.seconds[group], mbs, [layout_of(plan) for plan in plans])
+        order = recommended_order(data.seconds[group], mbs, [plan.layout_values for plan in plans])
         group = group[order]
         shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
         factor = data.cases[group[0]].factor(known)

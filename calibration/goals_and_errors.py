@@ -49,7 +49,7 @@ from traincast.accuracy.scores import (
     summary,
     totals,
 )
-from traincast.accuracy.validate import Report, validate, verdicts_of
+from traincast.accuracy.validation import Report, validate, verdicts_of
 from traincast.accuracy.verdicts import VerdictReport
 from traincast.catalog.documents import read_document
 from traincast.step.uncertainty import Errors, Mixture

@@ -12,7 +12,7 @@ import numpy as np
 
 from traincast.accuracy.fit.benchmark_times import REPEATED_KERNEL, pass_seconds
 from traincast.catalog.load import accelerator_called, load_accelerator
-from traincast.catalog.software_stacks import calibrated, load_stack
+from traincast.catalog.software_stacks import Stack, calibrated
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS
@@ -208,7 +208,8 @@ def predict(
         In the order of the benchmarks.
     """
     on_gpus, on_tpus = (
-        assumptions or software.with_values(REPEATED_KERNEL) for software in (calibrated(), load_stack(XLA))
+        assumptions or software.with_values(REPEATED_KERNEL)
+        for software in (calibrated(), Stack(XLA).assumptions)
     )
     order, groups = {}, defaultdict(list)
     for index, benchmark in enumerate(benchmarks):

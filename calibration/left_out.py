@@ -18,9 +18,9 @@ from traincast.accuracy.fit.parameters import accelerator_name
 from traincast.accuracy.fit.residuals import MeasuredRuns, group_of
 from traincast.accuracy.runs.run import Run, readable, release_of, rows
 from traincast.accuracy.scores import source_of
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS
-from traincast.catalog.software_stacks import ANY_SOFTWARE
+from traincast.catalog.software_stacks import Stack
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Bools, Floats
 from traincast.step.uncertainty import layer_work
@@ -232,7 +232,7 @@ class Opened:
         """Return runs as read with less, where that leaves other software open than their own."""
         pairs: list[tuple[int, Run]] = []
         for i, (run, own) in enumerate(zip(runs, everything.runs, strict=True)):
-            if run is None or run.unsaid == ANY_SOFTWARE:
+            if run is None or run.unsaid == Stack.ANY:
                 continue
             names = run.unsaid or (
                 () if run.stack == own.stack and run.released == own.released else (run.stack,)

@@ -24,14 +24,14 @@ from traincast.accuracy.runs.reported_memory import LEFT_OUT as NOT_REPORTED
 from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import independent_weights
-from traincast.accuracy.validate import batches
+from traincast.accuracy.validation import batches
 from traincast.catalog.documents import read_document
 from traincast.catalog.load import accelerator_called, load_accelerator
-from traincast.catalog.software_stacks import resolve, same_experts
+from traincast.catalog.software_stacks import Stack, resolve
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.step.rankings import plan_coordinates, plan_distance
+from traincast.planner.answers.rankings import plan_coordinates, plan_distance
 from traincast.step.uncertainty import COMPONENTS, DISTANCES, SIZES, ErrorCase, Evidence, Span, cell_name
 
 PARTS: Final = ("common", "own", "experts", "scans", "short", *COMPONENTS)
@@ -278,7 +278,7 @@ def evidence(data: Residuals, runs: Bools) -> Evidence:
         )
     return Evidence(
         stacks=frozenset(case.stack for case in chosen),
-        experts=frozenset(name for case in chosen if case.moe for name in same_experts(case.stack)),
+        experts=frozenset(name for case in chosen if case.moe for name in Stack(case.stack).same_experts),
         layers=frozenset().union(*(case.layers for case in chosen)),
         precisions={name: frozenset(precisions[name]) for name in sorted(precisions)},
         cells=cells_of(data, runs),

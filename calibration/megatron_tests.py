@@ -14,7 +14,7 @@ import numpy as np
 
 from made_once import made_once
 from traincast.accuracy.runs.run import Run, readable, rows
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.core.quantities import Floats
 from traincast.core.units import GIB
 

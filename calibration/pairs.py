@@ -2,7 +2,7 @@
 
 Each run is predicted with constants fitted without its group (``measured/left_out.csv``). A pair lies inside
 where the logarithm of its ratio, measured against predicted, is within the half width that
-`traincast.step.differences.half_width` states for it.
+`traincast.planner.answers.differences.half_width` states for it.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ import numpy as np
 from error_model import weighted_quantile
 from left_out import SPLITS
 from left_out_residuals import Residuals
-from traincast.step.differences import Predicted, half_width
+from traincast.planner.answers.differences import Predicted, half_width
 
 MOST: Final = 10  # pairs of two cells, drawn with a fixed seed
 Fact = Callable[[Residuals, int], Hashable]

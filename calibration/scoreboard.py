@@ -25,7 +25,7 @@ from typing import Final, TypedDict
 import normalise
 from goals_and_errors import verdicts
 from left_out import LATER
-from traincast.accuracy.validate import Report, validate
+from traincast.accuracy.validation import Report, validate
 from traincast.core.output_files import atomic_output
 
 ROOT: Final = Path(__file__).parents[1]

@@ -20,9 +20,9 @@ from left_out_residuals import Residuals, evidence, generation_members, own_name
 from normalise import SOURCE as PUBLISHED
 from traincast.accuracy.runs.run import Run, readable, release_of
 from traincast.accuracy.runs.run import rows as table_rows
-from traincast.accuracy.validate import batches
+from traincast.accuracy.validation import batches
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS
-from traincast.catalog.software_stacks import fitted_stack, load_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
 from traincast.step.uncertainty import (
@@ -74,7 +74,7 @@ def shares(data: Residuals, without: Bools | None = None, **added: float) -> Sof
     found = defaultdict[Asked, dict[str, set[int]]](lambda: defaultdict(set))
     states = _statements(data)
     for i in np.flatnonzero((data.weights > 0) & (True if without is None else ~without)).tolist():
-        found[states[i]][fitted_stack(data.runs[i].stack)].add(int(data.groups[i]))
+        found[states[i]][Stack(data.runs[i].stack).fitted_name].add(int(data.groups[i]))
     counted = {
         key: {name: float(len(groups)) for name, groups in sorted(by_stack.items())}
         for key, by_stack in sorted(found.items())
@@ -140,7 +140,7 @@ def unsaid(data: Residuals) -> Unsaid:
         rows = [timed[i] for i in batch.rows.tolist()]
         for name in dict.fromkeys(name for i in rows for name in allowed[i]):
             try:
-                est = batch.estimate(batch.system, load_stack(name))
+                est = batch.estimate(batch.system, Stack(name).assumptions)
             except InputError:
                 continue
             seconds = np.broadcast_to(np.asarray(est.step_seconds), len(rows))
@@ -179,7 +179,7 @@ def left_open(data: Residuals, column: str) -> Unsaid:
         chosen = [k for k, i in enumerate(timed) if name in weights[i]]
         run_batches, _ = batches([replace(runs[k], stack=name) for k in chosen])
         for batch in run_batches:
-            est = batch.estimate(batch.system, load_stack(name))
+            est = batch.estimate(batch.system, Stack(name).assumptions)
             for n, place in enumerate(batch.rows.tolist()):
                 i = timed[chosen[place]]
                 seconds = (data.runs[i].step_seconds or np.nan) * float(
@@ -206,7 +206,7 @@ def _without(
 ) -> dict[str, float]:
     """Return the shares of the software of a `blank` run, its own group left out of them."""
     key = asked(data.runs[run], of)
-    name = fitted_stack(data.runs[run].stack)
+    name = Stack(data.runs[run].stack).fitted_name
     counts = {place: dict(by_stack) for place, by_stack in everything.configurations.items()}
     counts[key][name] -= 1.0
     return {

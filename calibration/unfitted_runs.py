@@ -13,7 +13,7 @@ import numpy as np
 
 from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import Run, load_bundled_runs
-from traincast.step.estimate import Estimate, estimate
+from traincast.step.estimates import Estimate, estimate
 from traincast.step.uncertainty import Errors, deviation
 
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold

@@ -1,8 +1,8 @@
 """Ranks that reply to `measure` at once, with made-up times:
-what real ones reply is tested in tests/accuracy/measure."""
+what real ones reply is tested in tests/accuracy/machine."""
 
-from traincast.accuracy.measure.tasks import tasks
-from traincast.accuracy.measure.training.timed_steps import TimedShape, run_row, training_cases
+from traincast.accuracy.machine.tasks import tasks
+from traincast.accuracy.machine.training.timed_steps import TimedShape, run_row, training_cases
 
 ABOUT = {
     "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4,

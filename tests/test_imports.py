@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from functools import cache
@@ -21,14 +22,22 @@ FACE = ("traincast", "traincast.__main__")  # may import everything
 
 
 @cache
+def parsed(file):
+    """Syntax tree of a file."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
 def face(package):
-    """Names that a package gives, and the modules that define them."""
+    """Names that a package gives, and the modules that define them: of its stub, and of its `__init__`."""
     if package not in MODULES or MODULES[package].name != "__init__.py":
         return {}
-    nodes = ast.parse(MODULES[package].read_text(encoding="utf-8")).body
+    stub = MODULES[package].with_suffix(".pyi")
+    files = (MODULES[package], stub) if stub.is_file() else (MODULES[package],)
     return {
-        alias.asname or alias.name: node.module
-        for node in nodes
+        alias.asname or alias.name: f"{package}.{node.module}" if node.level else node.module
+        for file in files
+        for node in parsed(file).body
         if isinstance(node, ast.ImportFrom) and node.module != package
         for alias in node.names
     }
@@ -40,7 +49,7 @@ def imported(module, through_faces=True):
     `through_faces`: the modules that define what it takes from the face of a package, in place of the face.
     """
     modules = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(MODULES[module])):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -60,13 +69,17 @@ def imports():
     return {module: imported(module) for module in MODULES if module not in FACE}
 
 
+@cache
+def contracts():
+    """Contracts of imports."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return project["tool"]["importlinter"]["contracts"]
+
+
 def floors():
     """Layer of every package, from the import contract."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
     layers = next(
-        contract["layers"] for contract in contracts if contract["name"] == "Nothing imports upward"
+        contract["layers"] for contract in contracts() if contract["name"] == "Nothing imports upward"
     )
     return {name.strip(): floor for floor, names in enumerate(reversed(layers)) for name in names.split("|")}
 
@@ -112,7 +125,7 @@ def normalised(distribution):
 def outside(file):
     """Packages of others that a module imports, wherever it does so."""
     roots = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.Import):
             roots |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -133,41 +146,94 @@ def test_what_is_imported_is_declared():
     assert unused == set()
 
 
-# Packages of which others take the names that `__init__` gives.
-FACES = ("analysis", "operations", "times", "tuner")
+PACKAGES = sorted({module.split(".")[1] for module in MODULES if module.count(".") > 1})
 
 
 def test_names_are_taken_from_faces():
+    """A contract holds this too; here also the modules that a line names in another package."""
     inner = [
         f"{module} imports {other}"
-        for module in imports()
+        for module in MODULES
         for other in imported(module, through_faces=False)
-        if other.count(".") > 1
-        and other.split(".")[1] in FACES
-        and other.split(".")[1] != module.split(".")[1]
+        if other.count(".") > 1 and other.split(".")[1] != module.partition(".")[2].split(".")[0]
     ]
     assert inner == []
 
 
-@pytest.mark.parametrize("package", FACES)
+def within(module, packages):
+    """Whether a module is one of some, or inside of one."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def test_what_is_forbidden_is_not_taken_through_a_face():
+    """The linter sees the face alone, not which module gives the name."""
+    wrong = [
+        f"{module} takes of {other}: {contract['name']}"
+        for contract in contracts()
+        if contract["type"] == "forbidden"
+        for module, others in imports().items()
+        if within(module, contract["source_modules"])
+        for other in others
+        if within(other, contract["forbidden_modules"])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_modules_of_a_package_are_its_own(package):
+    """The contract of import-linter, which sees imports in functions and for type checkers as well."""
+    (contract,) = (
+        contract for contract in contracts() if contract.get("allowed_importers") == [f"traincast.{package}"]
+    )
+    assert contract["type"] == "protected"
+    assert contract["protected_modules"] == [f"traincast.{package}.*"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_face_gives_what_is_taken(package):
-    taken = set()
+    """By other packages, and by `traincast` itself, whose names are the public ones."""
+    taken = {name for name, module in face("traincast").items() if module == f"traincast.{package}"}
     for module, file in MODULES.items():
         if module.split(".")[1:2] != [package]:
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for node in ast.walk(parsed(file)):
                 if isinstance(node, ast.ImportFrom) and node.module == f"traincast.{package}":
                     taken |= {alias.name for alias in node.names}
     assert set(import_module(f"traincast.{package}").__all__) == taken
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_does_not_use_its_own_face(package):
+    """Its modules import each other, so that who imports whom can be seen."""
+    own = f"traincast.{package}"
+    modules = (module for module in MODULES if module.startswith(f"{own}."))
+    assert [module for module in modules if own in imported(module, through_faces=False)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_name_of_a_face_is_a_module(package):
+    """Importing the module would put it in place of what the face gives."""
+    assert [name for name in face(f"traincast.{package}") if f"traincast.{package}.{name}" in MODULES] == []
+
+
+def test_a_face_imports_nothing_before_it_is_asked():
+    """Else the shortest command would wait for the longest."""
+    code = (
+        "import sys\n"
+        f"for package in {PACKAGES}: __import__(f'traincast.{{package}}')\n"
+        "print([name for name in sys.modules if name.startswith('traincast.') and name.count('.') > 1])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert loaded.strip() == "[]"
+
+
 def test_nothing_is_imported_by_a_name_in_a_string():
-    """A dynamic import would be an arrow that no linter sees."""
-    named = [
+    """A dynamic import would be an arrow that no linter sees; a face lists its names beside it."""
+    named = {
         module
         for module, file in MODULES.items()
         if any(call in file.read_text(encoding="utf-8") for call in ("import_module(", "attach_stub("))
-    ]
-    assert named == ["traincast"]
+    }
+    assert named == {"traincast", *(f"traincast.{package}" for package in PACKAGES)}
 
 
 def test_packages_are_those_of_the_contract():

@@ -21,8 +21,8 @@ APART: Final = {"mpi", "dev", "all"}  # needs a library that pip does not bring;
 TESTS: Final = (
     "tests/core",
     "tests/catalog/test_systems.py",
-    "tests/planner/design/test_design.py",
-    "tests/planner/study/test_study.py",
+    "tests/planner/designs/test_design.py",
+    "tests/planner/studies/test_study.py",
     "tests/ui/cli/test_outputs.py",
     "tests/ui/html/test_html.py",
 )

@@ -12,7 +12,7 @@ from typing import Any
 import lazy_loader
 
 if "IPython" in sys.modules:
-    from traincast.ui.html.notebook import register_in_notebook
+    from traincast.ui import register_in_notebook
 
     register_in_notebook()
 
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
     try:
         return _attribute(name)
     except ImportError as error:
-        from traincast.core.errors import MissingExtra
+        from traincast.core import MissingExtra
 
         raise MissingExtra.from_import_error(error) or error from None
 

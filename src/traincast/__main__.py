@@ -12,7 +12,7 @@ def main() -> None:
     noted: list[int] = []
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a parent wants it ignored
         signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
-    from traincast.ui.cli.main import main as run
+    from traincast.ui import main as run
 
     run(interrupts=noted)
 

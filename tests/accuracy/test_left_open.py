@@ -5,8 +5,8 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.runs.run import load_bundled_runs, read_run
-from traincast.accuracy.validate import validate
-from traincast.catalog.software_stacks import ANY_SOFTWARE
+from traincast.accuracy.validation import validate
+from traincast.catalog.software_stacks import Stack
 from traincast.step.uncertainty import errors
 
 ROW = {
@@ -29,7 +29,7 @@ def left_open(**cells):
 def test_a_row_leaves_open_what_its_cells_do_not_exclude():
     """By framework, release and facts: a stack closes it, a framework leaves its own open, nothing all."""
     assert left_open(stack="megatron-core-2025") == set()
-    assert left_open(stack="") == set(ANY_SOFTWARE)
+    assert left_open(stack="") == set(Stack.ANY)
     assert {"torchtitan-eager", "torchtitan-2024", "torchtitan-2025"} == left_open(stack="torchtitan")
     bridge = left_open(stack="Megatron-Bridge", experts="128", topk="8", moe_ffn="768")
     assert {"megatron-bridge-2025", "megatron-bridge-26.02", "megatron-bridge-2026"} <= bridge
@@ -85,4 +85,4 @@ def test_bundled_runs_keep_what_they_leave_open():
     runs = [run for _, run in load_bundled_runs() if not isinstance(run, str)]
     assert any(run.unsaid for run in runs)
     assert any(run.released for run in runs)
-    assert all(len(run.unsaid) > 1 or run.unsaid in ((), ANY_SOFTWARE) for run in runs)
+    assert all(len(run.unsaid) > 1 or run.unsaid in ((), Stack.ANY) for run in runs)

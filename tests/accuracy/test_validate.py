@@ -14,7 +14,7 @@ from traincast.accuracy.logs import holds
 from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.accuracy.runs.run import NEEDED, load_bundled_runs, read_run
 from traincast.accuracy.scores import Prediction, spearman
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.catalog.software_stacks import resolve
 from traincast.ui.cli.main import main
 from traincast.ui.text.accuracy import validation

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincast.accuracy.runs.run import Unreadable, read_run
-from traincast.accuracy.validate import validate, verdicts_of
+from traincast.accuracy.validation import validate, verdicts_of
 from traincast.accuracy.verdicts import MIN_ROWS_OF_BIN, Judged, reliability_bins, sharpest, verdict_errors
 from traincast.ui.cli.main import main
 

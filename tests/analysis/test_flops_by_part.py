@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast.analysis.flops_by_part import flops_by_part
+from traincast.analysis.part_flops import flops_by_part
 
 HYBRID = Path(__file__).parents[2] / "examples" / "nemotron-3-nano" / "config.json"
 MTP = "multi-token prediction"

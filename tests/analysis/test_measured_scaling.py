@@ -4,7 +4,7 @@ import pytest
 
 import traincast as tc
 from log_files import written
-from traincast.analysis.measured_scaling import measured_scaling
+from traincast.analysis.measured_iterations import measured_scaling
 
 GPUS = [8, 64, 512]
 

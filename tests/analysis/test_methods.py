@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.analysis.methods import methods
-from traincast.step.measured_step import causes
+from traincast.analysis.saving_methods import methods
+from traincast.step.measurement import causes
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from left_out_residuals import evidence, table
 from pairs import SHARED, pair_coverage
 from published import assumed_over_fitted
 from traincast.core.errors import InputError
-from traincast.step.rankings import ranking_probability
+from traincast.planner.answers.rankings import ranking_probability
 from traincast.step.uncertainty import NORMAL_90_PERCENT, errors, student_below
 
 KNOWN = errors()

@@ -9,7 +9,7 @@ import megatron_tests
 from traincast.accuracy.runs.run import read_run, rows
 from traincast.catalog.software_stacks import resolve, with_fitted_values
 from traincast.core.units import GIB
-from traincast.step.estimate import estimate
+from traincast.step.estimates import estimate
 
 ROWS = {row["id"]: row for row in rows(megatron_tests.FILE)}
 

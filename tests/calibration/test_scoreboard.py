@@ -24,7 +24,7 @@ from left_out import SPLITS, later_runs
 from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import load_bundled_runs
 from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, budgets, family_of, reasons, summary
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.ui.cli.main import main
 from traincast.ui.figures import accuracy
 from traincast.ui.text.accuracy import accuracy_figure

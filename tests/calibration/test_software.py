@@ -6,7 +6,7 @@ import pytest
 import software
 from goals_and_errors import error_model
 from traincast.accuracy.runs.run import rows
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.catalog.software_stacks import stack_names
 from traincast.step.uncertainty import ADDED, errors
 

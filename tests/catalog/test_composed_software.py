@@ -5,20 +5,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.facts import FACTS, OF_SOFTWARE
 from traincast.catalog.software import constants, constants_of, search_spaces
-from traincast.catalog.software_stacks import (
-    base_stack,
-    calibrated,
-    facts_of,
-    fitted_stack,
-    load_stack,
-    own_file,
-    owners,
-    stack_names,
-    stack_of,
-    stack_year,
-    value_of_owner,
-    with_facts,
-)
+from traincast.catalog.software_stacks import Stack, calibrated, stack_names, value_of_owner
 
 CALIBRATED = calibrated()
 CHANGES = {  # of each fact but framework and release
@@ -52,31 +39,31 @@ def test_constants_have_names_of_their_own():
 
 @pytest.mark.parametrize("name", stack_names())
 def test_every_constant_holds_for_a_stack_of_the_catalogue(name):
-    used = {owner for stack in stack_names() for owner, _ in owners(stack)}
-    assert {entry.name for entry in constants_of(facts_of(name))} <= used
-    assert own_file(name).framework in search_spaces()
-    assert with_facts(name, {}) == name
-    assert with_facts(name, facts_of(name)) == name or own_file(name).changes()
+    used = {owner for stack in stack_names() for owner, _ in Stack(stack).owners}
+    assert {entry.name for entry in constants_of(Stack(name).facts)} <= used
+    assert Stack(name).own_file.framework in search_spaces()
+    assert Stack(name).with_facts({}).name == name
+    assert Stack(name).with_facts(Stack(name).facts).name == name or Stack(name).own_file.changes()
 
 
 def test_each_constant_is_that_of_the_last_entry_that_applies():
     """Figures of the files: calibrated.yaml, then the framework, its release and its facts."""
-    bridge = load_stack("megatron-bridge-26.02")
+    bridge = Stack("megatron-bridge-26.02").assumptions
     assert bridge.kernels.launch_seconds == CALIBRATED.kernels.launch_seconds == 4.9e-6
     assert bridge.collectives.bucket_parameters == of_entry("megatron-core", "collectives.bucket_parameters")
     assert bridge.memory.grad_dtype == of_entry("megatron-bridge", "memory.grad_dtype") == "16-bit"
     fused = of_entry("megatron-core-fused-dispatcher", "traffic.expert_passes")
     assert bridge.traffic.expert_passes == fused != of_entry("megatron-core-experts", "traffic.expert_passes")
-    early = load_stack("nemo-2025")
+    early = Stack("nemo-2025").assumptions
     assert early.memory.stores_remainders
     assert early.overlap.ep_overlapped == 1  # until 06/2025
-    assert not load_stack("nemo-2024").memory.stores_remainders  # since 2025
+    assert not Stack("nemo-2024").assumptions.memory.stores_remainders  # since 2025
     eager = of_entry("eager", "traffic.elementwise_passes")
-    assert load_stack("litgpt-2024").traffic.elementwise_passes == eager
-    assert load_stack("torchtune-eager-2025").traffic.elementwise_passes == eager
-    assert load_stack("nanotron-2025").traffic.elementwise_passes == eager
+    assert Stack("litgpt-2024").assumptions.traffic.elementwise_passes == eager
+    assert Stack("torchtune-eager-2025").assumptions.traffic.elementwise_passes == eager
+    assert Stack("nanotron-2025").assumptions.traffic.elementwise_passes == eager
     own = of_entry("eager-internevo", "traffic.elementwise_passes")  # times a factor of its own
-    assert load_stack("internevo-2024").traffic.elementwise_passes == own != eager
+    assert Stack("internevo-2024").assumptions.traffic.elementwise_passes == own != eager
 
 
 @pytest.mark.parametrize(
@@ -104,35 +91,35 @@ def test_each_constant_is_that_of_the_last_entry_that_applies():
     ],
 )
 def test_software_with_facts_changed_has_one_name(name, facts, composed):
-    assert with_facts(name, facts) == composed
-    assert with_facts(composed, {}) == composed
+    assert Stack(name).with_facts(facts).name == composed
+    assert Stack(composed).with_facts({}).name == composed
     stated = {fact: value for fact, value in facts.items() if fact not in ("framework", "released")}
-    assert {fact: facts_of(composed)[fact] for fact in stated} == {k: v.lower() for k, v in stated.items()}
-    assert load_stack(composed).name == composed
+    assert {fact: Stack(composed).facts[fact] for fact in stated} == {k: v.lower() for k, v in stated.items()}
+    assert Stack(composed).assumptions.name == composed
 
 
 @pytest.mark.parametrize(("fact", "value"), CHANGES.items())
 def test_every_fact_can_be_changed(fact, value):
-    name = with_facts("megatron-core-2024", {fact: value})
-    assert facts_of(name)[fact] == value
-    assert base_stack(name) == fitted_stack(name)
-    assert stack_year(name) == 2024
+    name = Stack("megatron-core-2024").with_facts({fact: value}).name
+    assert Stack(name).facts[fact] == value
+    assert Stack(name).base == Stack(name).fitted_name
+    assert Stack(name).year == 2024
 
 
 def test_facts_set_their_constants_whatever_the_framework():
-    copies = load_stack("torchtitan-2025+dispatcher=deepep")
+    copies = Stack("torchtitan-2025+dispatcher=deepep").assumptions
     assert copies.collectives.node_copies
-    assert not load_stack("torchtitan-2025").collectives.node_copies
+    assert not Stack("torchtitan-2025").assumptions.collectives.node_copies
     waits = of_entry("overlap-none", "overlap.dp_window")
-    assert load_stack("maxtext-2025+overlap=none").overlap.dp_window == waits == 0
-    assert not load_stack("megatron-core-2025+grouped=false").kernels.groups_experts
-    graphs = load_stack("megatron-core-2025+graphs=iteration")
+    assert Stack("maxtext-2025+overlap=none").assumptions.overlap.dp_window == waits == 0
+    assert not Stack("megatron-core-2025+grouped=false").assumptions.kernels.groups_experts
+    graphs = Stack("megatron-core-2025+graphs=iteration").assumptions
     assert graphs.host.expert_dispatch_seconds == 0
-    both = load_stack("megatron-core-2025+dispatcher=deepep+graphs=iteration")
+    both = Stack("megatron-core-2025+dispatcher=deepep+graphs=iteration").assumptions
     assert (
         both.host.sync_seconds
         == graphs.host.sync_seconds
-        < load_stack("megatron-core-deepep").host.sync_seconds
+        < Stack("megatron-core-deepep").assumptions.host.sync_seconds
     )
 
 
@@ -182,7 +169,7 @@ def test_what_is_no_software_is_refused(name, problem):
     ],
 )
 def test_a_release_has_the_stack_that_stands_for_it(framework, released, name):
-    assert stack_of(framework, released) == name
+    assert Stack.of_framework(framework, released) == (name and Stack(name))
 
 
 def test_a_value_belongs_to_its_entry_or_stack():

@@ -11,7 +11,7 @@ import pytest
 
 import traincast as tc
 from traincast.catalog import disk_cache, load
-from traincast.catalog.software_stacks import load_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.step.uncertainty import errors
 
 
@@ -34,7 +34,7 @@ def files(folder):
         lambda: tc.load_model("llama-3-70b"),
         lambda: tc.load_system("dgx-h100"),
         lambda: tc.load_system("h200-nvs16"),
-        lambda: load_stack.__wrapped__("megatron-core-2025"),
+        lambda: Stack.assumptions.func(Stack("megatron-core-2025")),
         errors.__wrapped__,
     ],
 )

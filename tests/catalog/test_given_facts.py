@@ -3,9 +3,10 @@
 import pytest
 
 from traincast.catalog.facts import OF_SOFTWARE
-from traincast.catalog.given_facts import contradicts, has_fact, left_of_framework, read_given, software_with
-from traincast.catalog.software_stacks import ANY_SOFTWARE, facts_of, releases, stack_names
+from traincast.catalog.given_facts import read_given
+from traincast.catalog.software_stacks import Stack, stack_names
 from traincast.core.errors import InputError
+from traincast.step.arguments import left_of_framework
 
 
 def test_facts_are_read_from_a_mapping_or_texts():
@@ -45,37 +46,39 @@ def test_all_mistakes_are_named_at_once():
 
 @pytest.mark.parametrize("name", stack_names())
 def test_software_has_its_own_facts_and_stays_with_them(name):
-    own = facts_of(name)
-    assert all(has_fact(name, fact, own[fact]) for fact in own)
-    assert not contradicts(name, own)
-    assert software_with(name, own) == name
+    own = Stack(name).facts
+    assert all(Stack(name).has_fact(fact, own[fact]) for fact in own)
+    assert not Stack(name).contradicts(own)
+    assert Stack(name).with_given(own).name == name
 
 
 def test_a_fact_of_other_software_contradicts_and_an_unstated_one_does_not():
     """By the files of stacks: the first has alltoall and says nothing of graphs."""
-    assert contradicts("megatron-core-2024", {"dispatcher": "deepep"})
-    assert not contradicts("megatron-core-2024", {"graphs": "iteration"})
-    assert not has_fact("megatron-core-2024", "graphs", "iteration")
-    assert has_fact("megatron-bridge-26.02", "dispatcher", "flex")  # hybridep, which is one of them
-    assert not has_fact("megatron-bridge-26.02", "dispatcher", "deepep")
-    assert has_fact("megatron-bridge-26.02", "released", "2026-03")  # until the next that is listed
-    assert not has_fact("megatron-bridge-26.02", "released", "2026-07")
-    assert software_with("megatron-bridge-26.02", {"dispatcher": "flex"}) == "megatron-bridge-26.02"
-    assert software_with("megatron-core-deepep", {"dispatcher": "alltoall"}) == "megatron-core-2025"
+    assert Stack("megatron-core-2024").contradicts({"dispatcher": "deepep"})
+    assert not Stack("megatron-core-2024").contradicts({"graphs": "iteration"})
+    assert not Stack("megatron-core-2024").has_fact("graphs", "iteration")
+    assert Stack("megatron-bridge-26.02").has_fact("dispatcher", "flex")  # hybridep, which is one of them
+    assert not Stack("megatron-bridge-26.02").has_fact("dispatcher", "deepep")
+    assert Stack("megatron-bridge-26.02").has_fact("released", "2026-03")  # until the next that is listed
+    assert not Stack("megatron-bridge-26.02").has_fact("released", "2026-07")
+    assert Stack("megatron-bridge-26.02").with_given({"dispatcher": "flex"}).name == "megatron-bridge-26.02"
+    assert Stack("megatron-core-deepep").with_given({"dispatcher": "alltoall"}).name == "megatron-core-2025"
 
 
 def test_another_framework_has_its_own_facts():
-    assert software_with("megatron-core-deepep", {"framework": "torchtitan"}) == "torchtitan-2025"
-    dated = software_with("megatron-core-deepep", {"framework": "Megatron-Bridge", "released": "2025-10"})
+    assert Stack("megatron-core-deepep").with_given({"framework": "torchtitan"}).name == "torchtitan-2025"
+    dated = (
+        Stack("megatron-core-deepep").with_given({"framework": "Megatron-Bridge", "released": "2025-10"}).name
+    )
     assert dated == "megatron-bridge-2025"
     with pytest.raises(InputError, match="framework = other: the catalogue has no software of it"):
-        software_with("megatron-core-deepep", {"framework": "other"})
+        Stack("megatron-core-deepep").with_given({"framework": "other"})
 
 
 def test_a_framework_leaves_its_own_software_open():
-    bridge = left_of_framework(releases("megatron-core-2025"), "Megatron-Bridge")
+    bridge = left_of_framework(Stack("megatron-core-2025").releases, "Megatron-Bridge")
     assert bridge == ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.02")
-    assert set(left_of_framework(ANY_SOFTWARE, "Pax")) == {"pax-2023", "pax-2024"}
+    assert set(left_of_framework(Stack.ANY, "Pax")) == {"pax-2023", "pax-2024"}
     with pytest.raises(InputError, match="framework = torchtitan: the framework named besides runs Megatron"):
-        left_of_framework(releases("megatron-core-2025"), "torchtitan")
+        left_of_framework(Stack("megatron-core-2025").releases, "torchtitan")
     assert "framework" in OF_SOFTWARE

@@ -8,8 +8,8 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import load_stack
-from traincast.catalog.training import read_training
+from traincast.catalog.software_stacks import Stack
+from traincast.catalog.training import Training
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
 
@@ -29,7 +29,9 @@ def tensors(name):
 
 def elementwise_tensors(model, is_adapter):
     """Return the same of the operations of a layer whose kernels are all fused."""
-    fused = load_stack(SINGLE).with_values({"traffic.elementwise_passes": 1.0, "traffic.adapter_passes": 0.0})
+    fused = Stack(SINGLE).assumptions.with_values(
+        {"traffic.elementwise_passes": 1.0, "traffic.adapter_passes": 0.0}
+    )
     hidden_size = 2 * model.seq * model.hidden
     return sum(
         (op.forward.nbytes + op.backward.nbytes) / hidden_size
@@ -41,7 +43,7 @@ def elementwise_tensors(model, is_adapter):
 @pytest.mark.parametrize(("stack", "counted"), [(SINGLE, "layer"), (FUSED, "fused layer")])
 def test_the_host_issues_the_kernels_counted(stack, counted):
     """Kernels times the time to issue one, over the operations that a layer is counted as."""
-    assumed = load_stack(stack)
+    assumed = Stack(stack).assumptions
     operations = [op for op in layer(load_model("mistral-7b"), PLAN, assumed) if op.forward.kernels]
     issued = 2 * len(operations) * assumed.host.dispatch_seconds
     kernels = COUNTS[counted]["forward"]["kernels"], COUNTS[counted]["backward"]["kernels"]
@@ -52,9 +54,10 @@ def test_chains_of_operations_move_the_tensors_counted():
     """What single operations move beyond fused norms and rotations, over what fused kernels move."""
     least = elementwise_tensors(load_model("mistral-7b"), is_adapter=False)
     more = (tensors("layer") - tensors("fused layer")) / least
-    eager = load_stack("litgpt-2024").traffic.elementwise_passes  # fitted to eager layers with fused norms
-    assert load_stack(SINGLE).traffic.elementwise_passes == pytest.approx(eager + more, rel=0.08)
-    assert load_stack(FUSED).traffic.elementwise_passes == eager
+    # fitted to eager layers with fused norms
+    eager = Stack("litgpt-2024").assumptions.traffic.elementwise_passes
+    assert Stack(SINGLE).assumptions.traffic.elementwise_passes == pytest.approx(eager + more, rel=0.08)
+    assert Stack(FUSED).assumptions.traffic.elementwise_passes == eager
 
 
 @pytest.mark.parametrize(
@@ -62,10 +65,10 @@ def test_chains_of_operations_move_the_tensors_counted():
 )
 def test_adapters_move_the_tensors_counted(train, counted):
     """Also where norms are fused."""
-    least = elementwise_tensors(read_training(train).apply_to(load_model("mistral-7b")), is_adapter=True)
+    least = elementwise_tensors(Training.read(train).apply_to(load_model("mistral-7b")), is_adapter=True)
     more = tensors(f"fused layer, {counted}") - tensors("fused layer")
     for stack in (SINGLE, FUSED):
-        assert load_stack(stack).traffic.adapter_passes == pytest.approx(more / least, rel=0.05)
+        assert Stack(stack).assumptions.traffic.adapter_passes == pytest.approx(more / least, rel=0.05)
 
 
 @pytest.mark.parametrize("stack", [SINGLE, FUSED])
@@ -77,9 +80,9 @@ def test_the_host_issues_the_kernels_of_adapters_counted(stack):
         for way in ("forward", "backward")
     }
     counted = (more["forward"] * FROM_PYTHON + more["backward"] * FROM_AUTOGRAD) / 4
-    assumed = load_stack(stack)
+    assumed = Stack(stack).assumptions
     assert assumed.host.adapter_seconds == pytest.approx(counted, rel=0.05)
-    model = read_training(ATTENTION).apply_to(load_model("mistral-7b"))
+    model = Training.read(ATTENTION).apply_to(load_model("mistral-7b"))
     of_adapters = [op for op in layer(model, PLAN, assumed) if op.name.endswith(("_a", "_b", "_sum"))]
     launches = sum(op.forward.launches + op.backward.launches for op in of_adapters)
     assert launches * assumed.host.dispatch_seconds == pytest.approx(4 * assumed.host.adapter_seconds)
@@ -87,10 +90,10 @@ def test_the_host_issues_the_kernels_of_adapters_counted(stack):
 
 def test_a_small_microbatch_waits_for_the_host():
     """Each of ten times as many micro-batches waits as long; the wait was that of a step."""
-    model = read_training("lora").apply_to(replace(load_model("llama-3-8b"), seq=256))
+    model = Training.read("lora").apply_to(replace(load_model("llama-3-8b"), seq=256))
     waits = [
         tc.estimate(model, "dgx-h100", tc.Plan(), gbs=gbs, assumptions=SINGLE).step.host for gbs in (32, 320)
     ]
-    step = load_stack(SINGLE).host.step_seconds
+    step = Stack(SINGLE).assumptions.host.step_seconds
     assert waits[1] - step == pytest.approx(10 * (waits[0] - step))
     assert waits[0] / 32 > 0.015  # a micro-batch waits almost as long as a step did

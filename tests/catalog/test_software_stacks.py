@@ -15,22 +15,14 @@ from traincast.catalog.load import figures, system_document
 from traincast.catalog.schema import fields as entries
 from traincast.catalog.software import constants
 from traincast.catalog.software_stacks import (
-    ANY_SOFTWARE,
-    DEFAULT_STACK,
-    FUSED_DISPATCHER,
+    Stack,
     calibrated,
     calibrated_file,
-    load_stack,
-    owners,
-    releases,
     resolve,
-    same_experts,
-    stack_file,
-    stack_framework,
     stack_names,
     with_fitted_values,
 )
-from traincast.core.assumptions import OF_EXPERTS, PAPER, from_dict
+from traincast.core.assumptions import OF_EXPERTS, PAPER, Assumptions
 from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
 from traincast.step.uncertainty import ErrorCase, deviation, errors
@@ -55,28 +47,28 @@ def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", assumed=None):
 
 @pytest.mark.parametrize("name", stack_names())
 def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(name):
-    stack, file = load_stack(name), stack_file(name)
+    stack, file = Stack(name).assumptions, Stack(name).file
     changed = {path for path, value in stack.values().items() if value != CALIBRATED.value(path)}
     assert changed <= set(file.changes())
     assert (stack.name, file.name) == (name, name)
-    assert stack_framework(name) in FRAMEWORKS
+    assert Stack(name).search_space in FRAMEWORKS
     assert all(figure.source != "the file itself" for figure in figures(name))
 
 
 def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_one():
-    open_to_any = replace(load_stack(DEFAULT_STACK), name="calibrated", unsaid=ANY_SOFTWARE)
+    open_to_any = replace(Stack(Stack.DEFAULT).assumptions, name="calibrated", unsaid=Stack.ANY)
     assert resolve("calibrated") == open_to_any
-    titan = load_stack("torchtitan-2025")
-    assert check_assumptions("calibrated", "torchtitan-2025") == replace(titan, unsaid=ANY_SOFTWARE)
-    stated = check_assumptions(None, "torchtitan-2025", releases("torchtitan-2025"))
+    titan = Stack("torchtitan-2025").assumptions
+    assert check_assumptions("calibrated", "torchtitan-2025") == replace(titan, unsaid=Stack.ANY)
+    stated = check_assumptions(None, "torchtitan-2025", Stack("torchtitan-2025").releases)
     assert stated == replace(titan, unsaid=("torchtitan-2024", "torchtitan-2025", "torchtitan-eager"))
     assert check_assumptions("torchtitan-2025", "paper") == titan
-    of_megatron = releases("megatron-core-2025")
+    of_megatron = Stack("megatron-core-2025").releases
     assert {"nemo-2025", "megatron-bridge-2026"} < set(of_megatron)
     assert not any(name.startswith(("torch", "megatron-lm", "nanotron")) for name in of_megatron)
-    frameworks = {stack_file(name).framework for name in of_megatron}
+    frameworks = {Stack(name).file.framework for name in of_megatron}
     assert frameworks == {"Megatron-Core", "Megatron-Bridge", "NeMo"}
-    assert "nemo-diffusion-2025" in releases("mlperf-2025"), "by its facts, whatever its name"
+    assert "nemo-diffusion-2025" in Stack("mlperf-2025").releases, "by its facts, whatever its name"
     assert check_assumptions(None, "paper") == resolve("paper")
     assert resolve("Torchtitan-2025").name == "torchtitan-2025"
 
@@ -94,7 +86,7 @@ def with_runs_of_experts():
 
 def test_fitted_constants_of_experts_have_runs_of_experts():
     """Constants of a framework or a fact are fitted only where a measured run of experts has them."""
-    measured = {owner for run in with_runs_of_experts() for owner, _ in owners(run)}
+    measured = {owner for run in with_runs_of_experts() for owner, _ in Stack(run).owners}
     for entry in constants():
         for figure in entries.figures(entry.values):
             if figure.path in OF_EXPERTS and figure.basis == "fitted":
@@ -109,15 +101,15 @@ def test_all_software_of_which_nothing_is_known_runs_experts_as_plain_pytorch():
 
 def test_code_of_experts_is_that_of_the_same_program_only():
     """Programs of Megatron-Core run its layer; nanotron, LitGPT and DeepSpeed have none of its constants."""
-    same = {name for name in stack_names() if "megatron-core-2025" in same_experts(name)}
+    same = {name for name in stack_names() if "megatron-core-2025" in Stack(name).same_experts}
     programs = ("megatron-core-", "megatron-bridge-", "nemo-", "mlperf-", "megascale-", "primus-")
     loops = {"megatron-core-unfused", "megatron-core-wide-loss"}  # products of one expert after the other
     assert same == {name for name in stack_names() if name.startswith(programs)} - loops
     alone = ("nanotron-2025", "litgpt-2024", "deepspeed-2025", "torchtune-2025", "automodel-2025")
-    of_megatron = {path for owner, paths in owners("megatron-core-2025") for path in paths & OF_EXPERTS}
+    of_megatron = {path for owner, paths in Stack("megatron-core-2025").owners for path in paths & OF_EXPERTS}
     for name in alone:
-        assert not any(other.startswith(programs) for other in same_experts(name))
-        sets = {owner for owner, paths in owners(name) if paths & of_megatron}
+        assert not any(other.startswith(programs) for other in Stack(name).same_experts)
+        sets = {owner for owner, paths in Stack(name).owners if paths & of_megatron}
         assert not any(owner.startswith("megatron") for owner in sets)
 
 
@@ -132,7 +124,7 @@ def test_deepspeed_runs_experts_one_after_the_other(name, gpus):
     """
     model = tc.load_model(name)
     plan = tc.Plan(dp=gpus, ep=min(8, gpus), mbs=1, zero=1, recompute="full")
-    slow = load_stack("deepspeed-2025")
+    slow = Stack("deepspeed-2025").assumptions
     grouped = slow.with_values({"kernels.groups_experts": True})
 
     def took(assumed):
@@ -348,7 +340,7 @@ def test_every_fitted_value_of_all_software_has_a_source():
 
 def test_values_fitted_on_a_system_replace_those_of_the_stack(tmp_path):
     document = system_document("dgx-h100") | {"name": "mine"}
-    document["software"] = [{"stack": DEFAULT_STACK, "host.dispatch_seconds": 1e-5, "attention.softmax": 11}]
+    document["software"] = [{"stack": Stack.DEFAULT, "host.dispatch_seconds": 1e-5, "attention.softmax": 11}]
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(document))
     system = tc.load_system(path)
@@ -358,8 +350,8 @@ def test_values_fitted_on_a_system_replace_those_of_the_stack(tmp_path):
 
 
 def test_saved_assumptions_are_read():
-    stack = load_stack(DEFAULT_STACK)
-    assert from_dict(asdict(stack)) == stack
+    stack = Stack(Stack.DEFAULT).assumptions
+    assert Assumptions.from_dict(asdict(stack)) == stack
 
 
 def test_an_unknown_assumption_is_refused():
@@ -376,7 +368,7 @@ def test_the_default_dispatcher_of_experts_is_fused_and_no_slower_than_all_to_al
         tc.estimate("qwen3-30b-a3b", "dgx-h100", plan, gbs=256, assumptions=name)
         for name in (None, "megatron-core-2025")
     )
-    assert est.assumptions.name == FUSED_DISPATCHER
+    assert est.assumptions.name == Stack.FUSED_DISPATCHER
     assert est.step_seconds < all_to_all.step_seconds
     for estimate, flag in ((est, "flex"), (all_to_all, "alltoall")):
         assert f"--moe-token-dispatcher-type {flag}" in tc.export(estimate, to="megatron").text
@@ -386,7 +378,7 @@ def test_the_default_dispatcher_of_experts_is_fused_and_no_slower_than_all_to_al
 
 
 def test_a_dense_model_has_the_usual_stack():
-    assert tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(), gbs=8).assumptions.name == DEFAULT_STACK
+    assert tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(), gbs=8).assumptions.name == Stack.DEFAULT
 
 
 def test_deepseek_v3_as_it_was_trained_meets_its_throughput_with_the_default_stack():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from traincast.catalog.facts import FACT_WORDS, OF_SOFTWARE
-from traincast.catalog.software_stacks import load_stack, stack_words, with_release
+from traincast.catalog.software_stacks import Stack
 from traincast.ui.cli.main import main
 
 ROTATING = "torchtitan-2024+compiled=false+kernels=unfused-rotation"
@@ -26,7 +26,7 @@ ROTATING = "torchtitan-2024+compiled=false+kernels=unfused-rotation"
     ],
 )
 def test_software_in_words(name, words):
-    assert stack_words(name) == words
+    assert Stack(name).words == words
 
 
 def test_every_value_of_a_fact_has_words():
@@ -42,10 +42,10 @@ def test_the_answer_says_words_and_its_json_the_name(capsys):
     assert "+compiled=" not in printed
     assert "assumptions: torchtitan-2024, eager layers, unfused rotation" in " ".join(printed.split())
     main([*question, "--json"])
-    assert json.loads(capsys.readouterr().out)["assumptions"] == load_stack(ROTATING).name
+    assert json.loads(capsys.readouterr().out)["assumptions"] == Stack(ROTATING).assumptions.name
 
 
 def test_the_release_is_said_where_the_name_has_none():
-    assert with_release("torchtitan-eager+loss=chunked") == (
+    assert Stack("torchtitan-eager+loss=chunked").dated_words == (
         "torchtitan-eager, a chunked loss (released 2024-12)"
     )

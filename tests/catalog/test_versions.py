@@ -2,12 +2,12 @@
 
 import re
 
-from traincast.catalog import versions as module
-from traincast.catalog.versions import DATA, MODEL, digest_of, versions
+from traincast.catalog import digests as module
+from traincast.catalog.digests import DATA, MODEL, Versions, digest_of
 
 
 def test_versions_are_digests_of_data_and_model():
-    found = versions()
+    found = Versions.of_installation()
     assert re.fullmatch("[0-9a-f]{12}", found.data)
     assert re.fullmatch("[0-9a-f]{12}", found.model)
     assert found.data != found.model

@@ -12,7 +12,7 @@ from traincast.core.errors import InputError
 from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES, chunks
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import AXES, Plan, Plans
-from traincast.planner.search import search
+from traincast.planner.searches import search
 from traincast.times.process_groups import Placement
 
 WHOLE = "must be a whole number of at least 1"

@@ -8,7 +8,7 @@ import pytest
 import traincast as tc
 from traincast.core.nomenclature import COLUMNS
 from traincast.planner.question import Question
-from traincast.planner.study.sweep import define, fields_of, with_shape
+from traincast.planner.studies.sweep import define_study, fields_of, with_shape
 
 
 def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
@@ -73,7 +73,7 @@ def test_figures_of_a_third_tier_and_of_lower_precision_vary():
     assert set(dgx.figures()) - set(COLUMNS) == {"network.0.ports"}  # always 1
     fields = {"network.1.size": [256.0, 512.0], "accelerator.fp8_flops": [1e15, 2e15]}
     question = Question(gpus=[512], strategy="1d", top=1)
-    study = define(["gpt3-175b"], [dgx], question, batches=512, vary=[fields])
+    study = define_study(["gpt3-175b"], [dgx], question, batches=512, vary=[fields])
     assert study.points == 2
 
 

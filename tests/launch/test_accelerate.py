@@ -6,7 +6,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import FORMATS
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 
 NAMES = ("gpus", "tp", "cp", "cp_kind", "zero", "replicas", "mbs", "precision", "recompute", "offload")
 # Plans of public files, by hand from their text: see `NAMES`. Files of huggingface/accelerate 16cb6eb,

@@ -6,7 +6,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.read import read
+from traincast.launch.reader import read
 from traincast.launch.settings.beside import found_by_suffix
 
 FULL = """model_name_or_path: meta-llama/Meta-Llama-3-8B

@@ -2,7 +2,7 @@
 
 import pytest
 
-from traincast.launch.check import check
+from traincast.launch.checks import check
 
 # Begins as recipes/qwen/h100/qwen3.py of megatron-bridge 0.6.0 does.
 RECIPE = """

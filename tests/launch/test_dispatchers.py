@@ -3,7 +3,7 @@
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import facts_of
+from traincast.catalog.software_stacks import Stack
 
 MOE_NEMO = """
 trainer: {{num_nodes: 4, devices: 8, precision: bf16}}
@@ -74,7 +74,7 @@ def dispatcher_of(checked):
     """Return what moves tokens, and what is assumed of it."""
     stack = checked.est.assumptions.name
     notes = [line for line in checked.reading.assumed if "moe_token_dispatcher_type" in line]
-    return facts_of(stack).get("dispatcher", "alltoall"), notes
+    return Stack(stack).facts.get("dispatcher", "alltoall"), notes
 
 
 ACTOR = {"actor": True}

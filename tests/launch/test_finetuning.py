@@ -6,11 +6,11 @@ import re
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import load_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.checkpoints import catalogue_name, model_called
 from traincast.launch.frameworks.torchtune import BUILDERS, MODEL, named_model
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 from traincast.launch.settings.canonical import model_facts
 from traincast.launch.settings.settings import Settings
 from traincast.model.adapters import parse_training
@@ -351,7 +351,7 @@ def test_trl_makes_its_own_loss_chunk_by_chunk(settings, stack, tmp_path):
     path.write_text(json.dumps(config), encoding="utf-8")
     checked = tc.check(path, "dgx-h100", gpus=8)
     assert checked.est.assumptions.name == stack
-    traffic, whole = checked.est.assumptions.traffic, load_stack("huggingface-eager").traffic
+    traffic, whole = checked.est.assumptions.traffic, Stack("huggingface-eager").assumptions.traffic
     is_eager = traffic.elementwise_passes == whole.elementwise_passes
     assert is_eager == ("chunked" in stack)
     assert traffic.loss_bytes < whole.loss_bytes

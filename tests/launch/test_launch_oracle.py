@@ -14,7 +14,7 @@ import pytest
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
 from traincast.launch.formats import READERS
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 
 FOLDER = Path(os.environ.get("TRAINCAST_READINGS") or Path(__file__).with_name("oracle"))
 FORMATS = sorted(path.stem for path in FOLDER.glob("*.json"))

@@ -6,10 +6,10 @@ import re
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import load_stack
-from traincast.launch.check import check
+from traincast.catalog.software_stacks import Stack
+from traincast.launch.checks import check
 from traincast.launch.formats import READERS
-from traincast.launch.read import read
+from traincast.launch.reader import read
 from traincast.launch.settings.defaults import parser_defaults
 from traincast.launch.settings.settings import Settings
 
@@ -43,7 +43,7 @@ def what_is_read(reading):
     """All that a prediction of a launch follows from."""
     unread = {each.setting: each.value for each in reading.unread}
     form = reading.form
-    assumed = load_stack(form.stack(reading.settings)).with_values(form.figures(reading.settings))
+    assumed = Stack(form.stack(reading.settings)).assumptions.with_values(form.figures(reading.settings))
     return reading.facts, assumed, unread
 
 
@@ -170,8 +170,8 @@ def test_a_dialect_with_a_stack_of_its_own_reads_the_allgather_dispatcher(name):
         value: form.stack(Settings({"num_experts": 8, "moe_token_dispatcher_type": value}))
         for value in ("alltoall", "allgather")
     }
-    assert load_stack(stacks["allgather"]).collectives.gathers_tokens
-    assert not load_stack(stacks["alltoall"]).collectives.gathers_tokens
+    assert Stack(stacks["allgather"]).assumptions.collectives.gathers_tokens
+    assert not Stack(stacks["alltoall"]).assumptions.collectives.gathers_tokens
 
 
 def test_a_plan_with_the_allgather_dispatcher_is_written_and_read_back(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import traincast as tc
 from traincast.launch.formats import READERS
 from traincast.launch.frameworks.megatron import OLD_STACKS
-from traincast.launch.read import read
+from traincast.launch.reader import read
 
 SIZES = "--hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096"
 MODEL = f"""torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py --num-layers 32 {SIZES} \\

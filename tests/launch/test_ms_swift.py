@@ -10,7 +10,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.read import read
+from traincast.launch.reader import read
 
 SFT = "swift sft --model Qwen/Qwen2.5-7B-Instruct --dataset d --max_length 2048"
 MEGATRON = "megatron sft --model Qwen/Qwen3-30B-A3B --dataset d --max_length 8192"

@@ -11,7 +11,7 @@ import pytest
 from traincast.catalog.load import as_model
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.launch.formats import READERS
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 from traincast.launch.settings.given import Given
 
 TABLE = tomllib.loads(Path(__file__).with_name("published_files.toml").read_text(encoding="utf-8"))

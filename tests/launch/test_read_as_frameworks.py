@@ -10,7 +10,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 
 DEEPSPEED = {"train_batch_size": 256}
 FSDP2 = {"distributed_type": "FSDP", "num_processes": 8, "fsdp_config": {"fsdp_version": 2}}

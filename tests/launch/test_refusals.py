@@ -162,11 +162,11 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 
 
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
-    from traincast.catalog.software_stacks import facts_of, stack_names
+    from traincast.catalog.software_stacks import Stack, stack_names
     from traincast.core.knobs import ALLOWED
     from traincast.planner.frameworks.spaces import FRAMEWORKS
 
-    facts_by_stack = {name: facts_of(name) for name in stack_names()}
+    facts_by_stack = {name: Stack(name).facts for name in stack_names()}
     for refusal in REFUSALS:
         assert refusal.framework in FRAMEWORKS
         assert refusal.values <= set(ALLOWED[refusal.choice])

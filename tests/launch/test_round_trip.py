@@ -9,10 +9,10 @@ from functools import cache
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import DEFAULT_STACK, FUSED_DISPATCHER
+from traincast.catalog.software_stacks import Stack
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.huggingface import ON_DEEPSPEED
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 from traincast.launch.settings.canonical import PLACEMENT_KNOBS, launch_facts
 from traincast.launch.settings.given import Given
 from traincast.ui.cli.main import main
@@ -138,7 +138,7 @@ def test_what_is_left_out_can_be_given_to_check(to, tmp_path):
         predicted = [(float(e.step_seconds), float(e.memory_bytes)) for e in (est, back)]
         assert predicted[1] == pytest.approx(predicted[0], rel=1e-9), (est.model.name, est.plan, knobs)
         stack = est.assumptions.name
-        other = {FUSED_DISPATCHER: DEFAULT_STACK} if est.plan.ep * est.plan.etp == 1 else ON_DEEPSPEED
+        other = {Stack.FUSED_DISPATCHER: Stack.DEFAULT} if est.plan.ep * est.plan.etp == 1 else ON_DEEPSPEED
         assert form.stack(reading.settings) in (stack, other.get(stack, ON_DEEPSPEED.get(stack)))
 
 

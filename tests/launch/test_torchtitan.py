@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import load_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.launch.formats import FORMATS
 from traincast.launch.settings.defaults import parser_defaults
 from traincast.launch.write import launch
@@ -76,10 +76,10 @@ def test_the_loss_of_an_exported_configuration_is_the_one_that_is_predicted(tmp_
     assert read_back.assumptions.name == found.assumptions.name == "torchtitan-2025+loss=chunked"
     memory = found.assumptions.memory
     assert memory.logit_bytes == pytest.approx(4 / 8 + 4 * model.hidden / model.vocab, abs=0.03)
-    whole = load_stack("torchtitan-2025").memory
+    whole = Stack("torchtitan-2025").assumptions.memory
     assert memory.logit_bytes < whole.logit_bytes == 4
     assert FORMATS["torchtitan-toml"].space.assumptions == "torchtitan-2025"
-    eager = load_stack("torchtitan-2025+compiled=false+loss=chunked")
+    eager = Stack("torchtitan-2025+compiled=false+loss=chunked").assumptions
     assert eager.memory.logit_bytes == pytest.approx(14 / 8 + 4 * model.hidden / model.vocab, abs=0.03)
 
 

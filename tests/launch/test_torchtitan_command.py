@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.read import read
+from traincast.launch.reader import read
 
 TRAIN = "torchrun --nproc_per_node=8 -m torchtitan.train"
 # torchtitan 0.3.0, models/llama3/config_registry.py, in short

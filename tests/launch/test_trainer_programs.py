@@ -9,7 +9,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
-from traincast.launch.read import read
+from traincast.launch.reader import read
 from traincast.launch.settings.given import Given
 
 SFT = """

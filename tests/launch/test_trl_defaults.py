@@ -7,7 +7,7 @@ import pytest
 import traincast as tc
 from traincast.core.errors import InputError
 from traincast.launch.formats import READERS
-from traincast.launch.read import complete_launch, read
+from traincast.launch.reader import complete_launch, read
 from traincast.launch.settings.defaults import parser_defaults
 from traincast.launch.settings.format import launch_from_facts
 

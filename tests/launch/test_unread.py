@@ -9,7 +9,7 @@ import pytest
 import traincast as tc
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.unsupported import keys_of
-from traincast.launch.read import read
+from traincast.launch.reader import read
 from traincast.ui.cli.main import main
 
 MEGATRON = (

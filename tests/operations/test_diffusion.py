@@ -15,7 +15,7 @@ from traincast.core.errors import InputError
 from traincast.core.plan import Plans
 from traincast.operations.operation import total
 from traincast.operations.transformer import parts
-from traincast.step.estimate import usual_assumptions
+from traincast.step.estimates import usual_assumptions
 from traincast.step.model_flops import forward_flops
 from traincast.ui.cli.main import main
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import traincast as tc
-from traincast.analysis.flops_by_part import flops_by_part
+from traincast.analysis.part_flops import flops_by_part
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan, Plans

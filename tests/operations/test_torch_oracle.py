@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import load_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.core.plan import Plans
 from traincast.model.adapters import parse_training
 from traincast.operations.operation import Gemm
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(bool(LACKING), reason=f"not installed: {' '.join(LACKING)}; `make oracle` does it"),
 ]
 
-EAGER = load_stack("huggingface-eager").with_values({"memory.vocab_multiple": 1})
+EAGER = Stack("huggingface-eager").assumptions.with_values({"memory.vocab_multiple": 1})
 B, S = 2, 64  # sequences of a micro-batch, tokens of a sequence
 SIZES = {"hidden_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 512}
 KV, FFN = {"num_key_value_heads": 2}, {"intermediate_size": 320}

@@ -14,7 +14,7 @@ from traincast.model.blocks import Encoder
 from traincast.model.model import PATCHES, PROJECTOR
 from traincast.operations.operation import total
 from traincast.operations.transformer import parts
-from traincast.step.estimate import usual_assumptions
+from traincast.step.estimates import usual_assumptions
 from traincast.step.model_flops import forward_flops, model_flops_per_token
 from traincast.step.pipeline_stages import devices, split
 from traincast.ui.cli.main import main

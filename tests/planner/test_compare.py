@@ -6,8 +6,8 @@ import pytest
 
 import traincast as tc
 from traincast.core.errors import NothingFits
-from traincast.planner.compare import MOST, parse_plan
-from traincast.step.differences import ratio
+from traincast.planner.answers.differences import ratio
+from traincast.planner.comparison import MOST, parse_plan
 
 H100 = "dgx-h100"
 MI300X = "mi300x-node"

@@ -11,7 +11,7 @@ import pytest
 
 import traincast as tc
 from traincast.planner.answers.explain import sensitivity
-from traincast.planner.answers.plan_sentences import compare, label
+from traincast.planner.answers.plan_sentences import compare_with_best, label
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.space.enumeration import enumerate_space
@@ -493,7 +493,7 @@ def test_plans_that_cost_the_same():
     (first, best), (second, other) = found.plans[:2]
     assert replace(first, panels=2) == second
     assert best.step_seconds == other.step_seconds
-    assert compare(found.plans[1], found.plans[0])[1] == "the same components"
+    assert compare_with_best(found.plans[1], found.plans[0])[1] == "the same components"
     assert found.explain().alternative[0].to_dict() | {"panels": 1} != first.to_dict() | {"panels": 1}
 
 

@@ -18,7 +18,7 @@ from traincast.model.model import Model
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.frameworks.history import as_of
 from traincast.planner.frameworks.spaces import FRAMEWORKS, default_framework, framework
-from traincast.step.estimate import usual_assumptions
+from traincast.step.estimates import usual_assumptions
 
 DENSE = Model(
     name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True,

@@ -26,7 +26,7 @@ from traincast.planner.answers.recommend import (
     unusual_knobs,
 )
 from traincast.step.fit_probability import fits_probability, memory_that_fits
-from traincast.step.rankings import WITHIN, layout_of
+from traincast.step.uncertainty import WITHIN
 
 QUESTION = {"gpus": 32, "gbs": 128, "assumptions": "megatron-core-2025"}  # software is stated
 
@@ -70,7 +70,7 @@ def test_the_recommended_plan_by_brute_force(found, wanted, within):
     equal = [candidate for candidate in likely if candidate.seconds <= likely[0].seconds * (1 + within)]
     least = {}
     for one in equal:  # fastest first: of plans that differ in the micro-batch alone the fastest counts
-        least.setdefault(layout_of(one.plan), one)
+        least.setdefault(one.plan.layout_values, one)
     left = list(least.values())
     for _, key, _, share in PREFERENCES:
         left = [one for one in left if one.seconds <= min(other.seconds for other in left) * (1 + share)]
@@ -220,7 +220,7 @@ def test_of_plans_that_differ_in_the_micro_batch_alone_the_fastest_counts():
     )
     assert choose([fast, slow]) == (fast, ["the least time"])
     assert choose([fast, slow, other]) == (other, ["the smallest micro-batch (2)"])
-    layouts, mbs = [layout_of(one.plan) for one in (fast, slow, other)], np.array([4, 2, 2])
+    layouts, mbs = [one.plan.layout_values for one in (fast, slow, other)], np.array([4, 2, 2])
     order = recommended_order(np.array([1.0, 1.01, 1.015]), mbs, layouts)
     assert order.tolist() == [2, 0, 1]
 

@@ -21,7 +21,7 @@ from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Rungs
 from traincast.planner.space.shortlist import TimeBounds
 from traincast.step.arguments import check_assumptions
-from traincast.step.estimate import SharedLayers, estimate_placed
+from traincast.step.estimates import SharedLayers, estimate_placed
 from traincast.step.step_time import ROUNDING
 
 DENSE = tc.Model(

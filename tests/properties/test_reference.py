@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traincast.core.assumptions import PRESETS, with_errata
+from traincast.core.assumptions import PRESETS, Assumptions
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
 from traincast.core.system import Accelerator, System, Tier
 from traincast.model.model import Model
 from traincast.operations.transformer import layer
-from traincast.step.estimate import Estimate, Layers
+from traincast.step.estimates import Estimate, Layers
 from traincast.step.pipeline_stages import stages
 from traincast.step.step_time import step
 from traincast.times.collectives import collective
@@ -384,7 +384,7 @@ def estimated(c):
         **c.recipe,
     )
     presets = {(): PRESETS["paper"], (1, 2, 3): PRESETS["paper-published"]}
-    assumed = presets[c.errata] if c.errata in presets else with_errata(*c.errata)
+    assumed = presets[c.errata] if c.errata in presets else Assumptions.with_errata(*c.errata)
     if not c.plain:
         assumed = assumed.with_values(
             {
@@ -481,6 +481,6 @@ def test_collectives_by_hand(kind, V, n, g, nics, errata, expected):
     system = System(name="by hand", accelerator=gpu, tiers=(inside, between))
     c = SimpleNamespace(Bf=800.0, lf=2.0, Bs=100.0, ls=10.0, nics=nics, errata=errata)
     assert collective(
-        kind, float(V), Group(float(n), (float(g),)), system, with_errata(*errata)
+        kind, float(V), Group(float(n), (float(g),)), system, Assumptions.with_errata(*errata)
     ) == pytest.approx(expected, rel=1e-12)
     assert collective_time(c, kind, V, n, g) == pytest.approx(expected, rel=1e-12)

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import load_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.core.plan import Plans
-from traincast.step.data_parallel import LeastTraffic, Traffic, _broadcasts, _free_of_exchanges
+from traincast.step.data_parallelism import LeastTraffic, Traffic, _broadcasts, _free_of_exchanges
 from traincast.step.layer_cost import PartCosts
 from traincast.times import AnyPlacement, Placement, least_streaming
 
 DGX = tc.load_system("dgx-h100")
-STACK = load_stack("megatron-core-2025")
+STACK = Stack("megatron-core-2025").assumptions
 
 
 def part(**figures):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import ANY_SOFTWARE, load_stack
-from traincast.step.differences import TAILS, Predicted, half_width, ratio, ratio_of_intervals
-from traincast.step.estimate import estimate
+from traincast.catalog.software_stacks import Stack
+from traincast.planner.answers.differences import TAILS, Predicted, half_width, ratio, ratio_of_intervals
+from traincast.step.estimates import estimate
 from traincast.step.uncertainty import LEAST_HALF, errors, measured_deviation
 
 PLAN = tc.Plan(tp=8, pp=4, dp=2, vp=4)
@@ -67,7 +67,7 @@ def test_what_nobody_measured_is_the_same_unknown_in_both():
 
 
 def test_software_that_both_leave_open_is_one_and_the_same():
-    open_to_all = replace(load_stack(STACK), unsaid=ANY_SOFTWARE)
+    open_to_all = replace(Stack(STACK).assumptions, unsaid=Stack.ANY)
     a, b = (estimated(system, stack=open_to_all) for system in ("dgx-h100", "dgx-a100"))
     assert len(a.alternatives) > 3
     known = ratio(b, a)

@@ -134,7 +134,7 @@ def test_what_is_longer_than_a_sequence_is_said_to_be_cut():
 
 def test_model_files_and_studies_name_what_is_trained(tmp_path):
     """`adapters` of a model file, `train` of a study."""
-    from traincast.planner.study.study_file import load_study
+    from traincast.planner.studies.study_file import load_study
 
     model = tmp_path / "model.yaml"
     model.write_text(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.catalog.software_stacks import calibrated, load_stack
+from traincast.catalog.software_stacks import Stack, calibrated
 from traincast.core.errors import InputError
 from traincast.core.knobs import KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
@@ -75,7 +75,7 @@ def test_products_of_integers_have_a_peak_of_their_own():
         {row["operation"]: row for row in tc.estimate(model, tpu, plan, gbs=8).operations()} for plan in plans
     )
     product = [
-        rows["mlp.fc1"]["forward_compute_seconds"] - load_stack("maxtext-2025").kernels.launch_seconds
+        rows["mlp.fc1"]["forward_compute_seconds"] - Stack("maxtext-2025").assumptions.kernels.launch_seconds
         for rows in (whole, less)
     ]
     assert product[0] / product[1] == pytest.approx(2 * 0.75, rel=1e-6)
@@ -640,7 +640,7 @@ def test_software_left_open_is_timed_without_its_memory(monkeypatch):
     whole = tc.estimate("llama-3-8b", "dgx-h100", plan)
     asked = tc.estimate("llama-3-8b", "dgx-h100", plan)
     with monkeypatch.context() as patch:
-        patch.setattr("traincast.step.estimate.memory", None)
+        patch.setattr("traincast.step.estimates.memory", None)
         assert len(asked.alternatives) > 1
         assert asked.interval == whole.interval
     assert asked.memory == whole.memory

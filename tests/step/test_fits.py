@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import load_stack, with_fitted_values
+from traincast.catalog.software_stacks import Stack, with_fitted_values
 from traincast.planner.answers.plan_changes import leaner_plans
 from traincast.planner.answers.plan_sentences import what_decides
 from traincast.planner.answers.shortfall import short_of
@@ -140,7 +140,7 @@ def test_the_cheapest_change_that_saves_memory_is_first(recompute, order):
     assert all(other.memory_bytes < est.memory_bytes for _, other in changes)
     for word, other in changes:
         if word.startswith("a loss fused"):
-            fused = load_stack("huggingface-fused-loss").memory.logit_bytes
+            fused = Stack("huggingface-fused-loss").assumptions.memory.logit_bytes
             assert other.assumptions.memory.logit_bytes == fused
 
 
@@ -155,14 +155,15 @@ def test_advice_says_how_likely_each_change_fits():
 def test_a_tpu_keeps_its_context_beside_what_a_process_has():
     """XLA's messages count what it reserves into what is not available: nothing is counted twice."""
     tpu, gpu = tc.load_system("tpu-v6e-pod"), tc.load_system("dgx-h100")
-    context = [with_fitted_values(one, load_stack("maxtext-2025")).memory.context_bytes for one in (tpu, gpu)]
-    assert context == [0, load_stack("maxtext-2025").memory.context_bytes]
+    assumed = Stack("maxtext-2025").assumptions
+    context = [with_fitted_values(one, assumed).memory.context_bytes for one in (tpu, gpu)]
+    assert context == [0, assumed.memory.context_bytes]
 
 
 def test_workspaces_of_products_are_those_of_the_accelerator():
     """32 MiB each of PyTorch and Transformer Engine on Hopper, 8 and 4 before."""
-    stack = load_stack("megatron-core-unfused")
+    stack = Stack("megatron-core-unfused").assumptions
     held = {name: with_fitted_values(tc.load_system(name), stack).memory for name in ("dgx-h100", "dgx-a100")}
     assert [held[name].workspace_bytes / 2**20 for name in held] == [64, 12]
-    plain = with_fitted_values(tc.load_system("dgx-h100"), load_stack("torchtitan-2025"))
+    plain = with_fitted_values(tc.load_system("dgx-h100"), Stack("torchtitan-2025").assumptions)
     assert plain.memory.workspace_bytes == 0, "counted only where the software says so"

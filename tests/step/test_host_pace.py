@@ -7,8 +7,8 @@ import pytest
 
 import traincast as tc
 from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import has_measured_pace, load_stack
-from traincast.catalog.training import read_training
+from traincast.catalog.software_stacks import Stack
+from traincast.catalog.training import Training
 from traincast.core.plan import Plans
 from traincast.launch.frameworks import torchtitan
 from traincast.launch.settings.settings import Settings
@@ -29,13 +29,13 @@ def test_separate_projections_add_the_gradients_of_their_input():
 
     Each addition reads two gradients and writes one, of all tokens of the tensor group in 16 bits.
     """
-    operations = layer(QWEN, Plans(tp=4.0, mbs=2.0), load_stack(EAGER))
+    operations = layer(QWEN, Plans(tp=4.0, mbs=2.0), Stack(EAGER).assumptions)
     added = {op.name: op for op in operations if op.name.endswith("input_gradients")}
     one = 3 * 2 * 2 * QWEN.seq * QWEN.hidden
     moved = {name: float(op.backward.nbytes) for name, op in added.items()}
     assert moved == {"attention.qkv.input_gradients": 2 * one, "mlp.fc1.input_gradients": one}
     assert all(float(op.forward.nbytes) == 0 for op in added.values())
-    compiled = layer(QWEN, Plans(tp=4.0), load_stack("torchtitan-2025"))
+    compiled = layer(QWEN, Plans(tp=4.0), Stack("torchtitan-2025").assumptions)
     assert not any(op.name.endswith("input_gradients") for op in compiled)
 
 
@@ -44,7 +44,7 @@ def test_compiled_layers_rotate_in_the_kernel_that_norms():
     moved = {}
     for name in ("qwen3-8b", "llama-3-8b"):
         model = load_model(name)
-        plain = load_stack("torchtitan-2025").with_values({"traffic.elementwise_passes": 1.0})
+        plain = Stack("torchtitan-2025").assumptions.with_values({"traffic.elementwise_passes": 1.0})
         (op,) = (op for op in layer(model, Plans(tp=1.0), plain) if op.name == "attention.rotary")
         own = 2 * model.seq * (model.heads + model.kv_heads) * model.head_width
         moved[name] = float(op.forward.nbytes + op.backward.nbytes) / own
@@ -56,13 +56,13 @@ def test_dtensor_copies_what_several_sequences_gather():
 
     There are none of one sequence, whose tokens come in their order.
     """
-    plain = load_stack(EAGER).with_values({"collectives.copy_passes": 0.0})
+    plain = Stack(EAGER).assumptions.with_values({"collectives.copy_passes": 0.0})
     copies = {}
     for mbs in (1, 2):
         plan = tc.Plan(tp=8, fast_tp=8, zero=2, mbs=mbs)
         seconds = [
             tc.estimate(QWEN, "dgx-h100", plan, gbs=8, assumptions=assumed).breakdown["exposed_memory"]
-            for assumed in (load_stack(EAGER), plain)
+            for assumed in (Stack(EAGER).assumptions, plain)
         ]
         copies[mbs] = seconds[0] - seconds[1]
     assert copies[1] == 0
@@ -91,13 +91,13 @@ def test_the_loss_of_nanotron_moves_what_its_operations_read_and_write():
 
     Largest and sum read 4; difference, exponential, quotient and gradient read and write 4.
     """
-    assert load_stack("nanotron-2025").traffic.loss_bytes == 2 * 6 + 2 * 4 + 4 * 8
+    assert Stack("nanotron-2025").assumptions.traffic.loss_bytes == 2 * 6 + 2 * 4 + 4 * 8
 
 
 def test_waits_for_a_pace_that_no_run_has_widen_the_interval():
     """A deviation for all of the wait, and one more where its documents have no stated lengths."""
     known = errors()
-    model = read_training("lora").apply_to(replace(load_model("llama-3-8b"), seq=512))
+    model = Training.read("lora").apply_to(replace(load_model("llama-3-8b"), seq=512))
     case = tc.estimate(model, "dgx-h100", tc.Plan(), gbs=32, assumptions="megatron-core-2025").case
     assert 0.2 < case.waiting < 0.8
     calm = replace(case, waiting=0.0)
@@ -112,8 +112,8 @@ def test_waits_for_a_pace_that_no_run_has_widen_the_interval():
 
 def test_a_pace_that_runs_were_measured_with_adds_nothing():
     """Megatron-DeepSpeed's is fitted to a thousand runs that wait for it."""
-    assert has_measured_pace("megatron-deepspeed-2022")
-    assert not has_measured_pace("megatron-core-2025")
+    assert Stack("megatron-deepspeed-2022").has_measured_pace
+    assert not Stack("megatron-core-2025").has_measured_pace
     model = replace(load_model("gpt3-175b"), seq=256, layers=8)
     est = tc.estimate(model, "dgx-a100", tc.Plan(tp=8), gbs=8, assumptions="megatron-deepspeed-2022")
     assert est.step.host > 0.01 * est.step_seconds
@@ -131,7 +131,7 @@ def test_a_schedule_that_puts_off_gradients_waits_in_each_of_three_passes():
 
     Each takes about the longer, a norm of order 4; in one backward pass 9 s of the host stand beside 5.
     """
-    assumed = load_stack("megatron-core-2025").with_values({"host.microbatch_seconds": 0.0})
+    assumed = Stack("megatron-core-2025").assumptions.with_values({"host.microbatch_seconds": 0.0})
     part = PartCosts(
         forward=4.0,
         backward=5.0,

@@ -6,7 +6,7 @@ import pytest
 
 import traincast as tc
 from traincast.core.errors import InputError
-from traincast.step.measured_step import measured_step
+from traincast.step.measurement import measured_step
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import traincast as tc
 from traincast.accuracy.runs.reported_memory import memory_as_reported
 from traincast.catalog.load import model_names
-from traincast.catalog.software_stacks import calibrated, load_stack
+from traincast.catalog.software_stacks import Stack, calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
@@ -17,8 +17,8 @@ from traincast.step.memory import (
     Footprint,
     GrowingMemory,
     StoredWeights,
+    WorkingMemory,
     devices_memory,
-    left_for_states,
     states,
 )
 from traincast.step.pipeline_stages import stages
@@ -206,7 +206,7 @@ def test_every_second_product_by_hand():
     assert (
         saved(model, recompute="per-op").saved / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096) + 4 * 32
     )
-    eager = Footprint.from_operations(layer(model, plan, load_stack("torchtitan-eager")), plan).saved
+    eager = Footprint.from_operations(layer(model, plan, Stack("torchtitan-eager").assumptions), plan).saved
     assert eager / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
     recomputed = sum(
         op.recompute * op.forward.flops("matrix") for op in operations if op.weight is not None
@@ -352,7 +352,7 @@ def test_states_of_other_software():
     ],
 )
 def test_what_stays_on_the_gpu(stack, zero, offload, weights, gradients, optimizer):
-    held = held_by(zero, stack=load_stack(stack), offload=offload)
+    held = held_by(zero, stack=Stack(stack).assumptions, offload=offload)
     assert held == {"weights": weights, "gradients": gradients, "optimizer": optimizer}
 
 
@@ -664,7 +664,7 @@ def test_what_activations_leave_for_states_by_hand():
         }
     )
     beside = SimpleNamespace(buffers=0.0, logits=2.0, head_matrix=0.0, in_flight=4.0, others=0.5, matrix=0.0)
-    early, late, step = left_for_states((8.0, 10.0, 3.0, beside), 16.0, 100.0, assumed)
+    early, late, step = WorkingMemory(8.0, 10.0, 3.0, beside).left_for_states(16.0, 100.0, assumed)
     ((passes,), (at_layer,), (whole,)) = (left.phases for left in (early, late, step))
     assert (passes.most, at_layer.most, whole.most) == (89, 87, 100)
     assert passes.growing == GrowingMemory(8.0, 8 / 4 * 16, 3.0)
@@ -685,13 +685,13 @@ def test_what_the_head_and_offloaded_activations_leave_for_states_by_hand():
     )
     assert assumed.memory.gradients_last != "backward"
     beside = SimpleNamespace(buffers=0.0, logits=2.0, head_matrix=5.0, in_flight=4.0, others=0.5, matrix=20.0)
-    working = (8.0, 10.0, 3.0, beside)
-    (whole, _) = left_for_states(working, 16.0, 100.0, assumed)
+    working = WorkingMemory(8.0, 10.0, 3.0, beside)
+    (whole, _) = working.left_for_states(16.0, 100.0, assumed)
     passes, with_matrix, at_work = whole.phases
     assert (passes.most, with_matrix.most, at_work.most) == (84, 70, 87)
     assert with_matrix.growing == GrowingMemory(4.0, 16.0, 6.0, 2.0, 32.0)
     assert at_work.growing == GrowingMemory(4.0, 16.0, 6.0 + 3.0, 2.0, 32.0)
     assert (with_matrix.may_decide, at_work.may_decide) == (True, None)
     beside.head_matrix = 53.0
-    (whole, _) = left_for_states(working, 16.0, 100.0, assumed)
+    (whole, _) = working.left_for_states(16.0, 100.0, assumed)
     assert not whole.phases[1].may_decide

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.accuracy.runs.reported_memory import memory_as_reported
-from traincast.catalog.software_stacks import calibrated, load_stack
-from traincast.catalog.training import read_training
+from traincast.catalog.software_stacks import Stack, calibrated
+from traincast.catalog.training import Training
 from traincast.core.plan import Plans
 from traincast.core.units import GIB
 from traincast.operations.operation import total
-from traincast.step.estimate import estimate_columns
+from traincast.step.estimates import estimate_columns
 from traincast.step.memory import PHASES, Footprint, devices_memory
 from traincast.step.pipeline_stages import stages
 
@@ -32,7 +32,7 @@ def fine_tuned(stack, train="full", gpus=1, mbs=1, seq=4096, **knobs):
     """The estimate of Mistral-7B with full recomputation, sharded on several GPUs."""
     zero = 3 if gpus > 1 else 0
     plan = tc.Plan(dp=gpus, mbs=mbs, recompute="full", zero=zero, **knobs)
-    model = read_training(train).apply_to(replace(MISTRAL, seq=seq))
+    model = Training.read(train).apply_to(replace(MISTRAL, seq=seq))
     return tc.estimate(model, "dgx-a100", plan, gbs=gpus * mbs, assumptions=stack)
 
 
@@ -76,7 +76,7 @@ def test_peaks_of_fine_tuning(train, gpus, mbs, knobs, stack, measured, phase):
 
 
 def test_a_fused_step_takes_no_copy():
-    fused = load_stack("huggingface-eager").with_values({"memory.foreach_step": False})
+    fused = Stack("huggingface-eager").assumptions.with_values({"memory.foreach_step": False})
     est = fine_tuned(fused, mbs=1, **PURE)
     assert est.memory["copies"] == 0
     # gradients are all there at the first layer, beside what that works with
@@ -93,7 +93,7 @@ def test_frozen_layers_keep_inputs_and_their_gradients_under_fsdp():
     each = 4096 * 4096 * 2
     words = "lora:r=16,targets=q+k+v+proj"
     kept = fine_tuned("huggingface-eager", words, gpus=2)
-    stack = load_stack("huggingface-eager").with_values({"memory.keeps_frozen_layers": False})
+    stack = Stack("huggingface-eager").assumptions.with_values({"memory.keeps_frozen_layers": False})
     freed = fine_tuned(stack, words, gpus=2)
     at_first = [est.memory_phases["backward of the first layer"]["activations"] for est in (kept, freed)]
     assert at_first[0] == 2 * 32 * each
@@ -130,7 +130,7 @@ def test_deepspeed_holds_roots_beside_gradients_in_fp32(zero, each):
     Seen with DeepSpeed 0.19.8 and PyTorch 2.13 on 2 CPUs at torch._foreach_sqrt: tensors of 24 bytes for each
     parameter of a rank with ZeRO-3, and of 20 beside whole 16-bit weights with ZeRO-2.
     """
-    stack = load_stack("huggingface-deepspeed").with_values({"memory.foreach_step": True})
+    stack = Stack("huggingface-deepspeed").assumptions.with_values({"memory.foreach_step": True})
     plan = tc.Plan(dp=8, zero=zero, recompute="full", grad_dtype="16-bit")
     est = tc.estimate(MISTRAL, "dgx-a100", plan, gbs=8, assumptions=stack)
     copies = est.memory_phases["optimizer step"]["copies"]
@@ -166,7 +166,7 @@ def test_whole_gradients_are_reduced_once_in_a_step():
 
     def exposed(gbs, whole):
         figures = {"overlap.dp_window": 0.0, "memory.accumulates_whole": whole}
-        stack = load_stack("huggingface-eager").with_values(figures)
+        stack = Stack("huggingface-eager").assumptions.with_values(figures)
         plan = tc.Plan(dp=8, zero=3, recompute="full", **MIXED)
         return tc.estimate(MISTRAL, "dgx-a100", plan, gbs=gbs, assumptions=stack).breakdown["dp_comm"]
 
@@ -199,7 +199,7 @@ def test_deepspeed_keeps_gathered_what_is_used_again_soon(figures, expected):
 
     Between two uses of a weight of the last layers lie the head's two, and those of the layers after.
     """
-    stack = load_stack("huggingface-deepspeed").with_values(figures)
+    stack = Stack("huggingface-deepspeed").assumptions.with_values(figures)
     plan = tc.Plan(dp=8, zero=3, recompute="full", grad_dtype="16-bit")
     est = tc.estimate(MISTRAL, "dgx-a100", plan, gbs=8, assumptions=stack)
     assert est.memory_phases["loss"]["gathered"] == pytest.approx(2 * expected, rel=1e-3)
@@ -207,7 +207,7 @@ def test_deepspeed_keeps_gathered_what_is_used_again_soon(figures, expected):
 
 def test_a_gradient_larger_than_the_bucket_is_whole():
     """That of the head, 32,000 x 4,096 of 2 bytes and a norm, where the bucket is smaller."""
-    stack = load_stack("huggingface-deepspeed").with_values({"memory.reduce_bucket": 0.0})
+    stack = Stack("huggingface-deepspeed").assumptions.with_values({"memory.reduce_bucket": 0.0})
     plan = tc.Plan(dp=8, zero=3, recompute="full", grad_dtype="16-bit")
     kept, freed = (
         tc.estimate(MISTRAL, "dgx-a100", plan, gbs=8, assumptions=assumed).memory_phases["forward"]
@@ -227,7 +227,9 @@ def test_deepspeed_reduces_gradients_from_a_bucket():
             "dgx-a100",
             plan,
             gbs=8,
-            assumptions=load_stack("huggingface-deepspeed").with_values({"memory.reduce_bucket": bucket}),
+            assumptions=Stack("huggingface-deepspeed").assumptions.with_values(
+                {"memory.reduce_bucket": bucket}
+            ),
         ).memory["workspace"]
         for bucket in (0.0, 5e8)
     )
@@ -250,7 +252,7 @@ def test_the_phase_of_columns_is_that_of_each_plan():
     model = tc.load_model("mistral-7b")
     mbs = [1.0, 8.0, 64.0]
     plans = Plans(mbs=np.array(mbs), recompute="full", zero=0, **PURE)
-    assumed = load_stack("huggingface-eager")
+    assumed = Stack("huggingface-eager").assumptions
     together = estimate_columns(model, tc.load_system("dgx-a100"), plans, 64, assumed)
     alone = [
         tc.estimate(

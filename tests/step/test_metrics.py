@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.step.metrics import FORMULAS, Metrics, mean_power
 from traincast.step.model_flops import CONVENTIONS, hardware_flops_per_token, model_flops_per_token
+from traincast.step.run_metrics import FORMULAS, Metrics, mean_power
 
 MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=2048, vocab=32000, causal=True)
 CHIP = tc.Accelerator(

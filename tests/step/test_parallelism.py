@@ -9,7 +9,7 @@ import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
-from traincast.step.data_parallel import LeastTraffic, data_parallel
+from traincast.step.data_parallelism import LeastTraffic, data_parallel
 from traincast.step.layer_cost import PartCosts
 from traincast.step.pipeline_stages import Stages, with_load
 from traincast.times.process_groups import Placement

@@ -12,18 +12,11 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.accuracy.runs.run import readable, rows
-from traincast.accuracy.validate import validate
-from traincast.catalog.software_stacks import (
-    ANY_SOFTWARE,
-    calibrated,
-    load_stack,
-    releases,
-    resolve,
-)
-from traincast.core.assumptions import PAPER, from_dict
+from traincast.accuracy.validation import validate
+from traincast.catalog.software_stacks import Stack, calibrated, resolve
+from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.plan import Plan
-from traincast.step.fit_probability import fits_probability
-from traincast.step.rankings import (
+from traincast.planner.answers.rankings import (
     DRAWS,
     RankedSoftware,
     difference_deviation,
@@ -31,6 +24,7 @@ from traincast.step.rankings import (
     plan_coordinates,
     plan_distance,
 )
+from traincast.step.fit_probability import fits_probability
 from traincast.step.uncertainty import (
     COMPONENTS,
     SIZES,
@@ -209,7 +203,7 @@ def test_calibrated_is_the_usual_stack():
         "dgx-h100",
         PLAN,
         gbs=512,
-        assumptions=replace(load_stack("megatron-core-2025"), name="mine"),
+        assumptions=replace(Stack("megatron-core-2025").assumptions, name="mine"),
     )
     assert renamed.outside == ["software without a run that constants are fitted to (mine)"]
     assert renamed.interval[1] > stated.interval[1]
@@ -448,7 +442,7 @@ def test_differences_between_plans_are_less_sure_where_software_is_open():
 
 def test_a_search_draws_the_software_that_is_left_open():
     """One alternative, the stack itself, is as if it were stated; several of experts rank otherwise."""
-    stack = load_stack("megatron-core-deepep")
+    stack = Stack("megatron-core-deepep").assumptions
     asked = {"gpus": 16, "gbs": 256, "top": 5, "framework": "megatron", "locks": {"tp": 1, "cp": 1}}
     stated, one, several = (
         tc.search("qwen3-30b-a3b", "dgx-h100", assumptions=replace(stack, unsaid=unsaid), **asked)
@@ -523,7 +517,7 @@ def test_facts_leave_the_software_that_can_have_them():
 def test_what_is_given_is_saved_with_assumptions():
     est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, given={"graphs": "none", "loss": "fused"})
     assert est.assumptions.given == (("graphs", "none"), ("loss", "fused"))
-    assert from_dict(json.loads(json.dumps(asdict(est.assumptions)))) == est.assumptions
+    assert Assumptions.from_dict(json.loads(json.dumps(asdict(est.assumptions)))) == est.assumptions
 
 
 def test_a_mixture_of_one_is_its_interval_and_of_two_holds_both():
@@ -591,18 +585,18 @@ def test_a_release_without_measured_runs_widens_an_interval_and_is_said():
     assert read_row.new_release
     assert not next(run for _, run in readable([row])).new_release
     assert not next(run for _, run in readable([{**row, "released": ""}])).new_release
-    stack = replace(load_stack(read_row.stack), new_release=True)
+    stack = replace(Stack(read_row.stack).assumptions, new_release=True)
     est = tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=stack)
     assert any(said.startswith("never measured: this release of the software") for said in est.uncertain_of)
-    assert from_dict(asdict(stack)) == stack
+    assert Assumptions.from_dict(asdict(stack)) == stack
 
 
 def test_a_question_that_states_nothing_of_software_has_the_widest_interval():
     """Of a stack of which pipelined runs were measured: stated, one of its framework, or any."""
-    stack, framework = load_stack("megatron-core-2024"), releases("megatron-core-2024")
+    stack, framework = Stack("megatron-core-2024").assumptions, Stack("megatron-core-2024").releases
     stated, named, open_to_any = (
         tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=replace(stack, unsaid=unsaid))
-        for unsaid in ((), framework, ANY_SOFTWARE)
+        for unsaid in ((), framework, Stack.ANY)
     )
     assert stated.step_seconds == named.step_seconds == open_to_any.step_seconds
     widths = [np.log(est.interval[1] / est.interval[0]) for est in (stated, named, open_to_any)]

@@ -18,12 +18,12 @@ import traincast as tc
 from collective_benchmarks import BANDS, check_collectives, congestion, rows
 from nccl_intervals import intervals
 from traincast.catalog.load import figures, load_model
-from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated, load_stack
+from traincast.catalog.software_stacks import CALIBRATED_FILE, Stack, calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.system import Tier
-from traincast.step.estimate import estimate
+from traincast.step.estimates import estimate
 from traincast.times.collectives import AlphaBeta, collective, collective_curve
 from traincast.times.nccl import distinct, message, protocols, rail_climb_share, torus_axes
 from traincast.times.overlap import layer_by_layer
@@ -478,19 +478,19 @@ def test_layers_share_a_bucket_of_gradients() -> None:
     256 M in a bucket.
     """
     plan = Plan(tp=2, cp=4, dp=64, zero=1, cp_kind="ring", precision="bf16")
-    layerwise = load_stack("megatron-core-2025").with_values(
+    layerwise = Stack("megatron-core-2025").assumptions.with_values(
         {"collectives.bucket_parameters": 0.0, "collectives.bucket_per_rank": 0.0}
     )
     model, system = load_model("llama-3-8b"), SYSTEMS["gb200-nvl72"]
     seconds = [
         estimate(model, system, plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
-        for assumed in (layerwise, load_stack("megatron-core-2025"))
+        for assumed in (layerwise, Stack("megatron-core-2025").assumptions)
     ]
     assert seconds[1] < seconds[0]
     sharded = Plan(tp=2, cp=4, dp=64, zero=3, cp_kind="ring", precision="bf16")  # FSDP gathers layer by layer
     both = [
         estimate(model, system, sharded, gbs=64, assumptions=assumed).breakdown["dp_comm"]
-        for assumed in (layerwise, load_stack("megatron-core-2025"))
+        for assumed in (layerwise, Stack("megatron-core-2025").assumptions)
     ]
     assert both[0] == both[1]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import load_stack
+from traincast.catalog.software_stacks import Stack
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
 from traincast.times.operation_time import ROTATION_FORWARD, OperationTimer
@@ -35,7 +35,7 @@ def timed(model, plan, assumed):
 
 def test_a_rotation_in_pieces_is_issued_forward_for_the_most_part():
     """All of the host's time for the pieces is in the two passes, `ROTATION_FORWARD` of it in the first."""
-    slow = load_stack("torchtitan-2024+compiled=false+kernels=unfused-rotation")
+    slow = Stack("torchtitan-2024+compiled=false+kernels=unfused-rotation").assumptions
     slow = slow.with_values({"host.rotation_seconds": 1e-4})
     plain = slow.with_values({"host.rotation_seconds": 0.0})
     (rotary,) = (op for op in layer(QWEN, Plans(), slow) if op.name == "attention.rotary")
@@ -52,7 +52,7 @@ def test_a_rotation_in_pieces_is_issued_forward_for_the_most_part():
 
 def test_the_host_issues_a_layer_of_experts_a_third_of_the_time_forward():
     plan = Plans(ep=8.0, dp=8.0)
-    usual = load_stack("megatron-core-2025").with_values({"host.expert_dispatch_seconds": 0.0})
+    usual = Stack("megatron-core-2025").assumptions.with_values({"host.expert_dispatch_seconds": 0.0})
     slow = usual.with_values({"host.expert_dispatch_seconds": 3e-3})
     fast_part, slow_part = (timed(MIXTRAL, plan, assumed) for assumed in (usual, slow))
     for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
@@ -64,7 +64,7 @@ def test_the_host_issues_a_layer_of_experts_a_third_of_the_time_forward():
 
 def test_a_recomputed_norm_does_not_gather_what_the_next_layer_gathers():
     """Recomputed alone it takes its work; with the whole layer it gathers as well."""
-    assumed = load_stack("megatron-core-2025").with_values({"memory.saves_gathered": False})
+    assumed = Stack("megatron-core-2025").assumptions.with_values({"memory.saves_gathered": False})
     alone, whole = (
         timed(QWEN, Plans(tp=4.0, fast_tp=4.0, recompute=recompute), assumed)
         for recompute in ("norms", "full")
@@ -78,7 +78,7 @@ def test_a_recomputed_norm_does_not_gather_what_the_next_layer_gathers():
 @pytest.mark.parametrize(("tp", "mbs", "copies"), [(1.0, 2.0, False), (2.0, 1.0, False), (2.0, 2.0, True)])
 def test_several_sequences_of_several_tensor_ranks_are_copied_where_they_are_gathered(tp, mbs, copies):
     plan = Plans(tp=tp, mbs=mbs, fast_tp=tp)
-    usual = load_stack("megatron-core-2025").with_values({"collectives.copy_passes": 0.0})
+    usual = Stack("megatron-core-2025").assumptions.with_values({"collectives.copy_passes": 0.0})
     copying = usual.with_values({"collectives.copy_passes": 2.0})
     without, with_copies = (
         sum(float(one.forward.memory + one.backward.memory) for one in timed(QWEN, plan, assumed).values())
@@ -89,7 +89,7 @@ def test_several_sequences_of_several_tensor_ranks_are_copied_where_they_are_gat
 
 def test_gradients_of_weights_take_the_hosts_time_for_their_kernels():
     """Of a linear layer one of three products is that of its weights; a norm's are part of its kernel."""
-    assumed = load_stack("megatron-core-2025").with_values(
+    assumed = Stack("megatron-core-2025").assumptions.with_values(
         {"host.dispatch_seconds": 1e-5, "kernels.joint_backward": False}
     )
     part = timed(QWEN, Plans(), assumed)

@@ -11,11 +11,12 @@ TOOL = Path(__file__).parents[2] / "tools" / "size.py"
 FILES = {
     "__init__.py": "",
     "low/__init__.py": '"""Face."""\n\nfrom traincast.low.inner import face\n',
+    "low/__init__.pyi": "from .inner import other as other\n",
     "low/inner.py": "face = 1\nother: Any = 2\nthird = 3\nleft, right = 1, 2\n",
-    # `face` by the face and by its module is one door; `other` is taken in a function,
-    # `third` as an attribute
+    # `face` by the face and by its module is one door; `other` is taken in a function of a face
+    # that is a stub, `third` as an attribute
     "high/__init__.py": "",
-    "high/a.py": "from traincast.low import face\n\n\ndef f():\n    from traincast.low.inner import other\n",
+    "high/a.py": "from traincast.low import face\n\n\ndef f():\n    from traincast.low import other\n",
     "high/b.py": (
         '"""Text."""\n\n'
         "from traincast.high.a import f\n"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from traincast.step.rankings import DEGREES, KINDS, RankedSoftware
+from traincast.planner.answers.rankings import DEGREES, KINDS, RankedSoftware
 from traincast.step.uncertainty import errors
 from traincast.tuner.belief import GAIN, MOST_DRAWN, SHARED, SURE, Belief, Prior
 

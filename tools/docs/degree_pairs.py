@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from traincast.core.plan import Plan
-from traincast.step.estimate import Estimate, estimate
+from traincast.step.estimates import Estimate, estimate
 from traincast.ui.figures import style
 
 MODEL: Final = "gpt-6.7b"

@@ -13,22 +13,22 @@ import numpy as np
 from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import source_of
 from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import names_stack, stack_framework, stack_year
+from traincast.catalog.software_stacks import Stack
 from traincast.core.errors import InputError, NothingFits
 from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
+from traincast.planner.answers.rankings import difference_deviation, plan_coordinates
 from traincast.planner.frameworks.history import Month, as_of
 from traincast.planner.frameworks.locks import SEARCHED
 from traincast.planner.frameworks.spaces import FRAMEWORKS, Framework
 from traincast.planner.question import FIT_PROBABILITY
-from traincast.planner.search import search
 from traincast.planner.search_result import Found
-from traincast.step.estimate import Estimate, estimate
+from traincast.planner.searches import search
+from traincast.step.estimates import Estimate, estimate
 from traincast.step.fit_probability import memory_that_fits
 from traincast.step.model_flops import model_flops_per_token
-from traincast.step.rankings import difference_deviation, plan_coordinates
 from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, errors
 
 # Stacks whose framework is offered by name, as it was when they were current.
@@ -101,7 +101,7 @@ def runs() -> list[Run]:
 def _published() -> Iterator[Run]:
     """Yield the timed runs of whole models on many GPUs with a stack whose framework is offered by name."""
     for _, run in load_bundled_runs():
-        if isinstance(run, str) or run.step_seconds is None or not names_stack(run.stack):
+        if isinstance(run, str) or run.step_seconds is None or not Stack(run.stack).is_known:
             continue
         if run.stack.startswith(STACKS) and "proxy" not in run.model.name and run.plan.gpus >= LEAST_GPUS:
             yield run
@@ -150,12 +150,12 @@ def month(run: Run) -> Month:
     if published := PUBLISHED.search(run.source):
         year, number = (int(part) for part in published.groups() if part)
         return 2000 + year, number
-    return stack_year(run.stack) or 0, 12
+    return Stack(run.stack).year or 0, 12
 
 
 def space_of(run: Run) -> Framework:
     """Return what the software of a run could run in its month."""
-    space = FRAMEWORKS[stack_framework(run.stack) or ""]
+    space = FRAMEWORKS[Stack(run.stack).search_space or ""]
     if run.id.startswith("llama3-"):
         return META_SPACE
     if run.plan.schedule not in space.choices["schedule"]:  # software of its own
@@ -368,7 +368,7 @@ def _reached(run: Run) -> tuple[Run, float]:
 
     def kind(other: Run) -> tuple[object, ...]:
         model = other.model
-        framework = stack_framework(other.stack)
+        framework = Stack(other.stack).search_space
         shape = model.layers, model.hidden, model.heads, model.ffn, model.seq, model.experts
         return *shape, other.system.accelerator.name, other.plan.precision, framework
 

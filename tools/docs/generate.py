@@ -17,7 +17,7 @@ import sympy as sp
 
 from traincast.catalog.facts import FACTS
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
-from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
+from traincast.catalog.software_stacks import Stack, calibrated, stack_names
 from traincast.core.assumptions import ERRATA, PAPER
 from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
@@ -364,7 +364,7 @@ def formulas() -> str:
         "Times": ("times.operation_time", "step.layer_cost", "times", times()),
         "A training step and the memory of a rank": (
             "step.step_time",
-            "step.data_parallel",
+            "step.data_parallelism",
             "step.optimizer",
             "step.memory",
             training_step(),
@@ -587,10 +587,10 @@ def _stacks() -> str:
         usual = calibrated().values()
         differs = ", ".join(
             f"{path} {value:g}" if isinstance(value, float) else f"{path} {value}"
-            for path, value in load_stack(name).values().items()
+            for path, value in Stack(name).assumptions.values().items()
             if value != usual[path]
         )
-        text += f"| `{name}` | {stack_file(name).title} | {differs} |\n"
+        text += f"| `{name}` | {Stack(name).file.title} | {differs} |\n"
     return text
 
 
@@ -684,10 +684,10 @@ def stated_by_tuner() -> StatedChances:
 
 def draw() -> None:
     """Draw the figures of the gallery and the scoreboard, which are kept in the repository."""
-    from traincast.accuracy.validate import validate
-    from traincast.analysis.trace import trace
+    from traincast.accuracy.validation import validate
+    from traincast.analysis.step_trace import trace
     from traincast.analysis.training_limits import limits
-    from traincast.step.estimate import estimate
+    from traincast.step.estimates import estimate
     from traincast.ui.figures import save, timeline, utilisation_by_cluster, utilisation_by_compute
     from traincast.ui.figures.paper import paper_figures
     from traincast.ui.text.accuracy import accuracy_figure

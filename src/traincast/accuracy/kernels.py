@@ -19,16 +19,22 @@ import numpy as np
 
 from traincast.accuracy.fit.benchmark_times import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.accuracy.fit.parameters import Setting
-from traincast.catalog.documents import MAX_TABLE_BYTES, raw, read_document
-from traincast.catalog.load import load_accelerator, load_system
-from traincast.catalog.software_stacks import calibrated
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import InputError, raise_problems
-from traincast.core.precision import PRECISIONS
-from traincast.core.quantities import Column, Floats
-from traincast.core.result import KEY, Doc, Result
-from traincast.core.system import ATTENTION_KERNELS as ATTENTION
-from traincast.core.system import PEAKS, Accelerator, System
+from traincast.catalog import MAX_TABLE_BYTES, calibrated, load_accelerator, load_system, raw, read_document
+from traincast.core import ATTENTION_KERNELS as ATTENTION
+from traincast.core import (
+    CALIBRATED,
+    KEY,
+    PEAKS,
+    PRECISIONS,
+    Accelerator,
+    Column,
+    Doc,
+    Floats,
+    InputError,
+    Result,
+    System,
+    raise_problems,
+)
 from traincast.operations import CollectiveKind, Gemm, Heads, PassCount, flash
 from traincast.times import Group as Members
 from traincast.times import collective

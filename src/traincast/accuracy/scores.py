@@ -9,9 +9,8 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.core.quantities import Floats, Ints
-from traincast.core.result import Doc, Result
-from traincast.step.rankings import WITHIN
+from traincast.core import Doc, Floats, Ints, Result
+from traincast.step import WITHIN
 
 MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
 BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`

@@ -9,9 +9,8 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from traincast.core.quantities import Bools, Floats
-from traincast.core.result import INLINE, Doc, Result
-from traincast.step.fit_probability import UNCERTAIN
+from traincast.core import INLINE, Bools, Doc, Floats, Result
+from traincast.step import UNCERTAIN
 
 LIKELY: Final = 0.5  # probability from which on a plan is called "fits", below it "no"
 CERTAIN: Final = 0.95  # probability above which a verdict is certain

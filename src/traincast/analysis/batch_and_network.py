@@ -9,12 +9,8 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
-from traincast.core.quantities import Floats
-from traincast.core.result import Doc, Result
-from traincast.step.estimate import Estimate, estimate_columns
-from traincast.step.validity import broken_rules
+from traincast.core import Doc, Floats, InputError, Plan, Result
+from traincast.step import Estimate, broken_rules, estimate_columns
 
 MICRO_BATCH_FACTORS: Final = (0.5, 2, 4, 8)  # micro-batches tried, relative to the plan's
 GLOBAL_BATCH_FACTORS: Final = (0.5, 2, 4)  # global batches tried, relative to the plan's

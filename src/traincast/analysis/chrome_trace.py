@@ -14,9 +14,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from traincast.analysis.trace import REMAINDER, Trace
-from traincast.core.errors import InputError, raise_problems
-from traincast.core.output_files import atomic_output, check_output
+from traincast.analysis.step_trace import REMAINDER, Trace
+from traincast.core import InputError, atomic_output, check_output, raise_problems
 from traincast.times import SimulatedPass
 
 TRACE_ENDINGS: Final = (".json", ".json.gz")

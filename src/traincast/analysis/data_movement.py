@@ -13,8 +13,7 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from traincast.core.quantities import Column, Floats
-from traincast.core.result import KEY, Doc, Result
+from traincast.core import KEY, Column, Doc, Floats, Result
 
 # u, share of the peaks of arithmetic and memory that power and cooling leave (Epoch AI's notebook).
 SUSTAINED: Final = 0.8

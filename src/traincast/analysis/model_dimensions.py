@@ -10,13 +10,10 @@ from itertools import chain
 from math import gcd
 from typing import Annotated, ClassVar, Final, NamedTuple
 
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
-from traincast.core.result import Doc, Result
-from traincast.model.model import Model
+from traincast.core import Doc, InputError, Plan, Result
+from traincast.model import Model
 from traincast.operations import Direction, Gemm
-from traincast.step.estimate import Estimate, estimate, estimate_columns
-from traincast.step.model_flops import model_flops_per_token
+from traincast.step import Estimate, estimate, estimate_columns, model_flops_per_token
 from traincast.times import tile_cost
 
 SEARCH_RANGE: Final = 0.08  # of the size: candidates are at most this far from it

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Final
 
-from traincast.core.plan import Plans
-from traincast.core.quantities import plain
-from traincast.core.result import Doc, Result
+from traincast.core import Doc, Plans, Result, plain
 from traincast.operations import Operation, PassCount, Unit, parts, total
-from traincast.step.estimate import Estimate
+from traincast.step import Estimate
 
 # Classes of a transformer's operations (Ivanov et al., arXiv 2007.00072; S. Bekman).
 CLASSES: Final = ("contractions", "normalisations", "element-wise")

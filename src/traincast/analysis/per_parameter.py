@@ -9,18 +9,22 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from traincast.core.errors import InputError, require_known
-from traincast.core.knobs import words
-from traincast.core.plan import Plan, Plans
-from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
-from traincast.core.result import KEY, Doc, Result
-from traincast.model.model import Model
+from traincast.core import (
+    GRADIENTS,
+    KEY,
+    OPTIMIZERS,
+    PRECISIONS,
+    Doc,
+    InputError,
+    Plan,
+    Plans,
+    Result,
+    require_known,
+    words,
+)
+from traincast.model import Model
 from traincast.operations import parts
-from traincast.step.estimate import Estimate, with_defaults
-from traincast.step.memory import Footprint, StoredWeights
-from traincast.step.metrics import metrics
-from traincast.step.model_flops import CONVENTIONS
-from traincast.step.pipeline_stages import stages
+from traincast.step import CONVENTIONS, Estimate, Footprint, StoredWeights, metrics, stages, with_defaults
 
 STATES: Final = ("weights", "gradients", "optimizer")  # components of memory in proportion to the parameters
 BEKMAN: Final = "bekman"  # name of the rule of thumb among the conventions

@@ -11,13 +11,12 @@ from traincast.analysis.batch_and_network import (
     best_batch,
     network,
 )
-from traincast.analysis.methods import Method, methods
 from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
 from traincast.analysis.per_parameter import PerParameter, Throughput, bytes_per_parameter_of, throughput
-from traincast.analysis.rules_of_thumb import RuleOfThumb, rules_of_thumb
-from traincast.core.result import KEY, Doc, Result
-from traincast.step.estimate import Estimate
-from traincast.step.measured_step import Cause, MeasuredStep
+from traincast.analysis.saving_methods import Method, methods
+from traincast.analysis.thumb_rules import RuleOfThumb, rules_of_thumb
+from traincast.core import KEY, Doc, Result
+from traincast.step import Cause, Estimate, MeasuredStep
 
 
 class PlanAnalysis(Result):

@@ -26,12 +26,22 @@ from traincast.analysis.data_movement import (
     seconds_by_bound,
     utilisation,
 )
-from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
-from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
-from traincast.core.quantities import Column, Floats, Ints
-from traincast.core.result import INLINE, KEY, Doc, Result
-from traincast.core.system import Accelerator, System
-from traincast.core.units import to_si
+from traincast.catalog import as_system, load_accelerator, load_system, systems_with
+from traincast.core import (
+    INLINE,
+    KEY,
+    Accelerator,
+    Column,
+    Doc,
+    ErrorCollector,
+    Floats,
+    InputError,
+    Ints,
+    Result,
+    System,
+    to_si,
+    whole_number_problems,
+)
 
 WORD_BYTES: Final = 2.0  # a word of 16 bits [byte]
 EXAMPLE_LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example

@@ -8,9 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.quantities import Column, Floats
-from traincast.core.system import System
+from traincast.core import Assumptions, Column, Floats, System
 from traincast.operations import CollectiveKind
 from traincast.times import Group, collective_curve
 

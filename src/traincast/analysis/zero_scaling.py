@@ -27,18 +27,22 @@ from traincast.analysis.zero_formulas import (
     state_bytes,
     sufficient_efficiency,
 )
-from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import with_fitted_values
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import ErrorCollector, InputError, type_problems, whole_number_problems
-from traincast.core.plan import Plan
-from traincast.core.quantities import Bools, Floats
-from traincast.core.result import Doc, Result
-from traincast.core.system import System
-from traincast.model.model import Model
-from traincast.step.arguments import check_assumptions, check_size
-from traincast.step.estimate import Estimate, estimate
-from traincast.step.model_flops import forward_flops
+from traincast.catalog import as_model, as_system, with_fitted_values
+from traincast.core import (
+    Assumptions,
+    Bools,
+    Doc,
+    ErrorCollector,
+    Floats,
+    InputError,
+    Plan,
+    Result,
+    System,
+    type_problems,
+    whole_number_problems,
+)
+from traincast.model import Model
+from traincast.step import Estimate, check_assumptions, check_size, estimate, forward_flops
 
 MAX_BANDWIDTH_FACTOR: Final = 1e6  # times the system's bandwidth: no answer beyond
 BISECTION_STEPS: Final = 48  # from the interval 1e-6 to 1e6 to 13 digits

@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from traincast.core.errors import InputError, printable
+from traincast.core import InputError, printable
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

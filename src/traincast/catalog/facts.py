@@ -75,9 +75,29 @@ class Fact:
         names = {name.lower(): name for name in self.allowed}
         return "+".join(names[name] for name in names if name in words) if words <= names.keys() else None
 
+    def check(self, name: str, text: str) -> str:
+        """Return a value in its own spelling; raise `ValueError` with what is allowed if it is not.
+
+        `name`: that of the fact, for the message.
+        """
+        read = self.spell(text)
+        if read is None:
+            one_of = "" if self.form else "one of "
+            raise ValueError(f"{name} = {text!r}: must be {one_of}{self.values}")
+        return read
+
+
+class Framework(Fact):
+    """The framework that trains, whose names are spelt in several ways."""
+
+    def spell(self, text: str) -> str | None:
+        """Return the framework of a name, whatever its case and hyphens; None if it is none."""
+        names = {_letters(name): name for name in self.allowed} | SPELLINGS
+        return names.get(_letters(text))
+
 
 FACTS: Final = {
-    "framework": Fact(
+    "framework": Framework(
         "framework that trains; `MLPerf` is NVIDIA's code of its rounds, `MLPerf-ROCm` AMD's, `PyTorch` a"
         " plain loop",
         FRAMEWORKS,
@@ -166,12 +186,6 @@ def fact_words(fact: str, value: str) -> str:
     return ", ".join(known.get(part.lower(), f"{fact}={part}") for part in str(value).split("+"))
 
 
-def framework_called(text: str) -> str | None:
-    """Return the framework of a name, whatever its case and hyphens; None if it is none."""
-    names = {_letters(name): name for name in FRAMEWORKS} | SPELLINGS
-    return names.get(_letters(text))
-
-
 def _letters(name: str) -> str:
     """Return a name in lower case without hyphens, underscores and spaces."""
     return re.sub(r"[-_ ]", "", name.lower())
@@ -187,16 +201,7 @@ def check_fact(name: str, value: Words) -> str:
     """
     if name not in OF_SOFTWARE:
         raise ValueError(f"{name}: no fact of software; known: {', '.join(OF_SOFTWARE)}")
-    return spell_fact(name, OF_SOFTWARE[name], word(value))
-
-
-def spell_fact(name: str, fact: Fact, text: str) -> str:
-    """Return a value of a fact in its own spelling; raise `ValueError` with what is allowed if it is not."""
-    read = framework_called(text) if name == "framework" else fact.spell(text)
-    if read is None:
-        one_of = "" if fact.form else "one of "
-        raise ValueError(f"{name} = {text!r}: must be {one_of}{fact.values}")
-    return read
+    return OF_SOFTWARE[name].check(name, word(value))
 
 
 def word(value: Words) -> str:

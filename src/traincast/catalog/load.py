@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from traincast.catalog import huggingface, names, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read_document, values_of_key
-from traincast.catalog.software_stacks import names_stack, stack_file, stack_names
-from traincast.core.errors import InputError, require_type, unknown_name_error, whole_number_problems
-from traincast.core.records import make_record
-from traincast.core.system import Accelerator, Software, System, Tier
-from traincast.model.model import Model
+from traincast.catalog.software_stacks import Stack, stack_names
+from traincast.core import (
+    Accelerator,
+    InputError,
+    Software,
+    System,
+    Tier,
+    make_record,
+    require_type,
+    unknown_name_error,
+    whole_number_problems,
+)
+from traincast.model import Model
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.fields import Figure, Part
@@ -75,16 +83,6 @@ def _read_model(name_or_path: str | Path, seq: int | None) -> Model:
 def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None) -> Model:
     """Make a model of the parsed content of a model file or a config.json; `name` names it in messages."""
     return _model(_checked_model(dict(document), Path(name) / "config.json", name, seq), name)
-
-
-def known_model(name: str, *, seq: int | None = None) -> Model:
-    """Load a model of the catalogue; a file of that name is not considered."""
-    return load_model(known_name("model", name), seq=seq)
-
-
-def known_system(name: str) -> System:
-    """Load a system of the catalogue; a file of that name is not considered."""
-    return load_system(known_name("system", name))
 
 
 def known_name(kind: Kind, name: str) -> str:
@@ -241,8 +239,8 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
         raise names.unknown_model(name)
     if accelerator := catalogue_entry("accelerators", name.lower()):
         return entries.figures(AcceleratorPart.model_validate(accelerator))
-    if names_stack(name):
-        return entries.figures(stack_file(name))
+    if Stack(name).is_known:
+        return entries.figures(Stack(name).file)
     if _is_system(read_document(Path(name))) if is_file else system:
         return entries.figures(_system_file(name_or_path))
     if is_file or model:
@@ -255,7 +253,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
 def describe_name(name: str) -> str:
     """Return a sentence on what a name of an entry is taken for; empty where it is one of the catalogue."""
-    if name.lower() in accelerator_names() or names_stack(name):
+    if name.lower() in accelerator_names() or Stack(name).is_known:
         return ""
     named = _find_name("system", name) or _find_name("model", name)
     return named.taken if named else ""

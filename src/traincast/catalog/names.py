@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from traincast.catalog.documents import catalogue, catalogue_entry, text_of, values_of_key
-from traincast.core.errors import InputError
+from traincast.core import InputError
 
 Kind: TypeAlias = Literal["model", "system"]
 OWNER: Final = re.compile(

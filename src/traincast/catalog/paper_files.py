@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import raise_problems
+from traincast.core import raise_problems
 
 SOURCE: Final = "file of the reference code of arXiv 2410.00273"
 SYSTEM_KEYS: Final = {"matrix_flops_fp16", "nvlink_bandwidth"}  # that tell such a machine

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import read_document
 from traincast.catalog.facts import check_fact, word
-from traincast.core.errors import InputError
+from traincast.core import InputError
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.software_stack import AssumptionsFile

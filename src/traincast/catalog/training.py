@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.catalog.huggingface.adapters import load_training
-from traincast.core.errors import ErrorCollector, InputError
-from traincast.core.units import parse
-from traincast.model.adapters import (
+from traincast.core import ErrorCollector, InputError, parse
+from traincast.model import (
     FINE_TUNING_BATCH,
     FINE_TUNING_LENGTH,
     OBJECTIVES,
     Adapters,
+    Documents,
+    Model,
+    parse_lengths,
     parse_training,
     split_objective,
 )
-from traincast.model.documents import Documents, parse_lengths
-from traincast.model.model import Model
 
 SMALL_VOCABULARY: Final = 65_500  # Megatron-LM stores token ids below it in 2 bytes, others in 4 (DType)
 
@@ -32,6 +32,29 @@ class Training:
     images: int | None = None  # images of a sequence; the model's own if None
     image_size: int | None = None  # their side [pixel]; the model's own if None
     frozen_tower: bool = False  # whether the vision tower is not trained
+
+    @classmethod
+    def read(
+        cls,
+        train: str | None = None,
+        lengths: str | None = None,
+        images: int | None = None,
+        image_size: int | None = None,
+        frozen_tower: bool = False,
+        files: bool = True,
+    ) -> "Training":
+        """Return what texts such as ``"dpo+lora:r=16"`` and ``"padded:512"`` say, and what images say.
+
+        Raises `InputError` if a text is wrong, or `files` is false and it names one; all mistakes at once.
+        """
+        errors = ErrorCollector("training")
+        objective, trained = split_objective(train or "full")
+        stated = (train or "").strip().partition("+")[0] in OBJECTIVES
+        adapters = errors.catch(load_training if files else parse_training, trained)
+        documents = None if lengths is None else errors.catch(parse_lengths, lengths, files)
+        errors.raise_any()
+        supervised = stated and objective == "sft" and adapters is None
+        return cls(objective, supervised, adapters, documents, images, image_size, frozen_tower)
 
     def apply_to(self, model: Model) -> Model:
         """Return a model as it is trained; raise an `InputError` with all that it lacks."""
@@ -76,28 +99,6 @@ class Training:
             return model
         assumed = f"assumed for fine-tuning: {', '.join(parts)}"
         return replace(model, taken="; ".join(filter(None, (model.taken, assumed))))
-
-
-def read_training(
-    train: str | None = None,
-    lengths: str | None = None,
-    images: int | None = None,
-    image_size: int | None = None,
-    frozen_tower: bool = False,
-    files: bool = True,
-) -> Training:
-    """Return what texts such as ``"dpo+lora:r=16"`` and ``"padded:512"`` say, and what images say.
-
-    Raises `InputError` if a text is wrong, or `files` is false and it names one; all mistakes at once.
-    """
-    errors = ErrorCollector("training")
-    objective, trained = split_objective(train or "full")
-    stated = (train or "").strip().partition("+")[0] in OBJECTIVES
-    adapters = errors.catch(load_training if files else parse_training, trained)
-    documents = None if lengths is None else errors.catch(parse_lengths, lengths, files)
-    errors.raise_any()
-    supervised = stated and objective == "sft" and adapters is None
-    return Training(objective, supervised, adapters, documents, images, image_size, frozen_tower)
 
 
 def read_input_rate(text: str, model: Model) -> float:

@@ -527,21 +527,28 @@ class Assumptions:
         parts = {name: replace_fields(getattr(self, name), inner) for name, inner in changes.items()}
         return replace_fields(self, {**top, **parts})
 
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> "Assumptions":
+        """Return assumptions saved by `dataclasses.asdict`."""
+        values: dict[str, object] = {}
+        for name, value in saved.items():
+            if isinstance(value, Mapping):
+                values |= {f"{name}.{figure}": number for figure, number in value.items()}
+            elif name not in ("name", "unsaid", "given", "new_release"):
+                values[name] = value
+        stated = {
+            "unsaid": tuple(saved.get("unsaid", ())),
+            "given": tuple((fact, value) for fact, value in saved.get("given", ())),
+            "new_release": saved.get("new_release", False),
+        }
+        return cls(name=saved["name"], **stated).with_values(values)
 
-def from_dict(saved: Mapping[str, Any]) -> Assumptions:
-    """Return assumptions saved by `dataclasses.asdict`."""
-    values: dict[str, object] = {}
-    for name, value in saved.items():
-        if isinstance(value, Mapping):
-            values |= {f"{name}.{figure}": number for figure, number in value.items()}
-        elif name not in ("name", "unsaid", "given", "new_release"):
-            values[name] = value
-    stated = {
-        "unsaid": tuple(saved.get("unsaid", ())),
-        "given": tuple((fact, value) for fact, value in saved.get("given", ())),
-        "new_release": saved.get("new_release", False),
-    }
-    return Assumptions(name=saved["name"], **stated).with_values(values)
+    @classmethod
+    def with_errata(cls, *numbers: int) -> "Assumptions":
+        """Return the paper's, with some of errata 1, 2 and 3 of its published results put back."""
+        changes = {path: value for number in numbers for path, value in ERRATA[number].items()}
+        name = "paper-published" if set(numbers) == set(ERRATA) else "+".join(("paper", *map(str, numbers)))
+        return replace(PAPER, name=name).with_values(changes)
 
 
 def _by_path(record: type, prefix: str = "") -> dict[str, Field[object]]:
@@ -568,11 +575,4 @@ ERRATA: Final[dict[int, dict[str, object]]] = {  # erratum of the published resu
 }
 
 
-def with_errata(*numbers: int) -> Assumptions:
-    """Return the paper's assumptions with some of errata 1, 2 and 3 of its published results put back."""
-    changes = {path: value for number in numbers for path, value in ERRATA[number].items()}
-    name = "paper-published" if set(numbers) == set(ERRATA) else "+".join(("paper", *map(str, numbers)))
-    return replace(PAPER, name=name).with_values(changes)
-
-
-PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA))}
+PRESETS: Final = {preset.name: preset for preset in (PAPER, Assumptions.with_errata(*ERRATA))}

@@ -42,6 +42,7 @@ ROW_TYPES: Final[dict[str, type]] = dict.fromkeys(KNOBS, int) | {
 }  # knobs that rows may differ in
 _columns_of = attrgetter(*COLUMNS)
 _taken_of = attrgetter(*TAKEN)
+_layout_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,12 @@ class Plan(Knobs[int, int | None]):
     def gpus(self) -> int:
         """World size: the product of all degrees."""
         return self.tp * self.tp2 * self.cp * self.dp * self.pp
+
+    @property
+    def layout_values(self) -> tuple[object, ...]:
+        """Its knobs and choices but for those that a layout is run with: micro-batch and places of groups."""
+        values: tuple[object, ...] = _layout_of(self)
+        return values
 
     @property
     def placed(self) -> bool:

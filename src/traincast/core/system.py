@@ -349,6 +349,11 @@ class System(ColumnsEqual):
         return self.accelerator.cache_bandwidth is not None
 
     @property
+    def has_own_software(self) -> bool:
+        """Whether times on it are fitted to software of its own, whatever that is."""
+        return bool(self.software or self.calibrated_to or self.is_cpu)
+
+    @property
     def is_tpu(self) -> bool:
         """Whether the accelerators are TPUs, which run what XLA compiles."""
         return self.accelerator.name.lower().startswith("tpu")

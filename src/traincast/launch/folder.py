@@ -1,11 +1,11 @@
 """Export of a plan as a folder that can be launched."""
 
-from traincast.core.errors import require_known
-from traincast.launch.export import export
+from traincast.core import require_known
+from traincast.launch.exports import export
 from traincast.launch.training_programs import PROGRAMS, TAKEN, add_program
 from traincast.launch.write import Launch
-from traincast.planner.search_result import Found
-from traincast.step.estimate import Estimate
+from traincast.planner import Found
+from traincast.step import Estimate
 
 
 def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from traincast.core.errors import ErrorCollector
+from traincast.core import ErrorCollector
 from traincast.launch.frameworks import (
     accelerate,
     actors,
@@ -39,8 +39,7 @@ from traincast.launch.settings.format import Format, Reader, alone, load_format
 from traincast.launch.settings.settings import Settings
 from traincast.launch.settings.table import ComputedRow, Row
 from traincast.launch.settings.unread_settings import UnreadRules
-from traincast.planner.frameworks.rules import EQUAL_SHARDS, SHARDED_KV_HEADS, UNTIED_PIPELINE, WHOLE_EXPERTS
-from traincast.planner.frameworks.spaces import FRAMEWORKS
+from traincast.planner import EQUAL_SHARDS, FRAMEWORKS, SHARDED_KV_HEADS, UNTIED_PIPELINE, WHOLE_EXPERTS
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (

@@ -8,10 +8,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import ErrorCollector, InputError, raise_problems
-from traincast.core.output_files import check_folder, check_output
-from traincast.core.plan import Plan
-from traincast.core.system import System
+from traincast.core import (
+    ErrorCollector,
+    InputError,
+    Plan,
+    System,
+    check_folder,
+    check_output,
+    raise_problems,
+)
 from traincast.launch.formats import FORMATS
 from traincast.launch.frameworks.model_config import config_of
 from traincast.launch.settings.canonical import device, launch_facts
@@ -19,9 +24,9 @@ from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Format
 from traincast.launch.settings.text_formats import comments
 from traincast.launch.write import PLAN_FACTS, Launch, export_estimate, launch, per_node
-from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import FRAMEWORKS
-from traincast.step.estimate import estimate
+from traincast.model import Model
+from traincast.planner import FRAMEWORKS
+from traincast.step import estimate
 
 PROGRAM = "train.py"
 MODEL = "config.json"

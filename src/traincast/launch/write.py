@@ -5,18 +5,23 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
-from traincast.core.errors import ErrorCollector
-from traincast.core.output_files import atomic_output
-from traincast.core.plan import Plan
-from traincast.core.system import System
-from traincast.core.units import count_of, gib, seconds, seconds_with_interval
-from traincast.core.version import __version__
+from traincast.core import (
+    ErrorCollector,
+    Plan,
+    System,
+    __version__,
+    atomic_output,
+    count_of,
+    gib,
+    seconds,
+    seconds_with_interval,
+)
 from traincast.launch.python.torchtitan_config import identifier
 from traincast.launch.settings.canonical import device, groups_products, launch_facts
 from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, Writing, not_expressed
-from traincast.model.model import Model
-from traincast.step.estimate import Estimate
+from traincast.model import Model
+from traincast.step import Estimate
 
 PLAN_FACTS: Final = frozenset((*(knob.name for knob in fields(Plan)), "chunks", "placement"))
 MAX_GPUS_PER_NODE: Final = 8  # where the fast domain is larger; 4 in fast domains of 36 and 72

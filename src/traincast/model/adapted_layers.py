@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.model.adapters import DEFAULT, GROUPS, JOINED, MLP, ROUTING, TARGETS, Adapters
 from traincast.model.architecture import Architecture
 from traincast.model.blocks import Kind

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems, unknown_name_error
+from traincast.core import WHOLE, InputError, is_whole, raise_problems, unknown_name_error
 
 # Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
 # one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The next four are those of

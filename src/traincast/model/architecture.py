@@ -382,6 +382,15 @@ class Architecture:
         """Whether what is before the first and after the last layer is counted."""
         return not (self.vocab is None and self.patch is None and self.diffusion is None)
 
+    def scan_flops(self, kind: Kind) -> int:
+        """Return the forward FLOPs of the scan of a layer for one token, whatever chunks it is cut into."""
+        config = self.linear_attention(kind)
+        return 0 if config is None else config.counts.scan_flops
+
+    def tokens_share(self, kind: Kind) -> float:
+        """Return the tokens that the layers of a kind see for each token of the model's sequence."""
+        return self.for_kind(kind).seq / self.seq
+
     def linear_attention(self, kind: Kind) -> LinearAttention | None:
         """Return what takes the place of attention in layers of a kind, or is beside it; None for nothing."""
         config: LinearAttention | None = getattr(self, kind.linear) if kind.linear else None

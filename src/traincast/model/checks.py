@@ -7,8 +7,7 @@ from math import gcd
 from reprlib import repr as shortened
 from typing import Final, get_args, get_type_hints
 
-from traincast.core.errors import WHOLE, is_whole
-from traincast.core.quantities import NO_NUMBERS
+from traincast.core import NO_NUMBERS, WHOLE, is_whole
 from traincast.model.architecture import UNUSED, Architecture, is_unused
 from traincast.model.blocks import (
     KINDS,

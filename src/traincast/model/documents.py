@@ -7,7 +7,7 @@ from math import fsum, isclose, isfinite
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
+from traincast.core import WHOLE, InputError, is_whole, raise_problems
 
 PADDED: Final = "padded:"  # before the lengths
 HOW: Final = (

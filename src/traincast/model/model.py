@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log2
 from typing import Final, get_args
 
-from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
+from traincast.core import WHOLE, InputError, is_whole, raise_problems
 from traincast.model.adapted_layers import (
     adapter_parameters,
     adapter_problems,
@@ -14,7 +15,7 @@ from traincast.model.adapted_layers import (
     adapter_targets,
     of_type,
 )
-from traincast.model.adapters import PACKED, Adapters
+from traincast.model.adapters import FINE_TUNING_BATCH, PACKED, Adapters
 from traincast.model.architecture import Architecture
 from traincast.model.blocks import Diffusion, Experts, Kind, Projector, Routing
 from traincast.model.checks import count_problems, kind_problems, part_problems, word_problems
@@ -107,6 +108,17 @@ class Model(Architecture):
     def is_fine_tuned(self) -> bool:
         """Whether adapters are trained, or all weights go on with answers (SFT) or pairs of them (DPO)."""
         return self.adapters is not None or self.reference or self.supervised
+
+    @property
+    def usual_batch(self) -> int:
+        """Global batch where none is given [sequences]: that of fine-tuning, or 4M tokens.
+
+        Llama 2 and 3 began with 4M tokens (arXiv 2307.09288). It is a power of two, so that usual degrees
+        divide it.
+        """
+        if self.is_fine_tuned:
+            return FINE_TUNING_BATCH
+        return int(2 ** max(round(log2(4 * 2**20 / self.seq)), 0))
 
     @property
     def is_packed(self) -> bool:

@@ -26,55 +26,6 @@ n, K        tokens between blocks on the rank, and experts per token, in mixture
 ==========  ===========================================================================================
 """
 
-from traincast.operations.attention import Heads, flash
-from traincast.operations.embedding_and_head import head, mtp
-from traincast.operations.linear_attention import linear_attention as linear_attention_operations
-from traincast.operations.mlp import experts
-from traincast.operations.mlp import mlp as mlp_operations
-from traincast.operations.offload import offloaded_bytes
-from traincast.operations.operation import (
-    Axis,
-    Collective,
-    CollectiveKind,
-    Direction,
-    Fused,
-    Gemm,
-    Operation,
-    PassCount,
-    Unit,
-    Vector,
-    total,
-)
-from traincast.operations.sharding import Sharding, sharding_of
-from traincast.operations.transformer import Counted, cross_attention, layer, layers_outside_blocks, parts
-from traincast.operations.transformer import attention as attention_operations
+import lazy_loader
 
-__all__ = [
-    "Axis",
-    "Collective",
-    "CollectiveKind",
-    "Counted",
-    "Direction",
-    "Fused",
-    "Gemm",
-    "Heads",
-    "Operation",
-    "PassCount",
-    "Sharding",
-    "Unit",
-    "Vector",
-    "attention_operations",
-    "cross_attention",
-    "experts",
-    "flash",
-    "head",
-    "layer",
-    "layers_outside_blocks",
-    "linear_attention_operations",
-    "mlp_operations",
-    "mtp",
-    "offloaded_bytes",
-    "parts",
-    "sharding_of",
-    "total",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

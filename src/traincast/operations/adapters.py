@@ -13,9 +13,8 @@ Not counted: that the first layer needs no gradient of its input.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from traincast.core.quantities import Column, nonzero
-from traincast.core.slots import replace
-from traincast.model.adapters import PACKED, ROUTING
+from traincast.core import Column, nonzero, replace
+from traincast.model import PACKED, ROUTING
 from traincast.operations.elementwise import dropout, elementwise_operation, with_traffic
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Gemm, Operation, PassCount, Vector

@@ -13,7 +13,7 @@ rows of l).
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from traincast.core.quantities import Column, nonzero
+from traincast.core import Column, nonzero
 from traincast.operations.elementwise import dropout, with_traffic
 from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm, Operation, PassCount, Vector
 

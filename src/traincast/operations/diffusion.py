@@ -7,9 +7,8 @@ follow a norm, the gate a block. Each saves what it multiplies.
 
 from collections.abc import Iterator
 
-from traincast.core.quantities import Column
-from traincast.core.slots import replace
-from traincast.model.blocks import Diffusion, Kind
+from traincast.core import Column, replace
+from traincast.model import Diffusion, Kind
 from traincast.operations import elementwise
 from traincast.operations.linear import linear
 from traincast.operations.operation import Operation

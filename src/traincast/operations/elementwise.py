@@ -3,8 +3,7 @@
 E is the size of an element [byte]. Both passes of an operation are the same where only one is given.
 """
 
-from traincast.core.quantities import Column
-from traincast.core.slots import replace
+from traincast.core import Column, replace
 from traincast.operations.operation import Comms, Operation, PassCount, Vector
 
 

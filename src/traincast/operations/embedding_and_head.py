@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from traincast.core.quantities import Column
-from traincast.core.slots import replace
+from traincast.core import Column, replace
 from traincast.operations import elementwise, linear
 from traincast.operations.operation import Collective, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding

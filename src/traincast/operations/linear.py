@@ -6,7 +6,7 @@ T tokens, i and o the local input and output widths. All of them are numbers or 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from traincast.core.quantities import Column
+from traincast.core import Column
 from traincast.operations.operation import Collective, Comms, Gemm, Layout, Operation, PassCount
 
 

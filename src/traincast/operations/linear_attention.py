@@ -16,18 +16,8 @@ recompute; its time is theory: published kernel times are of forward passes.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from traincast.core.quantities import Column
-from traincast.core.slots import replace
-from traincast.model.linear_attention import (
-    GatedDelta,
-    GatedLinear,
-    LinearAttention,
-    Mamba,
-    Mamba2,
-    RgLru,
-    Rwkv,
-    ShortConv,
-)
+from traincast.core import Column, replace
+from traincast.model import GatedDelta, GatedLinear, LinearAttention, Mamba, Mamba2, RgLru, Rwkv, ShortConv
 from traincast.operations.elementwise import activation, bias, elementwise_operation, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector
@@ -39,7 +29,9 @@ SILU_FLOPS: Final = 8  # of an activation, as in `elementwise.activation`
 SCAN_TOKENS: Final = 2048  # of a chunk whose last states Mamba-1's kernel saves (mamba_ssm, selective_scan)
 
 
-def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> Iterator[Operation]:
+def linear_attention_operations(
+    sharding: Sharding, name: str, config: LinearAttention
+) -> Iterator[Operation]:
     """Yield linear attention of a layer: projection, convolution, scan, norm of the result, projection."""
     e = sharding.model.hidden
     wide = config.counts.projected

@@ -9,16 +9,17 @@ n N of them with their probabilities, and the results are reduced and scattered.
 
 from collections.abc import Iterator
 
-from traincast.core.quantities import Column
-from traincast.core.slots import replace
-from traincast.model.blocks import Experts
+from traincast.core import Column, replace
+from traincast.model import Experts
 from traincast.operations import elementwise
 from traincast.operations.linear import Routed, linear
 from traincast.operations.operation import Collective, Comms, Operation
 from traincast.operations.sharding import Sharding
 
 
-def mlp(sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) -> Iterator[Operation]:
+def mlp_operations(
+    sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True
+) -> Iterator[Operation]:
     """Yield an MLP of inner width f: up projection, activation, down projection.
 
     Its result ends the layer, but that of shared experts is added to the other experts' first.
@@ -71,7 +72,7 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     if config.result_norm:
         yield sharding.norm("experts.result_norm", gather=False, returned=False)
     if config.shared_ffn:
-        yield from mlp(sharding, config.shared_ffn, "shared", ends_layer=False)
+        yield from mlp_operations(sharding, config.shared_ffn, "shared", ends_layer=False)
         if config.shared_gate:  # one number of a token, by which the result is multiplied
             gate = linear("shared.gate", sharding.plain_sizes, n, model.hidden, 1)
             gate = replace(gate, saved_bytes=0 * gate.saved_bytes, role="shared_gate")

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from traincast.core.knobs import offloaded_activations
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core import Column, Plans, offloaded_activations
 from traincast.operations.operation import Operation, total
 
 # Megatron-Core 0.19.2, transformer_config.py, offload_modules: each offloads its input.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from traincast.core.quantities import Column
+from traincast.core import Column
 
 # The matrix unit at 16 bits or above, the same at the rate of the precision recipe, and the vector unit.
 Unit = Literal["matrix", "low", "vector"]

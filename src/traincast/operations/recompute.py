@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from traincast.core.quantities import Column
-from traincast.core.slots import replace
-from traincast.model.blocks import Kind
+from traincast.core import Column, replace
+from traincast.model import Kind
 from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
 

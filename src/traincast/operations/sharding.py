@@ -11,11 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column
-from traincast.model.blocks import Kind
-from traincast.model.model import Model
+from traincast.core import Assumptions, Column, Plans
+from traincast.model import Kind, Model
 from traincast.operations import attention, elementwise
 from traincast.operations.attention import Heads, gather_comms
 from traincast.operations.linear import MatmulSizes, Routed, linear, summa_linear

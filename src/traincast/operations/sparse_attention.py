@@ -19,9 +19,8 @@ DeepSeek-V3.2 does. The kernel that meets them beside a window is taken to be as
 from collections.abc import Iterator
 from typing import Final
 
-from traincast.core.quantities import Column
-from traincast.core.slots import replace
-from traincast.model.blocks import Compressed, Indexer, Kind, Latent
+from traincast.core import Column, replace
+from traincast.model import Compressed, Indexer, Kind, Latent
 from traincast.operations.elementwise import elementwise_operation, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector

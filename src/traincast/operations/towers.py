@@ -8,10 +8,8 @@ beforehand, and pixels need no gradient. A frozen tower, or any beside adapters,
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.plan import Plans
-from traincast.model.blocks import Projector
-from traincast.model.model import PATCHES, PREFIX, PROJECTOR, Model, Tower
+from traincast.core import Assumptions, Plans
+from traincast.model import PATCHES, PREFIX, PROJECTOR, Model, Projector, Tower
 from traincast.operations import elementwise
 from traincast.operations.adapters import freeze, without_backward
 from traincast.operations.linear import linear

@@ -4,19 +4,15 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
-from traincast.core.slots import replace
-from traincast.model.blocks import ENCODER, Diffusion, Encoder, Kind, Latent
-from traincast.model.model import Model
+from traincast.core import Assumptions, Column, Plans, nonzero, replace
+from traincast.model import ENCODER, Diffusion, Encoder, Kind, Latent, Model
 from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import add_adapters, freeze
 from traincast.operations.elementwise import elementwise_operation, norm, weights_without_work, with_traffic
 from traincast.operations.linear import linear
-from traincast.operations.linear_attention import channel_gate, linear_attention, token_shift
-from traincast.operations.mlp import experts, mlp
+from traincast.operations.linear_attention import channel_gate, linear_attention_operations, token_shift
+from traincast.operations.mlp import experts, mlp_operations
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.recompute import apply_recompute
 from traincast.operations.sharding import Sharding, sharding_of
@@ -213,7 +209,7 @@ def _joint(sharding: Sharding, diffusion: Diffusion, kind: Kind) -> Iterator[Ope
         operations = [*_block_end(stream, "attention", ends_layer=False, gather=True)]
         operations += _queries_keys_values(stream)
         if name == "image" or kind.mixer == "joint":
-            operations += mlp(stream, model.ffn)
+            operations += mlp_operations(stream, model.ffn)
             projection = stream.row_parallel("attention.proj", model.heads * model.value_width, model.hidden)
             operations += [replace(projection, role="output projection")]
             if "proj" in model.biases:
@@ -235,7 +231,7 @@ def _feed_forward(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     elif kind.feed_forward:
         if model.channel_mix:
             yield token_shift(sharding, "mlp.token_shift", 2)
-        yield from mlp(sharding, model.ffn, ends_layer=not model.channel_mix)
+        yield from mlp_operations(sharding, model.ffn, ends_layer=not model.channel_mix)
         if model.channel_mix:
             yield from channel_gate(sharding)
 
@@ -244,9 +240,9 @@ def _mixer(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     """Yield what mixes the tokens of a layer, if anything does: attention, linear attention, or both."""
     config = sharding.model.linear_attention(kind)
     if kind.attends:
-        yield from attention(sharding, kind)
+        yield from attention_operations(sharding, kind)
     if config is not None:
-        yield from linear_attention(sharding, kind.linear, config)
+        yield from linear_attention_operations(sharding, kind.linear, config)
 
 
 def _attention_to_encoder(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
@@ -332,7 +328,7 @@ def _streams(sharding: Sharding, block: str, ends_layer: bool) -> Iterator[Opera
     yield Operation(f"{block}.streams", forward, backward, saved_bytes=saved, weights=small)
 
 
-def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
+def attention_operations(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     """Yield attention of a kind of layer, from projection to projection."""
     model = sharding.model
     latent = model.latent

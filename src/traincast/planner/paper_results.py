@@ -9,18 +9,24 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.catalog.load import load_model, load_system
-from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
-from traincast.core.json_schema import describe_key
-from traincast.core.knobs import ALIASES as STRATEGY
-from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import Plans
-from traincast.core.quantities import Floats
-from traincast.core.records import make_record
-from traincast.core.result import Doc, Result
-from traincast.model.model import Model
-from traincast.planner.search import search_each
-from traincast.step.estimate import Estimates, estimate
+from traincast.catalog import load_model, load_system
+from traincast.core import ALIASES as STRATEGY
+from traincast.core import (
+    ERRATA,
+    PAPER,
+    PRESETS,
+    STRATEGIES,
+    Assumptions,
+    Doc,
+    Floats,
+    Plans,
+    Result,
+    describe_key,
+    make_record,
+)
+from traincast.model import Model
+from traincast.planner.searches import search_each
+from traincast.step import Estimates, estimate
 
 COMPONENTS: Final = {  # published column → component of the step time
     "published_compute_s": "compute",
@@ -251,7 +257,9 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
     for row in rows:
         machines.setdefault((row["gpu"], row["nvs"]), []).append(row)
     worst = 0.0
-    errata = {str(number): with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {"all": PAPER}
+    errata = {str(number): Assumptions.with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {
+        "all": PAPER
+    }
     seconds = dict.fromkeys(errata, 0.0)
     memory = dict.fromkeys(errata, 0.0)
     for (gpu, nvs), batch in machines.items():

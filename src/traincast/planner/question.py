@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:  # so that a command can ask before it imports what answers
-    from traincast.core.assumptions import Assumptions
-    from traincast.core.system import System
-    from traincast.model.model import Model
+    from traincast.core import Assumptions, System
+    from traincast.model import Model
     from traincast.planner.frameworks.spaces import Framework
 
 Objective = Literal["time", "throughput", "cost", "memory"]
@@ -20,7 +19,7 @@ FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least, w
 class Question:
     """What is asked of a search, before it is checked: values are as they were given.
 
-    `traincast.planner.search.search_request` checks it. Who answers several questions at once, or finds that
+    `traincast.planner.search_request` checks it. Who answers several questions at once, or finds that
     a part of one is wrong, asks others that differ in some fields (`dataclasses.replace`).
     """
 

@@ -5,27 +5,26 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from traincast.catalog.software import search_spaces
-from traincast.catalog.software_stacks import facts_of, names_stack
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import (
+from traincast.catalog import Stack, search_spaces
+from traincast.core import (
+    ALIASES,
+    CALIBRATED,
+    PRECISIONS,
+    STRATEGIES,
     ErrorCollector,
     InputError,
+    System,
     raise_problems,
     type_problems,
     unknown_name_error,
     whole_number_problems,
 )
-from traincast.core.knobs import ALIASES, STRATEGIES
-from traincast.core.precision import PRECISIONS
-from traincast.core.system import System
-from traincast.model.model import Model
+from traincast.model import Model
 from traincast.planner.frameworks.locks import check_locked_values, lock_values
 from traincast.planner.frameworks.spaces import BEYOND, FRAMEWORKS, Framework, default_framework
 from traincast.planner.frameworks.spaces import framework as framework_named
 from traincast.planner.question import FIT_PROBABILITY, OBJECTIVES, Question
-from traincast.step.arguments import check_assumptions, check_size
-from traincast.step.rankings import WITHIN
+from traincast.step import WITHIN, check_assumptions, check_size
 
 
 def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
@@ -143,11 +142,8 @@ def space_of(framework: str | None) -> str | None:
     """Return the name of the space of a framework of the table of facts; None where no space is its own."""
     if framework is None:
         return None
-    own = (
-        name
-        for name, space in FRAMEWORKS.items()
-        if names_stack(space.assumptions) and facts_of(space.assumptions)["framework"] == framework
-    )
+    stacks = {name: Stack(space.assumptions) for name, space in FRAMEWORKS.items()}
+    own = (name for name, stack in stacks.items() if stack.is_known and stack.facts["framework"] == framework)
     space = next(own, None) or search_spaces().get(framework)
     return space if space in FRAMEWORKS else None
 

@@ -9,26 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values
-from traincast.core.errors import NothingFits
-from traincast.core.plan import Plan
-from traincast.core.quantities import Column, Ints
-from traincast.core.result import INLINE, Doc, Result
-from traincast.core.system import System
-from traincast.core.units import seconds
-from traincast.model.model import Model
+from traincast.core import (
+    INLINE,
+    Assumptions,
+    Column,
+    Doc,
+    Ints,
+    NothingFits,
+    Plan,
+    Result,
+    System,
+    distinct_values,
+    seconds,
+)
+from traincast.model import Model
 from traincast.planner.answers.confidence import equality_sentence, probability_near_best
 from traincast.planner.answers.described_plan import DescribedPlan, ParetoPlan
 from traincast.planner.answers.explain import FIGURES, MAX_SLOWDOWN_LISTED, Explanation
 from traincast.planner.answers.lock_prices import LockPrice, lock_sentence, searched_locks
-from traincast.planner.answers.recommend import (
-    Candidate,
-    Family,
-    Recommendation,
-    families,
-    recommend,
-)
+from traincast.planner.answers.recommend import Candidate, Family, Recommendation, families, recommend
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.question import Objective
@@ -42,16 +41,23 @@ from traincast.planner.space.evaluation import (
     rank_layouts,
 )
 from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.group_places import MOST_NEAR, near_members
 from traincast.planner.space.layout_questions import Layouts
 from traincast.planner.space.layouts import AllLayouts, FewLayouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Outline, Progress, by_domain, progress_after, report_round
-from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
-from traincast.step.fit_probability import memory_that_fits
-from traincast.step.metrics import Metrics, metrics
-from traincast.step.placement import MOST_NEAR, near_members
-from traincast.step.rankings import WITHIN
-from traincast.step.validity import reasons
+from traincast.step import (
+    WITHIN,
+    Answer,
+    Estimate,
+    Job,
+    Metrics,
+    SharedLayers,
+    estimate_placed,
+    memory_that_fits,
+    metrics,
+    reasons,
+)
 
 if TYPE_CHECKING:
     import polars as pl

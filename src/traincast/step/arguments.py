@@ -2,34 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log2
 
 import numpy as np
 
-from traincast.catalog.given_facts import left_of_framework, require_software
-from traincast.catalog.software_stacks import (
-    ANY_SOFTWARE,
-    DEFAULT_STACK,
-    load_stack,
-    names_stack,
-    resolve,
-)
-from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, raise_problems, whole_number_problems
-from traincast.core.system import System
-from traincast.model.adapters import FINE_TUNING_BATCH
-from traincast.model.model import Model
-
-
-def usual_batch(model: Model) -> int:
-    """Return the global batch where none is given [sequences]: that of fine-tuning, or 4M tokens.
-
-    Llama 2 and 3 began with 4M tokens (arXiv 2307.09288). It is a power of two, so that usual degrees divide
-    it.
-    """
-    if model.is_fine_tuned:
-        return FINE_TUNING_BATCH
-    return int(2 ** max(round(log2(4 * 2**20 / model.seq)), 0))
+from traincast.catalog import Stack, resolve, search_spaces, stack_names
+from traincast.core import CALIBRATED, Assumptions, InputError, System, raise_problems, whole_number_problems
+from traincast.model import Model
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
@@ -38,7 +16,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
     Raises `InputError` if it is no positive whole number.
     """
     if gbs is None and model is not None:
-        gbs = usual_batch(model) if model.global_batch is None else model.global_batch
+        gbs = model.usual_batch if model.global_batch is None else model.global_batch
     if gbs is None:
         return 1
     raise_problems("global batch", whole_number_problems("gbs", gbs))
@@ -48,7 +26,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
 def check_assumptions(
     assumptions: str | Assumptions | None,
     usual: str,
-    unsaid: tuple[str, ...] = ANY_SOFTWARE,
+    unsaid: tuple[str, ...] = Stack.ANY,
     given: Mapping[str, str] | None = None,
 ) -> Assumptions:
     """Return the assumptions of a name, given `Assumptions`, or those named `usual` for None.
@@ -58,8 +36,8 @@ def check_assumptions(
 
     Raises `InputError` if it is neither, no preset has that name, or it is no software whose facts are known.
     """
-    usual_stack = assumptions == CALIBRATED and names_stack(usual)
-    if assumptions is None or usual_stack:
+    means_usual = assumptions == CALIBRATED and Stack(usual).is_known
+    if assumptions is None or means_usual:
         assumed = resolve(usual)
         assumed = replace(assumed, unsaid=unsaid) if assumed.errors_known else assumed
     else:
@@ -69,8 +47,8 @@ def check_assumptions(
 
 def _with_given(assumed: Assumptions, given: Mapping[str, str]) -> Assumptions:
     """Return the assumptions of the software with facts, where the given one has others."""
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
-    if not names_stack(stack) or assumed.values() != load_stack(stack).values():
+    stack = Stack.of_assumptions(assumed.name)
+    if not stack.is_known or assumed.values() != stack.assumptions.values():
         facts = ", ".join(f"{fact} = {value}" for fact, value in given.items())
         raise InputError(
             "given", [f"{facts}: {assumed.name} is no software of the catalogue, whose facts are known"]
@@ -78,8 +56,26 @@ def _with_given(assumed: Assumptions, given: Mapping[str, str]) -> Assumptions:
     unsaid = assumed.unsaid
     if unsaid and "framework" in given:
         unsaid = left_of_framework(unsaid, given["framework"])
-    changed = load_stack(require_software(stack, given))
+    try:
+        changed = stack.with_given(given).assumptions
+    except InputError as error:
+        raise InputError("given", error.problems) from None
     return replace(changed, unsaid=unsaid, given=tuple(given.items()))
+
+
+def left_of_framework(unsaid: tuple[str, ...], framework: str) -> tuple[str, ...]:
+    """Return what a question that states a framework leaves open of the software that it otherwise does.
+
+    Raises `InputError` where the framework named besides runs other plans.
+    """
+    stacks = [Stack(name) for name in stack_names()]
+    if unsaid != Stack.ANY:
+        named = [Stack(name) for name in unsaid]
+        if search_spaces().get(framework) not in {stack.search_space for stack in named}:
+            runs = ", ".join(dict.fromkeys(stack.facts["framework"] for stack in named))
+            raise InputError("given", [f"framework = {framework}: the framework named besides runs {runs}"])
+        stacks = [stack for stack in named if stack.facts["framework"] == framework] or stacks
+    return tuple(stack.name for stack in stacks if stack.facts["framework"] == framework)
 
 
 def check_size(system: System | None, gpus: int) -> None:

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.core.errors import InputError
-from traincast.core.plan import AXES
-from traincast.core.records import replace_fields
-from traincast.step.estimate import Estimate, estimate
+from traincast.core import AXES, InputError, replace_fields
+from traincast.step.estimates import Estimate, estimate
 
 LEAST_GAIN: Final = 0.005  # share of the step time; a change that saves less is not worth a line
 NO_PLACEMENT_GIVEN: Final[Mapping[str, object]] = {

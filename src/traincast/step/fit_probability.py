@@ -8,9 +8,8 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from traincast.catalog.software_stacks import fitted_stack
-from traincast.core.quantities import Column, plain
-from traincast.core.units import GIB
+from traincast.catalog import Stack
+from traincast.core import GIB, Column, plain
 from traincast.step.uncertainty import BISECTIONS, Errors, errors
 
 # 90 % of the errors of what is allocated whatever the plan: resumed runs hold so much more [byte]
@@ -106,7 +105,7 @@ def _memory_scale(stack: str, nbytes: Column, known: Errors | None = None) -> Co
     """Return the scale of the distribution of the logarithm of memory."""
     known = known or errors()
     ninety = known.memory_stacks.get(
-        fitted_stack(stack), float(np.hypot(known.memory, known.memory_new_stack))
+        Stack(stack).fitted_name, float(np.hypot(known.memory, known.memory_new_stack))
     )
     return np.hypot(ninety, FIXED_MEMORY_ERROR / nbytes) / student_point(0.95)
 
@@ -128,4 +127,4 @@ def student_point(probability: float) -> float:
 def _memory_shift(stack: str, known: Errors | None = None) -> float:
     """Return the median of the logarithm of measured over predicted memory."""
     known = known or errors()
-    return known.memory_shifts.get(fitted_stack(stack), known.memory_shift)
+    return known.memory_shifts.get(Stack(stack).fitted_name, known.memory_shift)

@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.precision import Optimizer, Precision
-from traincast.core.quantities import Column, plain
+from traincast.core import Column, Optimizer, Precision, plain
 
 BYTES_OF_16_BITS: Final = 2.0
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincast.core.columns import TakesRows, maximum, minimum
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
+from traincast.core import Column, Plans, TakesRows, maximum, minimum, nonzero
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.model_parts import Counts
 from traincast.times import Timed

@@ -12,12 +12,22 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import TakesRows, maximum, minimum, take_rows, where
-from traincast.core.knobs import offloaded_activations, words
-from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Column, Ints, nonzero
-from traincast.core.slots import replace
+from traincast.core import (
+    Assumptions,
+    Bools,
+    Column,
+    Ints,
+    Plans,
+    TakesRows,
+    maximum,
+    minimum,
+    nonzero,
+    offloaded_activations,
+    replace,
+    take_rows,
+    where,
+    words,
+)
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.model_parts import ENDS, VOCABULARY, Counts
 from traincast.step.pipeline_stages import Stages, present_parts
@@ -104,6 +114,14 @@ def peak_bytes(phases: Phases) -> Column:
     return reduce(maximum, [total(components.values()) for components in phases.values()])
 
 
+def fullest_bytes(
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+) -> Column:
+    """Return the memory of the fullest device at its peak [byte]."""
+    devices = devices_phases(footprints, plan, stages, gbs, assumed, all_phases=False)
+    return reduce(maximum, map(peak_bytes, devices))
+
+
 def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[Components]:
@@ -127,15 +145,13 @@ def devices_phases(
     nm = plan.microbatches(gbs)
     return [
         _phases(
-            weight_memory(
-                footprints, plan, StoredWeights.for_device(stages.stored_parts[i], footprints), assumed
-            ),
-            working_memory(footprints, plan, stages, i, on_device, assumed, all_phases),
+            StoredWeights.for_device(stages.stored_parts[i], footprints).memory(footprints, plan, assumed),
+            on_device.working_memory(footprints, plan, stages, i, assumed, all_phases),
             nm,
             assumed,
             all_phases,
         )
-        for i, on_device in enumerate(beside_activations(footprints, plan, stages, gbs, assumed))
+        for i, on_device in enumerate(BesideActivations.of_devices(footprints, plan, stages, gbs, assumed))
     ]
 
 
@@ -168,36 +184,39 @@ class StoredWeights(NamedTuple):
         """Return the weights of a device's parts."""
         return cls(parts, *(_sum(footprints, parts, figure) for figure in cls._fields[1:]))
 
-
-def weight_memory(
-    footprints: Mapping[str, Footprint], plan: Plans, stored: StoredWeights, assumed: Assumptions
-) -> dict[str, Column]:
-    """Return the memory of weights and what belongs to them, whatever the micro-batch and recomputation."""
-    parts = states(footprints, plan, stored, assumed)
-    parts["copies"] = _step_copies(plan, stored, assumed)
-    if assumed.memory.gradients_last == "layer":
-        each = plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["gradients"] = each * _largest(footprints, present_parts(stored.parts), "weights")
-    parts["gathered"] = _gathered_weights(footprints, plan, stored.parts, assumed)
-    if not plan.zero and assumed.memory.buckets_copy_gradients:
-        parts["workspace"] = parts["gradients"] * is_group(plan.dp * plan.cp)
-    if plan.zero >= 2 and (assumed.memory.reduce_bucket or assumed.memory.stepped_parameters):
-        bucket = minimum(assumed.memory.reduce_bucket, stored.weights + stored.expert_weights)
-        # a gradient larger than the bucket is reduced from where it is (DeepSpeed 0.19.8, stage3.py,
-        # __add_grad_to_ipg_bucket)
-        ends = {part: n for part, n in stored.parts.items() if part in VOCABULARY}
-        bucket = maximum(bucket, _largest(footprints, present_parts(ends), "weights"))
-        reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["workspace"] = reduced * is_group(plan.dp * plan.cp)
-    if plan.zero >= 2 and assumed.memory.accumulates_whole and assumed.memory.gradients_last == "backward":
-        each = 2 * plan.recipe.width * assumed.memory.element_bytes / 2
-        whole = each * (stored.weights + stored.expert_weights)
-        parts["unreduced"] = maximum(parts["gradients"], whole)
-    if plan.zero and assumed.memory.reduces_apart:
-        unit = maximum(*_units(footprints, stored.parts, assumed, "weights", "expert_weights"))
-        reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["reserved"] = reduced * is_group(plan.dp * plan.cp)
-    return parts
+    def memory(
+        self, footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions
+    ) -> dict[str, Column]:
+        """Return the memory of them and what belongs to them, whatever micro-batch and recomputation."""
+        parts = states(footprints, plan, self, assumed)
+        parts["copies"] = _step_copies(plan, self, assumed)
+        if assumed.memory.gradients_last == "layer":
+            each = plan.gradient_bytes * assumed.memory.element_bytes / 2
+            parts["gradients"] = each * _largest(footprints, present_parts(self.parts), "weights")
+        parts["gathered"] = _gathered_weights(footprints, plan, self.parts, assumed)
+        if not plan.zero and assumed.memory.buckets_copy_gradients:
+            parts["workspace"] = parts["gradients"] * is_group(plan.dp * plan.cp)
+        if plan.zero >= 2 and (assumed.memory.reduce_bucket or assumed.memory.stepped_parameters):
+            bucket = minimum(assumed.memory.reduce_bucket, self.weights + self.expert_weights)
+            # a gradient larger than the bucket is reduced from where it is (DeepSpeed 0.19.8, stage3.py,
+            # __add_grad_to_ipg_bucket)
+            ends = {part: n for part, n in self.parts.items() if part in VOCABULARY}
+            bucket = maximum(bucket, _largest(footprints, present_parts(ends), "weights"))
+            reduced = bucket * plan.gradient_bytes * assumed.memory.element_bytes / 2
+            parts["workspace"] = reduced * is_group(plan.dp * plan.cp)
+        if (
+            plan.zero >= 2
+            and assumed.memory.accumulates_whole
+            and assumed.memory.gradients_last == "backward"
+        ):
+            each = 2 * plan.recipe.width * assumed.memory.element_bytes / 2
+            whole = each * (self.weights + self.expert_weights)
+            parts["unreduced"] = maximum(parts["gradients"], whole)
+        if plan.zero and assumed.memory.reduces_apart:
+            unit = maximum(*_units(footprints, self.parts, assumed, "weights", "expert_weights"))
+            reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
+            parts["reserved"] = reduced * is_group(plan.dp * plan.cp)
+        return parts
 
 
 class BesideActivations(NamedTuple):
@@ -210,38 +229,75 @@ class BesideActivations(NamedTuple):
     head_matrix: Column  # gradient of the head's matrix, or of one tied to it [byte]
     matrix: Column  # gradient of the embedding's matrix [byte]
 
+    @classmethod
+    def of_devices(
+        cls, footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+    ) -> list["BesideActivations"]:
+        """Return what is needed on each device whatever ZeRO, optimizer, recomputation and offload."""
+        schedule = SCHEDULES[plan.schedule]
+        nm = plan.microbatches(gbs)
+        buffers = _buffers(plan, assumed)
+        ahead: Column = 0.0
+        if plan.ep_overlap:
+            exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
+            ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
+        gradient = assumed.memory.vocabulary_gradient_bytes / 2
+        element = assumed.memory.element_bytes
+        beside: list[BesideActivations] = []
+        for position, present in zip(stages.position, stages.present_parts, strict=True):
+            most = schedule.in_flight(plan.pp, position, nm, plan.vp)
+            if plan.schedule == "gpipe":  # without a pipeline gradients are accumulated, as by the others
+                most = where(plan.pp > 1, most, 1.0)
+            most = most + ahead
+            heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
+            ends = {part: n for part, n in present.items() if part in VOCABULARY}
+            embeddings = {part: n for part, n in ends.items() if part.endswith("embedding")}
+            # a tied head has that of the embedding
+            head_matrix = (
+                _largest(footprints, ends, "weights") * gradient * element * present.get("head", 0.0)
+            )
+            matrix = _largest(footprints, embeddings, "weights") * gradient * element
+            if beside and nonzero(matrix):  # shorter pipelines are padded with their first device
+                matrix = where(position > 0, matrix, 0 * matrix)
+            logits = _largest(footprints, heads, "peak")
+            in_flight = minimum(most, nm)
+            beside.append(cls(in_flight, 1 - 1 / most, logits, buffers, head_matrix, matrix))
+        return beside
 
-def beside_activations(
-    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
-) -> list[BesideActivations]:
-    """Return what micro-batches need on each device whatever ZeRO, optimizer, recomputation and offload."""
-    schedule = SCHEDULES[plan.schedule]
-    nm = plan.microbatches(gbs)
-    buffers = _buffers(plan, assumed)
-    ahead: Column = 0.0
-    if plan.ep_overlap:
-        exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
-        ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
-    gradient = assumed.memory.vocabulary_gradient_bytes / 2
-    element = assumed.memory.element_bytes
-    beside: list[BesideActivations] = []
-    for position, present in zip(stages.position, stages.present_parts, strict=True):
-        most = schedule.in_flight(plan.pp, position, nm, plan.vp)
-        if plan.schedule == "gpipe":  # without a pipeline gradients are accumulated, as by the others
-            most = where(plan.pp > 1, most, 1.0)
-        most = most + ahead
-        heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
-        ends = {part: n for part, n in present.items() if part in VOCABULARY}
-        embeddings = {part: n for part, n in ends.items() if part.endswith("embedding")}
-        # a tied head has that of the embedding
-        head_matrix = _largest(footprints, ends, "weights") * gradient * element * present.get("head", 0.0)
-        matrix = _largest(footprints, embeddings, "weights") * gradient * element
-        if beside and nonzero(matrix):  # shorter pipelines are padded with their first device
-            matrix = where(position > 0, matrix, 0 * matrix)
-        logits = _largest(footprints, heads, "peak")
-        in_flight = minimum(most, nm)
-        beside.append(BesideActivations(in_flight, 1 - 1 / most, logits, buffers, head_matrix, matrix))
-    return beside
+    def working_memory(
+        self,
+        footprints: Mapping[str, Footprint],
+        plan: Plans,
+        stages: Stages,
+        i: int,
+        assumed: Assumptions,
+        all_phases: bool = False,
+    ) -> "WorkingMemory":
+        """Return the memory of all that micro-batches need on a device, whatever ZeRO and optimizer.
+
+        Without `all_phases`, `first` is an upper bound where the phase of the first layer is never the peak.
+        """
+        saved = _sum(footprints, stages.executed_parts[i], "saved") * self.in_flight
+        present = stages.present_parts[i]
+        # those of two layers are on the device, one at work and one on its way, beside those that stay there
+        if offloaded_activations(plan.offload):
+            figure = "saved" if "activations" in words(plan.offload) else "offloaded"
+            moved = _sum(footprints, stages.executed_parts[i], figure) * self.in_flight
+            staying = saved - moved / plan.offload_every
+            saved = minimum(saved, staying + 2 * _largest(footprints, present, figure))
+        at_work = "at_work" if assumed.memory.counts_gradients_at_work else "live"
+        temporary = _largest(footprints, present, at_work)
+        if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
+            inside = {part: n for part, n in present.items() if part not in ENDS}
+            temporary = temporary + _largest(footprints, inside, "peak")
+        if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
+            layers = _layers_of(stages.executed_parts[i])
+            first = saved * self.others + 2 * _sum(footprints, layers, "saved")
+        elif not (all_phases or assumed.memory.gradients_last == "backward" or nonzero(self.matrix)):
+            first = saved
+        else:
+            first = saved * self.others + _largest(footprints, present, "saved")
+        return WorkingMemory(saved, first, temporary, self)
 
 
 class WorkingMemory(NamedTuple):
@@ -252,41 +308,46 @@ class WorkingMemory(NamedTuple):
     temporary: Column  # what a layer at work needs beside them in backward
     beside: BesideActivations
 
+    def left_for_states(self, nm: Column, capacity: float, assumed: Assumptions) -> "list[MemoryLeft]":
+        """Return what it leaves for `StoredWeights.memory` [byte], in each phase that may be the peak.
 
-def working_memory(
-    footprints: Mapping[str, Footprint],
-    plan: Plans,
-    stages: Stages,
-    i: int,
-    beside: BesideActivations,
-    assumed: Assumptions,
-    all_phases: bool = False,
-) -> WorkingMemory:
-    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer.
-
-    Without `all_phases`, `first` is an upper bound where the phase of the first layer is never the peak.
-    """
-    saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
-    present = stages.present_parts[i]
-    # those of two layers are on the device, one at work and one on its way, beside those that stay there
-    if offloaded_activations(plan.offload):
-        figure = "saved" if "activations" in words(plan.offload) else "offloaded"
-        moved = _sum(footprints, stages.executed_parts[i], figure) * beside.in_flight
-        staying = saved - moved / plan.offload_every
-        saved = minimum(saved, staying + 2 * _largest(footprints, present, figure))
-    at_work = "at_work" if assumed.memory.counts_gradients_at_work else "live"
-    temporary = _largest(footprints, present, at_work)
-    if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
-        inside = {part: n for part, n in present.items() if part not in ENDS}
-        temporary = temporary + _largest(footprints, inside, "peak")
-    if keeps_frozen_layers(footprints, plan, assumed):  # their inputs, and the gradients of these
-        layers = _layers_of(stages.executed_parts[i])
-        first = saved * beside.others + 2 * _sum(footprints, layers, "saved")
-    elif not (all_phases or assumed.memory.gradients_last == "backward" or nonzero(beside.matrix)):
-        first = saved
-    else:
-        first = saved * beside.others + _largest(footprints, present, "saved")
-    return WorkingMemory(saved, first, temporary, beside)
+        A device is full where what states have `Taken` is what is left, as `devices_phases` adds both up.
+        """
+        activations, first, temporary, beside = self
+        usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
+        usable = usable - assumed.memory.library_bytes - assumed.memory.workspace_bytes
+        in_step = activations / beside.in_flight * nm
+        passing = maximum(beside.logits, temporary)
+        passes = PhaseLeft(
+            usable - activations - passing - beside.head_matrix, GrowingMemory(activations, in_step, passing)
+        )
+        gradients_come_anew = assumed.memory.gradients_last == "backward"
+        optimizer_step = MemoryLeft(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))
+        if not (gradients_come_anew or nonzero(beside.matrix)):
+            return [MemoryLeft(1.0, (passes,)), optimizer_step]
+        staying = beside.others * activations
+        each = activations / beside.in_flight
+        layer = first - staying
+        staying_in_step = beside.others * in_step
+        firsts = []
+        if nonzero(beside.matrix):
+            # the phases before take more with the smallest micro-batches and the largest, and then between
+            freed = activations - staying + passing - layer
+            freed_at_most = in_step - staying_in_step + nm * (passing - layer)
+            may_decide = minimum(freed, freed_at_most) + beside.head_matrix < beside.matrix
+            growing = GrowingMemory(staying, staying_in_step, layer, each, in_step)
+            firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
+            # of activations that are offloaded, more may be there at the first layer than before
+            if nonzero(maximum(first - activations, 0.0)):
+                working_beside = replace(growing, passing=layer + temporary)
+                firsts.append(PhaseLeft(usable - first - temporary, working_beside))
+        if not gradients_come_anew:
+            return [MemoryLeft(1.0, (passes, *firsts)), optimizer_step]
+        growing = GrowingMemory(staying, staying_in_step, layer + temporary, each, in_step)
+        at_layer = PhaseLeft(usable - first - temporary, growing)
+        early = where(nm > 1, 1.0, 0.0)
+        every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
+        return [MemoryLeft(early, (passes,)), MemoryLeft(1.0, (at_layer, *every)), optimizer_step]
 
 
 def keeps_frozen_layers(footprints: Mapping[str, Footprint], plan: Plans, assumed: Assumptions) -> bool:
@@ -371,18 +432,18 @@ class Taken(NamedTuple):
     at_work: Column  # states, and gradients when backward ends
     step: Column | None  # in the optimizer's step; None where that can be no peak
 
-
-def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> Taken:
-    """Return the memory that `weight_memory` takes of what is left for it [byte]."""
-    apart = held.get("reserved", 0.0)  # of which the allocator has no share
-    stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
-    if "workspace" in held:
-        stored = stored + held["workspace"]
-    copies = held["copies"]
-    step = stored + held["gradients"] + copies if nonzero(copies) else None
-    states = stored + held["gathered"]
-    before = held.get("unreduced", held["gradients"])
-    return Taken(states, before, states + held["gradients"], step)
+    @classmethod
+    def from_weights(cls, held: Mapping[str, Column], assumed: Assumptions) -> "Taken":
+        """Return what `StoredWeights.memory` takes of what is left for it [byte]."""
+        apart = held.get("reserved", 0.0)  # of which the allocator has no share
+        stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
+        if "workspace" in held:
+            stored = stored + held["workspace"]
+        copies = held["copies"]
+        step = stored + held["gradients"] + copies if nonzero(copies) else None
+        states = stored + held["gathered"]
+        before = held.get("unreduced", held["gradients"])
+        return cls(states, before, states + held["gradients"], step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,50 +533,6 @@ class MemoryLeft(NamedTuple):
         if isinstance(self.gradients, float):
             return taken.at_work
         return taken.states + take_rows(self.gradients, rows) * taken.gradients
-
-
-def left_for_states(
-    working: WorkingMemory, nm: Column, capacity: float, assumed: Assumptions
-) -> list[MemoryLeft]:
-    """Return what `working_memory` leaves for `weight_memory` [byte], in each phase that may be the peak.
-
-    A device is full where `taken_by_states` is what is left, as `devices_phases` adds both up.
-    """
-    activations, first, temporary, beside = working
-    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
-    usable = usable - assumed.memory.library_bytes - assumed.memory.workspace_bytes
-    in_step = activations / beside.in_flight * nm
-    passing = maximum(beside.logits, temporary)
-    passes = PhaseLeft(
-        usable - activations - passing - beside.head_matrix, GrowingMemory(activations, in_step, passing)
-    )
-    gradients_come_anew = assumed.memory.gradients_last == "backward"
-    optimizer_step = MemoryLeft(None, (PhaseLeft(usable, GrowingMemory(0.0, 0.0, 0.0)),))
-    if not (gradients_come_anew or nonzero(beside.matrix)):
-        return [MemoryLeft(1.0, (passes,)), optimizer_step]
-    staying = beside.others * activations
-    each = activations / beside.in_flight
-    layer = first - staying
-    staying_in_step = beside.others * in_step
-    firsts = []
-    if nonzero(beside.matrix):
-        # the phases before take more with the smallest micro-batches and the largest, and then between
-        freed = activations - staying + passing - layer
-        freed_at_most = in_step - staying_in_step + nm * (passing - layer)
-        may_decide = minimum(freed, freed_at_most) + beside.head_matrix < beside.matrix
-        growing = GrowingMemory(staying, staying_in_step, layer, each, in_step)
-        firsts = [PhaseLeft(usable - first - beside.matrix, growing, may_decide)]
-        # of activations that are offloaded, more may be there at the first layer than before
-        if nonzero(maximum(first - activations, 0.0)):
-            working_beside = replace(growing, passing=layer + temporary)
-            firsts.append(PhaseLeft(usable - first - temporary, working_beside))
-    if not gradients_come_anew:
-        return [MemoryLeft(1.0, (passes, *firsts)), optimizer_step]
-    growing = GrowingMemory(staying, staying_in_step, layer + temporary, each, in_step)
-    at_layer = PhaseLeft(usable - first - temporary, growing)
-    early = where(nm > 1, 1.0, 0.0)
-    every = [phase._replace(may_decide=None) for phase in firsts]  # beside more gradients
-    return [MemoryLeft(early, (passes,)), MemoryLeft(1.0, (at_layer, *every)), optimizer_step]
 
 
 def states(

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from traincast.core.errors import require_known, require_type
-from traincast.model.adapted_layers import adapter_parameters
-from traincast.model.blocks import ENCODER, Diffusion, Kind
-from traincast.model.model import Model, Tower
+from traincast.core import require_known, require_type
+from traincast.model import ENCODER, Diffusion, Kind, Model, Tower, adapter_parameters
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
     """
     counted = Counter(layers)
     flops = sum(n * _scores(model.for_kind(kind), kind, masked) for kind, n in counted.items() if kind.scores)
-    scans = sum(n * scan_flops(model, kind) for kind, n in counted.items())
+    scans = sum(n * model.scan_flops(kind) for kind, n in counted.items())
     index = sum(n * index_flops(model, kind, masked) for kind, n in counted.items())
     return flops / model.seq + index + scans
 
@@ -170,21 +168,10 @@ def index_flops(model: Model, kind: Kind, masked: bool) -> float:
     return 2 * config.heads * config.head_dim * pairs / model.seq
 
 
-def scan_flops(model: Model, kind: Kind) -> int:
-    """Return the forward FLOPs of the scan of a layer for one token, whatever chunks it is cut into."""
-    config = model.linear_attention(kind)
-    return 0 if config is None else config.counts.scan_flops
-
-
-def tokens_share(model: Model, kind: Kind) -> float:
-    """Return the tokens that the layers of a kind see for each token of the model's sequence."""
-    return model.for_kind(kind).seq / model.seq
-
-
 def _layer_weights(model: Model, kind: Kind) -> float:
     """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
     own = model.for_kind(kind)
-    share = tokens_share(model, kind)
+    share = model.tokens_share(kind)
     mixer = float(own.mixer_matrices(kind) + sum(i * o for i, o in model.beside))
     experts = own.experts
     mixer += (2 if kind.is_pair else 1) * model.stream_matrices
@@ -230,7 +217,7 @@ def _end_weights(model: Model) -> float:
     head += 0 if own is None else e * own.width
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq
     first, second = model.frame_matrices
-    frames = 0.0 if not model.encodes else (2 * first + second) * tokens_share(model, ENCODER)
+    frames = 0.0 if not model.encodes else (2 * first + second) * model.tokens_share(ENCODER)
     beside = sum(i * o for i, o in model.beside_layers)
     streams = model.streams**2 * e if model.streams > 1 else 0
     return head + image + frames + beside + streams + _diffusion_weights(model)
@@ -264,7 +251,7 @@ def _of_layer_parameters(model: Model) -> Forward:
     """Count the parameters of the layers that a token meets."""
     counted = Counter(model.pattern).items()
     layers = sum(
-        n * tokens_share(model, kind) * model.kind_parameters(kind, active=True) for kind, n in counted
+        n * model.tokens_share(kind) * model.kind_parameters(kind, active=True) for kind, n in counted
     )
     return Forward(2.0 * layers, 0.0, 0.0)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.core.quantities import Column
+from traincast.core import Column
 
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")  # parts with its matrices
 ENDS: Final = (*VOCABULARY, "mtp")

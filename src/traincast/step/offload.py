@@ -2,11 +2,7 @@
 
 from typing import NamedTuple
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.knobs import offloaded_activations, words
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column
-from traincast.core.system import System
+from traincast.core import Assumptions, Column, Plans, System, offloaded_activations, words
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.model_parts import Counts
 from traincast.times import exposed_time

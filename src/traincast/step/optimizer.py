@@ -1,10 +1,6 @@
 """The optimizer step."""
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.knobs import words
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
-from traincast.core.system import System
+from traincast.core import Assumptions, Column, Plans, System, nonzero, words
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.model_parts import VOCABULARY, Counts
 

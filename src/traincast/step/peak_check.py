@@ -7,11 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.errors import InputError
-from traincast.core.precision import PRECISIONS, Rate
-from traincast.core.quantities import Column
-from traincast.core.units import rate, seconds
-from traincast.step.estimate import Estimate, Estimates
+from traincast.core import PRECISIONS, Column, InputError, Rate, rate, seconds
+from traincast.step.estimates import Estimate, Estimates
 
 CONVENTION: Final = "megatron"  # counts what cannot be left out: attention only as far as the mask leaves it
 LIKELY_RATIO: Final = 2.0  # a corrected time is likely within this factor of the predicted one

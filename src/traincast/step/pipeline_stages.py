@@ -15,13 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.columns import minimum, number_values
-from traincast.core.errors import InputError
-from traincast.core.knobs import chunks
-from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Column, Ints
-from traincast.core.units import count_of
-from traincast.model.model import Model
+from traincast.core import Bools, Column, InputError, Ints, Plans, chunks, count_of, minimum, number_values
+from traincast.model import Model
 from traincast.step.model_parts import ENDS, Counts
 from traincast.times import SCHEDULES
 

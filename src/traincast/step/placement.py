@@ -3,17 +3,11 @@
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
-from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Bools, Ints
-from traincast.core.system import System
+from traincast.core import STRATEGIES, Bools, Ints, Plan, Plans
 from traincast.times import ORDERS
-
-MOST_NEAR: Final = 1 << 10  # ways to place a group up to which layouts are bounded
 
 
 @lru_cache(maxsize=4096)
@@ -40,21 +34,6 @@ def factorizations(n: int, parts: int) -> Ints:
         rows = np.column_stack((rows[row], factor))
         rest = rest[row] // factor
     return _frozen(np.column_stack((rows, rest)))
-
-
-def near_members(system: System, gpus: int) -> list[tuple[float, ...]]:
-    """Return the members that a group of a job can have in a domain of each tier but the outermost.
-
-    A placement fills the fast domains, or the part of them that the job uses, and every group its share.
-    """
-    found: list[tuple[int, ...]] = [(1,)]
-    filled = {system.fast_domain, min(system.domain(gpus), gpus)}
-    for i, tier in enumerate(system.tiers[:-1]):
-        sizes = [int(n) for n in divisors(gpus) if n <= float(np.max(tier.size or 1))]
-        if i == 0:
-            sizes = [n for n in sizes if any(domain % n == 0 for domain in filled)]
-        found = [(*inner, n) for inner in found for n in sizes if n >= inner[-1]]
-    return [tuple(map(float, members[1:])) for members in found]
 
 
 def _frozen(array: Ints) -> Ints:

@@ -4,13 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import log2, maximum, minimum
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
-from traincast.core.system import System
+from traincast.core import Assumptions, Column, Plans, System, log2, maximum, minimum, nonzero
 from traincast.operations import total
-from traincast.step.data_parallel import TINY, LeastTraffic, data_parallel
+from traincast.step.data_parallelism import TINY, LeastTraffic, data_parallel
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.model_parts import Counts
 from traincast.step.offload import copies_in_passes, exposed_copies

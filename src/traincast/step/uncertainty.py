@@ -16,22 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from traincast.catalog.error_figures import error_figures
-from traincast.catalog.given_facts import contradicts, software_with
-from traincast.catalog.software_stacks import (
-    ANY_SOFTWARE,
-    fitted_stack,
-    has_measured_pace,
-    stack_words,
-    stack_year,
-)
-from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Column, Floats, plain
-from traincast.core.units import rate
-from traincast.model.linear_attention import LINEAR
-from traincast.model.model import Model
+from traincast.catalog import Stack, error_figures
+from traincast.core import Bools, Column, Floats, Plans, plain, rate
+from traincast.model import LINEAR, Model
 from traincast.step.model_flops import forward_flops
 
+WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
 NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
@@ -174,7 +164,7 @@ class SoftwareShares:
         """
         if not unsaid:
             return 0.0
-        if tuple(unsaid) == ANY_SOFTWARE:
+        if tuple(unsaid) == Stack.ANY:
             return self.spread
         return self.open_moe if moe else self.open
 
@@ -198,11 +188,11 @@ class SoftwareShares:
         """
         if not facts:
             return self.shares_like(asked, unsaid)
-        left = [name for name in (unsaid or self.stacks) if not contradicts(name, facts)]
+        left = [name for name in (unsaid or self.stacks) if not Stack(name).contradicts(facts)]
         found = self.shares_like(asked, left) or self.shares_like(asked, unsaid)
         shares = dict[str, float]()
         for name, share in found.items():
-            changed = software_with(name, facts)
+            changed = Stack(name).with_given(facts).name
             shares[changed] = shares.get(changed, 0.0) + share
         return shares
 
@@ -378,8 +368,8 @@ class ErrorCase:
             "work": layer_work(model, plans),
             "seconds": seconds,
         }
-        stack = fitted_stack(stack)
-        if year := stack_year(stack):
+        software = Stack(Stack(stack).fitted_name)
+        if year := software.year:
             sizes["year"] = year
         shares = {
             name: sum(breakdown[component] for component in parts) / seconds
@@ -395,8 +385,8 @@ class ErrorCase:
         gathers = plans.ep * plans.etp > 1 if has_experts and gathers_tokens else False
         own = (has_experts, sizes, shares, layers, tower_share, plans.precision)
         has_lengths = model.documents is None or not model.documents.assumed
-        paced = 0.0 if has_measured_pace(stack) else waiting
-        return cls(stack, accelerator, *own, across, gathers, paced, has_lengths)
+        paced = 0.0 if software.has_measured_pace else waiting
+        return cls(software.name, accelerator, *own, across, gathers, paced, has_lengths)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -688,12 +678,13 @@ def _respects(case: ErrorCase) -> dict[str, str]:
     kind = "mixture-of-experts run" if case.moe else "dense run"
     of_experts = " of experts" if case.moe else ""
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
-    new_stack = f"software without a run{of_experts} that constants are fitted to ({stack_words(case.stack)})"
+    software = Stack(case.stack).words
+    new_stack = f"software without a run{of_experts} that constants are fitted to ({software})"
     if case.gathers_tokens:
         new_stack = "the all-gather dispatcher of tokens"
     words = {
         "new_stack": new_stack,
-        "new_cell": f"fewer than {FEW} measured configurations of {stack_words(case.stack)} on {case.host}, "
+        "new_cell": f"fewer than {FEW} measured configurations of {software} on {case.host}, "
         + ("pipelined" if case.sizes["pp"] > 1 else "in one stage")
         + (" and with experts across fast domains" if case.across else ""),
         "new_accelerator": f"accelerator without a measured run ({case.accelerator})",

@@ -10,13 +10,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from traincast.core.errors import raise_problems
-from traincast.core.knobs import chunks
-from traincast.core.plan import AXES, Plan, Plans
-from traincast.core.quantities import Bools
-from traincast.model.blocks import Experts
-from traincast.model.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
-from traincast.model.model import Model
+from traincast.core import AXES, Bools, Plan, Plans, chunks, raise_problems
+from traincast.model import LINEAR, Experts, LinearAttention, Mamba, Model, RgLru
 from traincast.times import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched

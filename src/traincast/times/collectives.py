@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct, maximum, minimum, sign
-from traincast.core.quantities import Column, nonzero
-from traincast.core.system import System, Tier
+from traincast.core import Assumptions, Column, System, Tier, distinct, maximum, minimum, nonzero, sign
 from traincast.operations import CollectiveKind, total
 from traincast.times import nccl
 from traincast.times.nccl import Protocols, achieved_bandwidth, congestion_factor

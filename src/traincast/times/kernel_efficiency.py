@@ -9,10 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import ceil, maximum, minimum, sign, where
-from traincast.core.quantities import Column
-from traincast.core.system import Accelerator
+from traincast.core import Accelerator, Assumptions, Column, ceil, maximum, minimum, sign, where
 from traincast.operations import Fused, Gemm, PassCount, Unit, total
 
 REFERENCE_HEAD_WIDTH: Final = 128  # width of heads that the rates of fused attention are given for

@@ -26,10 +26,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.core.assumptions import Collectives
-from traincast.core.columns import log2, maximum, minimum, sign, sqrt, where
-from traincast.core.quantities import Column, nonzero
-from traincast.core.system import Tier
+from traincast.core import Collectives, Column, Tier, log2, maximum, minimum, nonzero, sign, sqrt, where
 from traincast.operations import CollectiveKind
 from traincast.times.process_groups import Group, domains, is_group
 

@@ -9,12 +9,22 @@ from typing import Final, Self
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import common_divisor, distinct, log2, maximum, minimum, where
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, Floats, nonzero
-from traincast.core.slots import replace
-from traincast.core.system import System, Tier
+from traincast.core import (
+    Assumptions,
+    Column,
+    Floats,
+    Plans,
+    System,
+    Tier,
+    common_divisor,
+    distinct,
+    log2,
+    maximum,
+    minimum,
+    nonzero,
+    replace,
+    where,
+)
 from traincast.operations import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.nccl import achieved_bandwidth

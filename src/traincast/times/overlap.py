@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traincast.core.columns import maximum, minimum, sqrt, where
-from traincast.core.quantities import Column, nonzero
+from traincast.core import Column, maximum, minimum, nonzero, sqrt, where
 from traincast.operations import total
 
 

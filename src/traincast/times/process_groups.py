@@ -9,10 +9,18 @@ import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from traincast.core.columns import ceil, common_divisor, floor, maximum, minimum
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, nonzero
-from traincast.core.system import Tier, fast_domains
+from traincast.core import (
+    Column,
+    Plans,
+    Tier,
+    ceil,
+    common_divisor,
+    fast_domains,
+    floor,
+    maximum,
+    minimum,
+    nonzero,
+)
 from traincast.operations import Axis
 
 ORDERS: Final = {

@@ -1,10 +1,6 @@
 """Time of an operation's arithmetic and memory traffic (arXiv 2410.00273, compute and memory times)."""
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import maximum, minimum
-from traincast.core.precision import Precision, Rate
-from traincast.core.quantities import Column, nonzero
-from traincast.core.system import Accelerator
+from traincast.core import Accelerator, Assumptions, Column, Precision, Rate, maximum, minimum, nonzero
 from traincast.operations import PassCount
 from traincast.times.kernel_efficiency import attention, burst, work_done
 from traincast.times.overlap import exposed_time

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from traincast.core.quantities import Column
+from traincast.core import Column
 from traincast.operations import Operation
 
 

@@ -1,23 +1,5 @@
 """The best plan on the user's own machine: predict, run a trial, learn, choose the next, stop."""
 
-from traincast.tuner.belief import GAIN, SURE
-from traincast.tuner.launches import STEPS, OwnTraining
-from traincast.tuner.replay import Replayed, ReplayReport, replay_all
-from traincast.tuner.running import Runner, own_command, run_all
-from traincast.tuner.tuner import Trial, Tuner, TuneReport
+import lazy_loader
 
-__all__ = [
-    "GAIN",
-    "STEPS",
-    "SURE",
-    "OwnTraining",
-    "ReplayReport",
-    "Replayed",
-    "Runner",
-    "Trial",
-    "TuneReport",
-    "Tuner",
-    "own_command",
-    "replay_all",
-    "run_all",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -26,9 +26,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.core.quantities import Floats, Ints
-from traincast.step.rankings import DEGREES, DRAWS, KINDS, RankedSoftware
-from traincast.step.uncertainty import NORMAL_90_PERCENT, Errors, errors
+from traincast.core import Floats, Ints
+from traincast.planner import DEGREES, DRAWS, KINDS, RankedSoftware
+from traincast.step import NORMAL_90_PERCENT, Errors, errors
 
 # Deviation of the shared error. That of published runs is 0.03; with so little, a machine that is faster than
 # its file says stops too soon.

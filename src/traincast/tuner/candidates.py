@@ -6,18 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.accuracy.runs.run import Run
-from traincast.accuracy.validate import batches
-from traincast.catalog.software_stacks import resolve
-from traincast.core.errors import ErrorCollector, InputError, NothingFits
-from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Column, Floats
-from traincast.planner.question import Question
-from traincast.planner.search import search_request
-from traincast.step.estimate import Estimates, estimate_columns
-from traincast.step.fit_probability import memory_that_fits
-from traincast.step.rankings import RankedSoftware, plan_coordinates
-from traincast.step.uncertainty import errors
+from traincast.accuracy import Run, batches
+from traincast.catalog import resolve
+from traincast.core import Column, ErrorCollector, Floats, InputError, NothingFits, Plan, Plans
+from traincast.planner import Question, RankedSoftware, plan_coordinates, search_request
+from traincast.step import Estimates, errors, estimate_columns, memory_that_fits
 from traincast.tuner.belief import LEARNT, MOST_DRAWN, Prior
 
 MOST_CANDIDATES: Final = 100_000

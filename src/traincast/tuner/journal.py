@@ -5,8 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from traincast.core.errors import InputError
-from traincast.core.output_files import atomic_output
+from traincast.core import InputError, atomic_output
 
 
 class Journal:

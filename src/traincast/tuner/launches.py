@@ -4,13 +4,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, shape_of, text
-from traincast.core.plan import Plan
-from traincast.core.system import System
-from traincast.launch.formats import FORMATS
-from traincast.launch.training_programs import write_in_full
-from traincast.launch.write import Launch
-from traincast.model.model import Model
+from traincast.accuracy import TRAINING_MODULE, plan_file_text, trainable_plans, trained_shape
+from traincast.core import Plan, System
+from traincast.launch import FORMATS, Launch, write_in_full
+from traincast.model import Model
 
 STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
 # how formats say the number of steps, where a launch has it
@@ -48,15 +45,17 @@ class OwnTraining:
     gbs: int
     steps: int = STEPS
     name: str = "measure --step"
-    command: str = f"python -m {MODULE}.one_plan {{launch}} {{log}}"
+    command: str = f"python -m {TRAINING_MODULE}.one_plan {{launch}} {{log}}"
 
     def plans(self, gpus: int) -> list[Plan]:
         """Return every plan that the loop can train."""
-        return list(every_plan(shape_of(self.model, self.gbs), gpus))
+        return list(trainable_plans(trained_shape(self.model, self.gbs), gpus))
 
     def write(self, plan: Plan) -> Launch:
         """Return the launch of a plan."""
-        return Launch(self.name, text(shape_of(self.model, self.gbs), plan, self.steps), {}, ".json")
+        return Launch(
+            self.name, plan_file_text(trained_shape(self.model, self.gbs), plan, self.steps), {}, ".json"
+        )
 
 
 Launcher = Exported | OwnTraining  # writes the launch of a plan: None where it cannot be launched as it is

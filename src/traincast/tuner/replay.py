@@ -16,16 +16,11 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.accuracy.runs.run import Run, load_bundled_runs
-from traincast.accuracy.scores import source_of
-from traincast.accuracy.validate import batches
-from traincast.catalog.software_stacks import resolve
-from traincast.core.quantities import Floats
-from traincast.core.result import Doc, Result
-from traincast.core.system import System
-from traincast.planner.question import Question
-from traincast.step.rankings import plan_coordinates
-from traincast.step.uncertainty import errors
+from traincast.accuracy import Run, batches, load_bundled_runs, source_of
+from traincast.catalog import resolve
+from traincast.core import Doc, Floats, Result, System
+from traincast.planner import Question, plan_coordinates
+from traincast.step import errors
 from traincast.tuner.belief import GAIN, LEARNT, SURE, Belief, Prior
 from traincast.tuner.candidates import of_search
 
@@ -381,7 +376,7 @@ def long_lists(progress: Callable[[int], object] = lambda done: None) -> list[Lo
 
 def _space() -> Prior:
     """Return the plans of `SPACE` that are predicted to be the fastest."""
-    from traincast.catalog.load import load_model, load_system
+    from traincast.catalog import load_model, load_system
 
     model, system, gpus, gbs = SPACE
     question = Question(

@@ -14,14 +14,9 @@ from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 from threading import current_thread, main_thread
 from typing import Any, BinaryIO, Final
 
-from traincast.accuracy.logs import StepTimes, read_times
-from traincast.accuracy.logs.training_log import WARM_UP
-from traincast.core.errors import ErrorCollector, InputError, close_to
-from traincast.core.output_files import check_folder
-from traincast.core.plan import Plan
-from traincast.core.units import GIB, seconds
-from traincast.launch.training_programs import PROGRAMS
-from traincast.launch.write import Launch
+from traincast.accuracy import WARM_UP, StepTimes, read_times
+from traincast.core import GIB, ErrorCollector, InputError, Plan, check_folder, close_to, seconds
+from traincast.launch import PROGRAMS, Launch
 from traincast.tuner.launches import STEPS
 from traincast.tuner.tuner import Trial, Tuner
 

@@ -8,32 +8,35 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 
-from traincast.accuracy.runs.run import Run
-from traincast.catalog.given_facts import read_given
-from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import ANY_SOFTWARE, releases
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import ErrorCollector, InputError, unknown_name_error, whole_number_problems
-from traincast.core.plan import Plan
-from traincast.core.result import INLINE, Doc, Result
-from traincast.core.system import System
-from traincast.core.units import count_of, probability_text, seconds
-from traincast.launch.formats import FORMATS
-from traincast.launch.write import Launch
-from traincast.model.model import Model
-from traincast.planner.frameworks.spaces import Framework
-from traincast.planner.frameworks.spaces import framework as framework_named
-from traincast.planner.question import Question
-from traincast.step.arguments import check_assumptions, check_gbs, check_size
-from traincast.step.estimate import Job, usual_assumptions
-from traincast.step.uncertainty import NORMAL_90_PERCENT
+from traincast.accuracy import Run
+from traincast.catalog import Stack, as_model, as_system, read_given
+from traincast.core import (
+    INLINE,
+    Assumptions,
+    Doc,
+    ErrorCollector,
+    InputError,
+    Plan,
+    Result,
+    System,
+    count_of,
+    probability_text,
+    seconds,
+    unknown_name_error,
+    whole_number_problems,
+)
+from traincast.launch import FORMATS, Launch
+from traincast.model import Model
+from traincast.planner import Framework, Question
+from traincast.planner import framework as framework_named
+from traincast.step import NORMAL_90_PERCENT, Job, check_assumptions, check_gbs, check_size, usual_assumptions
 from traincast.tuner.belief import GAIN, SURE, Belief, Outlook
 from traincast.tuner.candidates import Candidates, of_runs, of_search
 from traincast.tuner.journal import Journal
 from traincast.tuner.launches import STEPS, Exported, Launcher
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibration import Calibration
+    from traincast.accuracy import Calibration
 
 TRIALS: Final = 8  # at most, by default
 VERIFIED: Final = 32  # likeliest candidates whose launches are written before probabilities are stated
@@ -175,7 +178,7 @@ class Tuner:
         usual = usual_assumptions(transformer, machine)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer, machine)
-        unsaid = ANY_SOFTWARE if space is None else releases(usual)
+        unsaid = Stack.ANY if space is None else Stack(usual).releases
         facts = errors.catch(read_given, given) or {}
         assumed = errors.catch(check_assumptions, assumptions, usual, unsaid, facts)
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)
@@ -511,8 +514,7 @@ class Tuner:
         InputError
             If no trial has a time, or the system was given as an object: a name or a file can be calibrated.
         """
-        from traincast.accuracy.fit.calibration import fitted_to
-        from traincast.accuracy.fit.measured import Measured
+        from traincast.accuracy import Measured, fitted_to
 
         if self.base is None:
             raise InputError("system", ["is an object: give its name or file, which can be calibrated"])

@@ -17,7 +17,7 @@ from traincast.accuracy.runs.facts import read_facts
 from traincast.accuracy.runs.plan import layout, policies, written_out
 from traincast.accuracy.runs.run import Run, load_bundled_runs, note_software, read_run, readable, rows
 from traincast.accuracy.runs.run import software as software_of
-from traincast.accuracy.validate import validate
+from traincast.accuracy.validation import validate
 from traincast.catalog.facts import ALWAYS_GIVEN, FACTS, FRAMEWORKS
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import chunks as layers_of_chunks

@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 
 from every_command import DESIGN, STUDY
-from traincast.planner.design.design_file import load_question
+from traincast.planner.designs.design_file import load_question
 from traincast.planner.frameworks.spaces import CALLED, FRAMEWORKS, framework
-from traincast.planner.study.study_file import load_study
+from traincast.planner.studies.study_file import load_study
 from traincast.ui.cli.aliases import (
     MODEL,
     NODES,

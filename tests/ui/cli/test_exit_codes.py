@@ -143,7 +143,7 @@ SLOW = """
 import sys
 import time
 from pathlib import Path
-from traincast.planner.search import SearchRequest
+from traincast.planner.searches import SearchRequest
 from traincast.ui.cli.main import main
 
 def answer(self, progress):
@@ -212,7 +212,7 @@ def test_progress_is_shown_once_work_takes_more_than_half_a_second(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "work", "words"),
     [
-        ("validate", "traincast.accuracy.validate.validate", "validating"),
+        ("validate", "traincast.accuracy.validation.validate", "validating"),
         (
             f"calibrate --system dgx-h100 --runs {RUNS}",
             "traincast.accuracy.fit.calibration.fitted_to",
@@ -256,7 +256,7 @@ def test_a_mistake_of_the_program_is_said_to_be_one(run, monkeypatch):
     def answer(self, progress):
         raise KeyError("a name that is not there")
 
-    monkeypatch.setattr("traincast.planner.search.SearchRequest.answer", answer)
+    monkeypatch.setattr("traincast.planner.searches.SearchRequest.answer", answer)
     plain, debug, as_json = (
         run(f"plan gpt-125m --system dgx-h100 --gpus 8 {more}") for more in ("", "--debug", "--json")
     )
@@ -287,7 +287,7 @@ main()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal of POSIX systems")
-@pytest.mark.parametrize("module", ["cyclopts", "traincast.ui.cli.plan", "numpy", "traincast.step.estimate"])
+@pytest.mark.parametrize("module", ["cyclopts", "traincast.ui.cli.plan", "numpy", "traincast.step.estimates"])
 def test_interrupted_while_a_module_is_imported(module):
     """Ctrl-C in the first moments, at any import, ends as it does later."""
     arguments = [sys.executable, "-c", INTERRUPTED, module]
@@ -298,7 +298,7 @@ def test_interrupted_while_a_module_is_imported(module):
 
 IN_A_FINALIZER = """
 import os, signal, sys
-from traincast.planner.study import executors
+from traincast.planner.studies import executors
 
 class Finalized:
     def __del__(self):

@@ -204,7 +204,7 @@ def test_the_papers_figures(run, tmp_path, monkeypatch, reproduced):
     figure = Figure((1, 1))
     names = [f"{k}-a-figure" for k in range(1, paper.FIGURES + 1)]
     monkeypatch.setattr(paper, "paper_figures", lambda: ((name, figure) for name in names))
-    monkeypatch.setattr("traincast.planner.paper_results.reproduce", lambda: reproduced)
+    monkeypatch.setattr("traincast.planner.reproduce", lambda: reproduced)
     code, out, _ = run("reproduce", "2410.00273", "--figures", tmp_path / "figures")
     assert code == 0
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {f"{name}.svg" for name in names}

@@ -10,7 +10,7 @@ import pytest
 
 import traincast as tc
 from traincast.model.adapters import parse_training
-from traincast.planner.study.results import read_results
+from traincast.planner.studies.results import read_results
 
 OURS = "plan llama-3-8b --system dgx-h100 --gpus 8 --top 2 --json"
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import facts_of
+from traincast.catalog.software_stacks import Stack
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
-from traincast.step.metrics import metrics
+from traincast.step.run_metrics import metrics
 from traincast.ui.cli import output
 from traincast.ui.cli.output import message_columns  # the fixture of all tests replaces it in its module
 from traincast.ui.text import headline
@@ -74,7 +74,9 @@ def test_a_time_at_the_edge_of_its_interval_says_of_which_software_it_is():
     found = tc.search("deepseek-v3", "dgx-h100", gpus=512, gbs=2048, framework="megatron", locks={"tp": 1})
     _, est = found.recommended
     assert est.median_seconds > 1.05 * est.step_seconds
-    of_megatron = [part for part in est.alternatives if facts_of(part.name)["framework"] == "Megatron-Core"]
+    of_megatron = [
+        part for part in est.alternatives if Stack(part.name).facts["framework"] == "Megatron-Core"
+    ]
     likely = max(
         (part for part in of_megatron if part.seconds > 1.05 * est.step_seconds),
         key=lambda part: part.weight,

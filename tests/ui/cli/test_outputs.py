@@ -54,7 +54,7 @@ def described_keys(part):
 @pytest.mark.parametrize("name", sorted(set(OUTPUTS) - {"error"} - ENDLESS - LACKING))
 def test_answers_are_as_the_schema_says_and_show_every_key_of_it(name, run, folder, monkeypatch):
     for module in ("measure", "training.compare"):
-        ranks = f"traincast.accuracy.measure.{module}.run_on_all_ranks"
+        ranks = f"traincast.accuracy.machine.{module}.run_on_all_ranks"
         monkeypatch.setattr(ranks, recorded_ranks.run_on_all_ranks)
     # a small part of the replay, which shows the same keys
     for figure, value in {"MIN_PLANS": 20, "WRONGS": WRONGS[:1], "SPACE_DRAWS": 1, "SPACE_TRIALS": 2}.items():

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast.planner.design.design_file import load_question
+from traincast.planner.designs.design_file import load_question
 from traincast.planner.frameworks.spaces import FRAMEWORKS
-from traincast.planner.study.study_file import load_study
+from traincast.planner.studies.study_file import load_study
 from traincast.ui.cli.help_pages import FILES
 
 ROOT = Path(__file__).parents[3]

@@ -28,9 +28,9 @@ from uvicorn.server import ServerState
 import traincast as tc
 from bounded_memory import bounded_memory
 from traincast.core.units import seconds
+from traincast.planner.answers.differences import ratio
 from traincast.planner.answers.lock_prices import lock_sentence
-from traincast.planner.study.sweep import vary_system
-from traincast.step.differences import ratio
+from traincast.planner.studies.sweep import vary_system
 from traincast.ui.cli.main import main
 from traincast.ui.explorer import worker
 from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application

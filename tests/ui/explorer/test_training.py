@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast.catalog.training import read_training
-from traincast.planner.study.study_file import load_study
+from traincast.catalog.training import Training
+from traincast.planner.studies.study_file import load_study
 from traincast.ui.explorer.choices import model_info
 from traincast.ui.explorer.question import check_state, model_of, normal_text, read_address, read_state
 from traincast.ui.explorer.snippets import copy_texts
@@ -24,7 +24,7 @@ GIVEN = {
 @pytest.fixture(scope="module")
 def seeing():
     """A model with a vision tower, of which everything is asked."""
-    return read_training(**GIVEN).apply_to(tc.load_model(CONFIG, seq=4096))
+    return Training.read(**GIVEN).apply_to(tc.load_model(CONFIG, seq=4096))
 
 
 def test_the_explorer_asks_what_command_lines_ask(seeing):

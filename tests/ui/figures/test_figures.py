@@ -15,8 +15,8 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import GIB
 from traincast.planner.question import Question
 from traincast.planner.search_result import Found
-from traincast.planner.study.executors import run
-from traincast.planner.study.sweep import define
+from traincast.planner.studies.executors import run_study
+from traincast.planner.studies.sweep import define_study
 from traincast.step.placement import placements
 from traincast.ui import figures
 from traincast.ui.figures import paper, style
@@ -48,15 +48,15 @@ def machine(hbm_bytes=6e9, name="chip-nvs4"):
 def scaling():
     """A study over numbers of GPUs: nothing fits on the smallest."""
     machines = [machine(), machine(2e10, "roomy-nvs4")]
-    return run(define([MODEL], machines, Question(gpus=GPUS, top=1))).frame
+    return run_study(define_study([MODEL], machines, Question(gpus=GPUS, top=1))).frame
 
 
 @pytest.fixture(scope="module")
 def swept():
     """A study over capacity with vector rate, and bandwidth; the least memory holds nothing on few GPUs."""
     paired = {HBM: [1e9, 4e9, 8e9, 32e9], "accelerator.vector_flops": [1e12, 5e12, 1e13, 2e13]}
-    return run(
-        define(
+    return run_study(
+        define_study(
             [MODEL],
             [machine()],
             Question(gpus=(4, 16), strategy="1d", top=1),
@@ -369,8 +369,8 @@ def test_contour_draws_the_table(swept, every):
 
 def three_axes(most):
     """A study over capacity, bandwidth of the memory, and as many bandwidths of the network."""
-    return run(
-        define(
+    return run_study(
+        define_study(
             [MODEL],
             [machine()],
             Question(gpus=(16,), strategy="1d", top=1),
@@ -724,11 +724,11 @@ def test_titles_say_whether_errata_are_corrected(assumptions, said):
     """The paper prints a speed-up of 1.43 where its code, corrected, gives 0.79: a title says which it is."""
     machines = [machine(2e10, "roomy-nvs4")]
     question = Question(gpus=GPUS, assumptions=assumptions, top=1)
-    table = run(define([MODEL], machines, question)).frame
+    table = run_study(define_study([MODEL], machines, question)).frame
     one = table.filter(pl.col("strategy") == "1d")
     vary = [{HBM: [4e9, 8e9]}, {BANDWIDTH: [1e11, 1e12]}]
     on_16 = replace(question, gpus=(16,), strategy="1d")
-    varied = run(define([MODEL], machines, on_16, vary=vary)).frame
+    varied = run_study(define_study([MODEL], machines, on_16, vary=vary)).frame
     found = tc.search(MODEL, machine(), gpus=16, assumptions=assumptions)
     est = found.best[1]
     drawn = {

@@ -12,8 +12,8 @@ from matplotlib.transforms import Affine2D
 
 import traincast as tc
 from traincast.planner.question import Question
-from traincast.planner.study.executors import run
-from traincast.planner.study.sweep import define
+from traincast.planner.studies.executors import run_study
+from traincast.planner.studies.sweep import define_study
 from traincast.ui import figures
 from traincast.ui.figures import paper
 from traincast.ui.figures.style import STYLE, _style, power, round_ticks
@@ -41,14 +41,18 @@ def estimate(**knobs):
 
 def scaling(gpus, models=(MODEL,), systems=("h200-nvs8",), strategies=("1d", "summa"), gbs=64):
     """The table of a study over numbers of GPUs."""
-    return run(define(models, systems, Question(gpus=gpus, strategy=strategies, top=1), batches=gbs)).frame
+    return run_study(
+        define_study(models, systems, Question(gpus=gpus, strategy=strategies, top=1), batches=gbs)
+    ).frame
 
 
 def swept():
     """The table of a study over two figures of a machine."""
     vary = [{HBM: [8e9, 40e9, 80e9, 192e9]}, {BANDWIDTH: [5e11, 1e12, 4e12, 1.6e13]}]
-    return run(
-        define([MODEL], ["h200-nvs8"], Question(gpus=(16, 64), strategy="1d", top=1), batches=64, vary=vary)
+    return run_study(
+        define_study(
+            [MODEL], ["h200-nvs8"], Question(gpus=(16, 64), strategy="1d", top=1), batches=64, vary=vary
+        )
     ).frame
 
 

@@ -195,7 +195,7 @@ def test_cards_are_registered_where_ipython_runs():
         "import sys; from IPython.core.interactiveshell import InteractiveShell\n"
         "shell = InteractiveShell.instance()\n"
         "import traincast\n"
-        "print(shell.display_formatter.formatters['text/html'].lookup_by_type('traincast.step.estimate.Estimate').__module__)\n"
+        "print(shell.display_formatter.formatters['text/html'].lookup_by_type('traincast.step.estimates.Estimate').__module__)\n"
         "assert 'traincast.ui.html.notebook_cards' not in sys.modules"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,10 +6,16 @@ from typing import Final
 import numpy as np
 
 from traincast.accuracy.logs import Collective, Gemm
-from traincast.core.assumptions import Assumptions
-from traincast.core.precision import PRECISIONS, Precision
-from traincast.core.quantities import Column, Floats
-from traincast.core.system import Accelerator, System, fast_domains
+from traincast.core import (
+    PRECISIONS,
+    Accelerator,
+    Assumptions,
+    Column,
+    Floats,
+    Precision,
+    System,
+    fast_domains,
+)
 from traincast.operations import CollectiveKind, PassCount
 from traincast.operations import Gemm as Product
 from traincast.times import Group, arithmetic, collective, exposed_memory

@@ -14,20 +14,21 @@ from traincast.accuracy.fit.fitted_yaml import system_with, write_system
 from traincast.accuracy.fit.measured import Measured
 from traincast.accuracy.fit.parameters import FittedConstant, Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Benchmarks
-from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import (
-    DEFAULT_STACK,
-    names_stack,
-    resolve,
-    stack_file,
-    with_fitted_values,
+from traincast.catalog import Stack, figures, resolve, with_fitted_values
+from traincast.core import (
+    INLINE,
+    KEY,
+    Accelerator,
+    Doc,
+    Floats,
+    Result,
+    System,
+    Tier,
+    check_output,
+    describe_key,
+    figure_specs,
 )
-from traincast.core.json_schema import describe_key
-from traincast.core.output_files import check_output
-from traincast.core.quantities import Floats, figure_specs
-from traincast.core.result import INLINE, KEY, Doc, Result
-from traincast.core.system import Accelerator, System, Tier
-from traincast.step.uncertainty import NORMAL_90_PERCENT
+from traincast.step import NORMAL_90_PERCENT
 
 MIN_RUNS_FOR_LEAVE_ONE_OUT: Final = 4  # below it no held-out errors
 MAX_FITTED: Final = {"accelerator": 12, "network": 6}  # constants of a home
@@ -63,8 +64,8 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
             known = [catalogue_figures[path] for path in paths if path in catalogue_figures]
             priors += [_with_prior(kind, owner, item.value, item, item.path) for item in known if item.value]
         parameters += priors[:most]
-    for stack in dict.fromkeys(name if names_stack(name) else DEFAULT_STACK for name in stacks):
-        file = stack_file(stack)
+    for stack in dict.fromkeys(name if Stack(name).is_known else Stack.DEFAULT for name in stacks):
+        file = Stack(stack).file
         assumed = with_fitted_values(system, resolve(stack))
         for kind in SITE_SPREAD:
             home, path = kind.split(".", 1)

@@ -10,8 +10,8 @@ from traincast.accuracy.fit.least_squares import Data, Solution, left_out, solve
 from traincast.accuracy.fit.parameters import FittedConstant, Parameter, fitted_constant, prior_precision
 from traincast.accuracy.fit.residuals import Benchmarks, MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
-from traincast.core.quantities import Floats
-from traincast.step.uncertainty import NORMAL_90_PERCENT
+from traincast.core import Floats
+from traincast.step import NORMAL_90_PERCENT
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.accuracy.fit.parameters import FittedConstant
-from traincast.catalog.documents import catalogue_entry
-from traincast.catalog.load import system_document
-from traincast.core.output_files import atomic_output
-from traincast.core.units import quantity
+from traincast.catalog import catalogue_entry, system_document
+from traincast.core import atomic_output, quantity
 
 LINE_WIDTH: Final = 1000  # so that lines are not wrapped
 SIGNIFICANT_DIGITS: Final = 4

@@ -9,14 +9,10 @@ from typing import Any, Final, NamedTuple
 from traincast.accuracy.logs import read_times
 from traincast.accuracy.logs.detect import log_columns
 from traincast.accuracy.runs.run import Run
-from traincast.catalog.load import as_model
-from traincast.core.errors import ErrorCollector, InputError, close_to, raise_problems
-from traincast.core.plan import Plan
-from traincast.core.system import System
-from traincast.launch.formats import READERS
-from traincast.launch.read import Reading, complete_launch, read
-from traincast.launch.settings.given import Given
-from traincast.model.model import Model
+from traincast.catalog import as_model
+from traincast.core import ErrorCollector, InputError, Plan, System, close_to, raise_problems
+from traincast.launch import READERS, Given, Reading, complete_launch, read
+from traincast.model import Model
 
 EXAMPLES: Final = {"model": "llama-3-8b", "gpus": "64", "gbs": "512", "seq": "4096", "vocab": "128256"}
 NAMED: Final = re.compile(r"`(\w+)`")  # an argument in a message of the library

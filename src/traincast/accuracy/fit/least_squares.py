@@ -13,8 +13,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
-from traincast.core.errors import MissingExtra
-from traincast.core.quantities import Bools, Floats
+from traincast.core import Bools, Floats, MissingExtra
 
 DETERMINED: Final = 0.8  # a determined parameter's standard deviation after the fit over that before, at most
 REWEIGHTINGS: Final = 60  # most reweightings of a fit without a group

@@ -5,10 +5,8 @@ from typing import Annotated
 
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.runs.run import Run
-from traincast.catalog.software_stacks import fitted_stack
-from traincast.core.result import Doc, Result
-from traincast.core.system import System
-from traincast.core.units import count_of
+from traincast.catalog import Stack
+from traincast.core import Doc, Result, System, count_of
 
 
 class Measured(Result, eq=False):
@@ -45,7 +43,7 @@ class Measured(Result, eq=False):
         """Return the software of most runs by kind of model: dense, or with experts; without runs empty."""
         kinds = {"dense": Counter[str](), "experts": Counter[str]()}
         for run in self.runs:
-            stack = fitted_stack(run.stack)
+            stack = Stack(run.stack).fitted_name
             kinds["dense" if run.model.experts is None else "experts"][stack] += 1
         return {kind: stacks.most_common(1)[0][0] for kind, stacks in kinds.items() if stacks}
 

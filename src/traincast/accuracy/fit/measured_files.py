@@ -25,10 +25,8 @@ from traincast.accuracy.logs import read as read_file
 from traincast.accuracy.logs.training_log import NOT_SAID
 from traincast.accuracy.runs.cells import is_file
 from traincast.accuracy.runs.run import Run, readable
-from traincast.catalog.load import accelerator_called, load_system
-from traincast.core.errors import ErrorCollector, InputError, require_path, require_type
-from traincast.core.system import System
-from traincast.core.units import count_of
+from traincast.catalog import accelerator_called, load_system
+from traincast.core import ErrorCollector, InputError, System, count_of, require_path, require_type
 
 GIVEN_AS: Final[dict[Kind, str]] = {"runs": "`runs` or `logs`", "collectives": "`nccl`", "products": "`gemm`"}
 FEW_MISSING: Final = 3  # columns; of more the launch is asked for as well

@@ -8,13 +8,20 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.catalog.documents import catalogue, catalogue_entry
-from traincast.catalog.software_stacks import DEFAULT_STACK, names_stack, owners, resolve, with_fitted_values
-from traincast.core.assumptions import ASSUMPTIONS, Assumptions
-from traincast.core.errors import InputError, raise_problems
-from traincast.core.quantities import Floats, figure_specs
-from traincast.core.result import Doc, Result
-from traincast.core.system import Accelerator, System, Tier
+from traincast.catalog import Stack, catalogue, catalogue_entry, resolve, with_fitted_values
+from traincast.core import (
+    ASSUMPTIONS,
+    Accelerator,
+    Assumptions,
+    Doc,
+    Floats,
+    InputError,
+    Result,
+    System,
+    Tier,
+    figure_specs,
+    raise_problems,
+)
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
 HARDWARE: Final = {
@@ -159,7 +166,8 @@ def touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, 
     A value of a framework, release or fact holds for all software that it is of, unless what counts before it
     sets the same constant (`owners`).
     """
-    chain = owners(stack if names_stack(stack) else DEFAULT_STACK)
+    software = Stack(stack) if Stack(stack).is_known else Stack(Stack.DEFAULT)
+    chain = software.owners
     fitted = {(name, item.field) for item in parameters if item.home == "stack" for name in item.of}
     indices = []
     for i, item in enumerate(parameters):

@@ -8,10 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.accuracy.fit.benchmark_times import (
-    collective_seconds,
-    product_seconds,
-)
+from traincast.accuracy.fit.benchmark_times import collective_seconds, product_seconds
 from traincast.accuracy.fit.least_squares import Data
 from traincast.accuracy.fit.parameters import (
     Parameter,
@@ -23,11 +20,9 @@ from traincast.accuracy.fit.parameters import (
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.runs.run import Run, load_bundled_runs
 from traincast.accuracy.scores import INDEPENDENT, source_of
-from traincast.accuracy.validate import RunBatch, batches
-from traincast.catalog.software_stacks import DEFAULT_STACK
-from traincast.core.errors import InputError
-from traincast.core.quantities import Floats
-from traincast.core.system import System
+from traincast.accuracy.validation import RunBatch, batches
+from traincast.catalog import Stack
+from traincast.core import Floats, InputError, System
 
 GROUP_WEIGHT_EXPONENT: Final = -0.35  # a group of n rows, whose errors are correlated, counts as n^0.65
 # expected relative error of a run, or of a timed benchmark
@@ -147,7 +142,7 @@ class Benchmarks:
     def predict(self, setting: Setting) -> Floats:
         """Predict the times under a setting of the parameters, shape (rows,) [s]."""
         system = setting.system(self.system)
-        assumed = setting.stack_assumptions(DEFAULT_STACK, self.system)
+        assumed = setting.stack_assumptions(Stack.DEFAULT, self.system)
         if collectives := [row for row in self.timings if isinstance(row, Collective)]:
             return collective_seconds(system, assumed, collectives)
         products = [row for row in self.timings if isinstance(row, Gemm)]

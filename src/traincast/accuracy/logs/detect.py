@@ -30,7 +30,7 @@ from traincast.accuracy.logs.training_log import (
 from traincast.accuracy.profiles import events as profiles
 from traincast.accuracy.runs import run as measurements
 from traincast.accuracy.runs.model import SIZES
-from traincast.core.errors import InputError, close_to, raise_problems
+from traincast.core import InputError, close_to, raise_problems
 
 # The first whose signs are there.
 FORMATS: Final = (megatron.FORMAT, torchtitan.FORMAT, deepspeed.FORMAT, *named_times.FORMATS)

@@ -8,11 +8,14 @@ from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.text import number, truth, whole_number
 from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.accuracy.runs.run import OF_MEGATRON
-from traincast.core.errors import InputError
-from traincast.launch.frameworks.megatron import SHARDING_STRATEGIES
-from traincast.launch.frameworks.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
-from traincast.launch.settings.settings import is_off
-from traincast.launch.settings.table import setting_names
+from traincast.core import InputError
+from traincast.launch import (
+    SHARDING_STRATEGIES,
+    UNAMBIGUOUS_SETTINGS,
+    check_training_kind,
+    is_off,
+    setting_names,
+)
 
 NUMBER: Final = r"[\d.,'’_\u00a0\u202f]*\d"
 ITERATION: Final = (  # of Primus with the mean behind a slash

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole_number
-from traincast.core.errors import WHOLE, InputError, raise_problems
+from traincast.core import WHOLE, InputError, raise_problems
 
 TABLE_HEADER: Final = r"#\s+size\s+count\s+type\b"
 TEST_START: Final = r"# nThread \d+ nGpus \d+"

@@ -7,9 +7,8 @@ from typing import Final, Self
 
 from traincast.accuracy.logs.text import whole_number
 from traincast.accuracy.runs.cells import is_file
-from traincast.catalog.facts import FACTS
-from traincast.catalog.load import load_model
-from traincast.core.errors import InputError, close_to, first_problems
+from traincast.catalog import FACTS, load_model
+from traincast.core import InputError, close_to, first_problems
 
 TRAINING: Final = (  # columns of a table of runs that a log may fill, and two on how the time was measured
     "id", "source", "stack", "system", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from traincast.accuracy.logs.text import content
-from traincast.catalog import documents
-from traincast.core.errors import InputError
+from traincast.catalog import read_document
+from traincast.core import InputError
 
 SECTIONS_FIRST: Final = (  # sections whose settings go before those of the same name elsewhere
     "model",
@@ -102,7 +102,7 @@ def config_file(path: str | Path) -> dict[str, object]:
     """Read a configuration file: TOML, JSON or YAML, by its suffix."""
     path = Path(path)
     if path.suffix.lower() != ".toml":
-        return documents.read_document(path)
+        return read_document(path)
     try:
         return tomllib.loads(content(path))
     except tomllib.TOMLDecodeError as error:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from traincast.accuracy.logs import nccl_tests
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, MatmulRow
 from traincast.accuracy.logs.text import number, whole_number
-from traincast.core.errors import InputError, raise_problems
+from traincast.core import InputError, raise_problems
 
 AnyRows = TypeVar("AnyRows", GemmRows, CollectiveRows)
 PRODUCT_COLUMNS: Final = {  # column -> its names, letters and digits only; the first present counts

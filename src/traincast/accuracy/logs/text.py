@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from traincast.catalog.documents import raw
-from traincast.core.errors import InputError
+from traincast.catalog import raw
+from traincast.core import InputError
 
 MAX_WHOLE: Final = 1e15  # above any count that a setting states
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -13,8 +13,8 @@ from traincast.accuracy.logs.settings import parse_mapping
 from traincast.accuracy.logs.text import number
 from traincast.accuracy.logs.training_log import LastRun, LogStep, training_rows
 from traincast.accuracy.profiles import events as profiles
-from traincast.catalog.load import accelerator_called
-from traincast.core.errors import InputError
+from traincast.catalog import accelerator_called
+from traincast.core import InputError
 
 MLLOG: Final = re.compile(r":::MLLOG\s+(\{.*\})\s*$", re.MULTILINE)
 MLLOG_COLUMNS: Final = {"global_batch_size": "gbs", "max_sequence_length": "seq"}

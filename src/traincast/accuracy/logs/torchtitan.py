@@ -10,9 +10,9 @@ from traincast.accuracy.logs.rows import of_model
 from traincast.accuracy.logs.settings import section
 from traincast.accuracy.logs.text import number, whole_number
 from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
-from traincast.catalog.load import accelerator_called
-from traincast.launch.frameworks.torchtitan import DEGREES as SETTINGS
-from traincast.launch.frameworks.torchtitan import KNOWN_MODELS
+from traincast.catalog import accelerator_called
+from traincast.launch import DEGREES as SETTINGS
+from traincast.launch import KNOWN_MODELS
 
 CONFIG_DUMP: Final = r"Running with (?:args|configs?):"
 BATCHES: Final = re.compile(

@@ -13,7 +13,7 @@ from traincast.accuracy.logs.rows import TRAINING, TrainingRows, complete
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run as measurements
 from traincast.accuracy.runs.cells import Unreadable
-from traincast.core.errors import InputError
+from traincast.core import InputError
 
 WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
 NEVER: Final = r"(?!)"  # a pattern that nothing matches

@@ -13,11 +13,10 @@ from traincast.accuracy.profiles.operations import (
     predicted_operations,
     profiled_operations,
 )
-from traincast.core.errors import require_path
-from traincast.core.result import KEY, Doc, Result
+from traincast.core import KEY, Doc, Result, require_path
 
 if TYPE_CHECKING:
-    from traincast.step.estimate import Estimate
+    from traincast.step import Estimate
 
 PARTS: Final = {  # part of a step -> components of an estimate, besides compute; the first takes shared time
     "matrix products": (),

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.accuracy.profiles.labels import Operator, label_of, labels_of
-from traincast.catalog.documents import MAX_BYTES, raw
-from traincast.core.errors import InputError, raise_problems
+from traincast.catalog import MAX_BYTES, raw
+from traincast.core import InputError, raise_problems
 
 GZIP = b"\x1f\x8b"
 SQLITE = b"SQLite format 3\0"

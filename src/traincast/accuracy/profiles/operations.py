@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import numpy as np
 
 from traincast.accuracy.profiles.events import DeviceEvents
-from traincast.core.quantities import Column
-from traincast.core.result import Doc, Result
+from traincast.core import Column, Doc, Result
 from traincast.operations import Operation
 
 if TYPE_CHECKING:
-    from traincast.step.estimate import Estimate
+    from traincast.step import Estimate
     from traincast.times import TimedOperation
 
 COMPUTE: Final = ("compute", "exposed_memory", "recomputation")  # components that operations take

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from traincast.catalog.documents import read_document
+from traincast.catalog import read_document
 
 MAX_VALUES: Final = {"layers": 10_000, "pp": 10_000, "vp": 100}  # a list is made of these
 ROW: Final = "row"  # key of the row number in the file, where the header is 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from traincast.accuracy.runs.cells import Cells
-from traincast.catalog.facts import FACTS, framework_called, spell_fact
+from traincast.catalog import FACTS
 
 QUALITIES: Final = {  # behind a framework in the column `stack`, after a comma -> the facts that they state
     "eager": {"compiled": "false", "loss": "whole"},  # PyTorch's own operations, neither compiled nor fused
@@ -33,7 +33,7 @@ def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
         if not text:
             continue
         try:
-            stated[name] = spell_fact(name, fact, text)
+            stated[name] = fact.check(name, text)
         except ValueError as error:
             cells.refuse(str(error))
             continue
@@ -44,7 +44,7 @@ def read_facts(cells: Cells, policies: Collection[str]) -> dict[str, str]:
 def _read_stack(cells: Cells) -> None:
     """Write the framework that the column `stack` names to its own cell, and facts behind it to theirs."""
     name, *qualities = [part.strip() for part in cells.text("stack").split(",")]
-    cells.row["framework"] = framework_called(name) or ""
+    cells.row["framework"] = FACTS["framework"].spell(name) or ""
     if not cells.row["framework"]:
         return
     for quality in qualities:

@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import Cells, is_file, patterns
-from traincast.catalog.load import load_model, model_names
-from traincast.model.adapters import Adapters, parse_training
-from traincast.model.blocks import GATED, Encoder, Experts, Latent, Local, Mlp, Positions
-from traincast.model.model import Model
+from traincast.catalog import load_model, model_names
+from traincast.model import (
+    GATED,
+    Adapters,
+    Encoder,
+    Experts,
+    Latent,
+    Local,
+    Mlp,
+    Model,
+    Positions,
+    parse_training,
+)
 
 SIZES: Final = ("layers", "hidden", "heads", "mlp")  # columns that a model of the catalogue stands for
 NAMED: Final = ("model", "trained")  # columns whose names say what kind of training it is

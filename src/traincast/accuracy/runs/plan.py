@@ -15,16 +15,11 @@ from math import inf, lcm
 from typing import Any, Final
 
 from traincast.accuracy.runs.cells import SOFTWARE, Cells, Unreadable, patterns
-from traincast.core.errors import InputError
-from traincast.core.knobs import choice_problems
-from traincast.core.knobs import chunks as chunks_of
-from traincast.core.plan import Plan
-from traincast.core.precision import PRECISIONS
-from traincast.core.system import System
-from traincast.launch.frameworks.maxtext import RECOMPUTED
-from traincast.model.blocks import Experts
-from traincast.model.model import Model
-from traincast.step.estimate import estimate
+from traincast.core import PRECISIONS, InputError, Plan, System, choice_problems
+from traincast.core import chunks as chunks_of
+from traincast.launch import RECOMPUTED
+from traincast.model import Experts, Model
+from traincast.step import estimate
 
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3} | {  # and strategies of Megatron-FSDP
     f"fsdp {sharded}": level

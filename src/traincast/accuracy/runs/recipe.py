@@ -7,9 +7,9 @@ from typing import Any, Final
 from traincast.accuracy.runs.cells import Cells
 from traincast.accuracy.runs.framework_recipes import Recipe, distance, nearest, recipes, release_at
 from traincast.accuracy.runs.plan import precision_of
-from traincast.catalog.load import load_accelerator, load_model
-from traincast.core.system import System
-from traincast.model.blocks import Experts
+from traincast.catalog import load_accelerator, load_model
+from traincast.core import System
+from traincast.model import Experts
 
 OF_FACTS: Final = ("dispatcher", "graphs")  # which patterns.yaml has rules for as well
 OF_OVERLAP: Final = ("ep_overlap", "tp_overlap")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from traincast.core.quantities import Column
+from traincast.core import Column
 from traincast.operations import total
 
 Reported = Literal["allocated", "paged", "reserved", "device"]

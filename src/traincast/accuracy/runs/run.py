@@ -33,31 +33,33 @@ from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model
 from traincast.accuracy.runs.plan import DEGREES, fill_plan, fits_with_slack, plan, policies
 from traincast.accuracy.runs.recipe import OF_FACTS, assume_recipe
 from traincast.accuracy.runs.reported_memory import Reported
-from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, text_of
-from traincast.catalog.facts import ALWAYS_GIVEN, OF_SOFTWARE
-from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
-from traincast.catalog.software import month
-from traincast.catalog.software_stacks import (
-    ANY_SOFTWARE,
-    facts_of,
-    names_stack,
-    releases_of,
-    runs_with,
-    same_software,
+from traincast.catalog import (
+    ALWAYS_GIVEN,
+    MAX_TABLE_BYTES,
+    OF_SOFTWARE,
+    Stack,
+    accelerator_called,
+    catalogue,
+    load_accelerator,
+    load_system,
     stack_names,
-    stack_of,
-    values_that_count,
-    with_facts,
+    systems_with,
+    text_of,
 )
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import InputError, TraincastError, first_problems, raise_problems
-from traincast.core.plan import Plan
-from traincast.core.precision import PRECISIONS, Precision
-from traincast.core.system import System
-from traincast.launch.settings.table import setting_names
-from traincast.model.blocks import Experts, Latent, Local
-from traincast.model.model import Model
-from traincast.step.uncertainty import errors, host_of
+from traincast.core import (
+    CALIBRATED,
+    PRECISIONS,
+    InputError,
+    Plan,
+    Precision,
+    System,
+    TraincastError,
+    first_problems,
+    raise_problems,
+)
+from traincast.launch import setting_names
+from traincast.model import Experts, Latent, Local, Model
+from traincast.step import errors, host_of
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
@@ -88,17 +90,21 @@ def left_open(cells: Cells, stack: str, kinds: Collection[str]) -> tuple[str, ..
     those are open that its runs had.
     """
     if stack == CALIBRATED:
-        return ANY_SOFTWARE
+        return Stack.ANY
     stated = stated_facts(cells)
     released = cells.text("released")
-    if names_stack(cells.text("stack")) or (released and stated):
+    if Stack(cells.text("stack")).is_known or (released and stated):
         return ()
     measured = errors().software.releases.get(release_of(cells.text("framework"), released), ())
     found = [name for name in measured or _variants(cells) if _has(name, stated, kinds, bool(released))]
-    own = facts_of(stack)
+    own = Stack(stack)
     experts = "experts" in kinds
-    others = {values_that_count(name, experts): name for name in found if facts_of(name) != own}
-    others.pop(values_that_count(stack, experts), None)
+    others = {
+        other.values_that_count(experts): other.name
+        for other in map(Stack, found)
+        if other.facts != own.facts
+    }
+    others.pop(own.values_that_count(experts), None)
     return tuple(sorted((stack, *others.values()))) if others else ()
 
 
@@ -106,14 +112,14 @@ def _variants(cells: Cells) -> tuple[str, ...]:
     """Return the stacks of the release that a row states, or of all releases of its framework."""
     framework = cells.text("framework")
     released = cells.text("released")
-    usual = [stack_of(framework, released)] if released else [name for name, _ in releases_of(framework)]
-    given = {tuple(map(facts_of(name).get, ALWAYS_GIVEN)) for name in usual if name}
-    return tuple(name for name in stack_names() if tuple(map(facts_of(name).get, ALWAYS_GIVEN)) in given)
+    of_date = (Stack.of_framework(framework, released),) if released else Stack.releases_of(framework)
+    given = {tuple(map(stack.facts.get, ALWAYS_GIVEN)) for stack in of_date if stack}
+    return tuple(name for name in stack_names() if tuple(map(Stack(name).facts.get, ALWAYS_GIVEN)) in given)
 
 
 def _has(stack: str, facts: Mapping[str, str], kinds: Collection[str], is_dated: bool = True) -> bool:
     """Return whether a stack has facts, and is the one that runs of some kinds have with its facts."""
-    own = facts_of(stack)
+    own = Stack(stack).facts
     has_facts = all(own.get(fact) == value for fact, value in facts.items())
     return has_facts and _of_kinds(stack, kinds, is_dated) == stack
 
@@ -124,10 +130,10 @@ def _of_kinds(stack: str, kinds: Collection[str], is_dated: bool = True) -> str:
     Where the row is not dated, the release may be another.
     """
     undated = () if is_dated else ("released",)
-    own = facts_of(stack)
-    special = (name for name in stack_names() if set() < runs_with(name) <= set(kinds))
-    usual = stack if not runs_with(stack) else ""
-    return next((name for name in special if _alike(facts_of(name), own, undated)), usual)
+    own = Stack(stack).facts
+    special = (name for name in stack_names() if set() < Stack(name).runs_with <= set(kinds))
+    usual = stack if not Stack(stack).runs_with else ""
+    return next((name for name in special if _alike(Stack(name).facts, own, undated)), usual)
 
 
 def _alike(facts: Mapping[str, str], others: Mapping[str, str], but: Collection[str]) -> bool:
@@ -156,45 +162,48 @@ def software(cells: Cells, kinds: Collection[str] = ()) -> str:
 
     `kinds`: as from `kinds_of`. Facts that change no constant of a stack make no other software.
     """
-    if names_stack(name := cells.text("stack")):
-        return with_facts(name, {})
+    named = Stack(cells.text("stack"))
+    if named.is_known:
+        return named.with_facts({}).name
     framework = cells.text("framework")
     released = cells.text("released")
-    usual = stack_of(framework, released) if framework else None
-    if usual is None:
+    release = Stack.of_framework(framework, released) if framework else None
+    if release is None:
         cells.assume("stack")
         return CALIBRATED
-    usual = _of_kinds(usual, kinds, bool(released))
+    usual = Stack(_of_kinds(release.name, kinds, bool(released)))
     stated = stated_facts(cells)
     cells.row["trains"] = " ".join(sorted(kinds))
     for fact in OF_FACTS:
         if fact not in stated and (usual_value := cells.choose(fact)):
             stated[fact] = usual_value
-    name = _with_exactly(framework, released, stated) or with_facts(usual, stated)
-    return same_software(name, "experts" in kinds)
+    found = _with_exactly(framework, released, stated) or usual.with_facts(stated)
+    return found.same_software("experts" in kinds).name
 
 
-def _with_exactly(framework: str, released: str, facts: Mapping[str, str]) -> str | None:
+def _with_exactly(framework: str, released: str, facts: Mapping[str, str]) -> Stack | None:
     """Return the latest stack of a framework that has all facts that an undated row states; None without."""
-    usual = stack_of(framework)
+    usual = Stack.of_framework(framework)
     if released or not facts or usual is None:
         return None
-    frameworks = {facts_of(name)["framework"] for name, _ in releases_of(framework)}
+    frameworks = {stack.facts["framework"] for stack in Stack.releases_of(framework)}
     found = (
-        name for name in stack_names() if facts_of(name)["framework"] in frameworks and _has(name, facts, ())
+        stack
+        for stack in map(Stack, stack_names())
+        if stack.facts["framework"] in frameworks and _has(stack.name, facts, ())
     )
-    own = facts_of(usual).items()
+    own = usual.facts.items()
 
-    def likeness(name: str) -> tuple[bool, str, int]:
+    def likeness(stack: Stack) -> tuple[bool, str, int]:
         """Return whether a stack is the usual one, its date, and how many facts of that one it has."""
-        return name == usual, month(facts_of(name)["released"]), len(own & facts_of(name).items())
+        return stack.name == usual.name, stack.month, len(own & stack.facts.items())
 
     return max(found, key=likeness, default=None)
 
 
 def note_software(cells: Cells, stack: str) -> None:
     """Write the software that a row is predicted with, and its facts, to the cells of the row."""
-    facts = facts_of(stack) if names_stack(stack) else {}
+    facts = Stack(stack).facts if Stack(stack).is_known else {}
     cells.row |= {SOFTWARE: stack} | {FACT + fact: value for fact, value in facts.items()}
 
 

@@ -9,7 +9,7 @@ from traincast.catalog.huggingface.config import Config, model_types, tables
 from traincast.catalog.huggingface.encoders import head_keys, head_of
 from traincast.catalog.huggingface.features import Feature
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
-from traincast.core.errors import InputError, raise_problems
+from traincast.core import InputError, raise_problems
 
 FEATURES: Final[Mapping[str, Feature]] = {  # by the words of model_types.yaml
     **features.FEATURES,

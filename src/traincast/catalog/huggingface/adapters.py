@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from traincast.catalog.documents import read_document
-from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
-from traincast.model.adapters import METHODS, MODULES, Adapters, parse_training
+from traincast.core import WHOLE, InputError, is_whole, raise_problems
+from traincast.model import METHODS, MODULES, Adapters, parse_training
 
 # Settings that would train or compute something else, with the values that do not
 NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.catalog.documents import read_document
-from traincast.core.errors import WHOLE, is_whole
-from traincast.model.blocks import MAX_LAYERS
+from traincast.core import WHOLE, is_whole
+from traincast.model import MAX_LAYERS
 
 NULLABLE: Final = (  # fields that may be null besides those whose default is null
     "attention_chunk_size",

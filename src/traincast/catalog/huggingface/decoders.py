@@ -7,7 +7,7 @@ from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.encoders import encoder_seq
 from traincast.catalog.huggingface.features import GATED, Feature, Keys
 from traincast.catalog.huggingface.hybrids import shape_keys
-from traincast.core.errors import is_whole
+from traincast.core import is_whole
 
 
 def half_as_wide(c: Config) -> Keys:

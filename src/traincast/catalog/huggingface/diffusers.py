@@ -8,7 +8,7 @@ from typing import Any, Final
 from traincast.catalog.documents import read_document
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import Keys
-from traincast.core.errors import InputError
+from traincast.core import InputError
 
 VAE: Final = 8  # pixels of an image along a side of a latent: autoencoders of Stable Diffusion, FLUX and Wan
 USUAL_SIZE: Final = 1024  # side of an image where nothing says one [pixel] (assumed)

@@ -15,8 +15,8 @@ from traincast.catalog.huggingface.features import (
     routed_experts,
     shared_width,
 )
-from traincast.core.errors import is_whole
-from traincast.model.blocks import FeedForward, Kind, Mixer
+from traincast.core import is_whole
+from traincast.model import FeedForward, Kind, Mixer
 
 
 def _flags(c: Config, name: str, value: object) -> list[bool]:

@@ -14,7 +14,7 @@ from traincast.catalog.huggingface.features import (
     routed_experts,
 )
 from traincast.catalog.huggingface.hybrids import heads_of, layer_kinds, pairs, shape_keys
-from traincast.core.errors import is_whole
+from traincast.core import is_whole
 
 
 def chatglm(c: Config) -> Keys:

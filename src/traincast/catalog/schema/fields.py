@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
-from traincast.core.quantities import Bound, FigureSpec, figure_specs
-from traincast.core.units import EXAMPLES, parse
+from traincast.core import EXAMPLES, Bound, FigureSpec, figure_specs, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["spec", "measured", "assumed", "fitted"]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.catalog.schema.fields import MAX_TIERS, Entry, File, Misplaced, Part
-from traincast.core.errors import InputError, first_problems
+from traincast.core import InputError, first_problems
 
 TIERS = f"a network has two to {MAX_TIERS} tiers: the fast domain first, and last what joins everything"
 AnyFile = TypeVar("AnyFile", bound=File)

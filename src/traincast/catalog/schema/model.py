@@ -22,8 +22,7 @@ from traincast.catalog.schema.fields import (
     Tokens,
     Whole,
 )
-from traincast.model.blocks import Local
-from traincast.model.model import Model, Tower
+from traincast.model import Local, Model, Tower
 
 # Numbers by name that are more than whole ones, from 1, or from 0 if that is the default.
 ENTRIES: Final[Mapping[str, type[Entry]]] = {

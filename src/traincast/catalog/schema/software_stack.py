@@ -6,7 +6,7 @@ from pydantic import Field, StrictBool, create_model, field_validator
 
 from traincast.catalog.facts import Words, check_fact
 from traincast.catalog.schema.fields import Entry, File, Number, Text
-from traincast.core.assumptions import ASSUMPTIONS
+from traincast.core import ASSUMPTIONS
 
 
 class AssumptionsFile(File):

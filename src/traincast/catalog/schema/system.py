@@ -18,10 +18,16 @@ from traincast.catalog.schema.fields import (
     Text,
     figure_fields,
 )
-from traincast.core.assumptions import ASSUMPTIONS
-from traincast.core.errors import MAX_VALUES, close_to
-from traincast.core.quantities import figure_specs
-from traincast.core.system import Accelerator, System, Tier, used_problems
+from traincast.core import (
+    ASSUMPTIONS,
+    MAX_VALUES,
+    Accelerator,
+    System,
+    Tier,
+    close_to,
+    figure_specs,
+    used_problems,
+)
 
 
 class AcceleratorKeys(Part):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.frameworks import deepspeed
 from traincast.launch.settings.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.settings.facts import Facts, as_facts

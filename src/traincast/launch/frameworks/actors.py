@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL, model_called
 from traincast.launch.frameworks.megatron_script import read_settings
 from traincast.launch.scripts.bash import arguments, commands

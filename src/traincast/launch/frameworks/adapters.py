@@ -3,12 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.settings.settings import Settings
-from traincast.model.adapted_layers import adapter_ranks, expert_rule
-from traincast.model.adapters import DEFAULT, MODULES, Adapters, Target
-from traincast.model.model import Model
-from traincast.model.peft_targets import VERSION
+from traincast.model import DEFAULT, MODULES, VERSION, Adapters, Model, Target, adapter_ranks, expert_rule
 
 BRIDGE_NAMES: Final[Mapping[Target, str]] = {
     "qkv": "linear_qkv",

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from traincast.catalog.load import load_model
-from traincast.catalog.names import repository
-from traincast.core.errors import ErrorCollector, InputError
+from traincast.catalog import load_model, repository
+from traincast.core import ErrorCollector, InputError
 from traincast.launch.frameworks.adapters import module_names, probability, targets_of
 from traincast.launch.frameworks.checkpoints import model_called
 from traincast.launch.frameworks.dialects import filled_in
@@ -16,8 +15,7 @@ from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed
 from traincast.launch.settings.table import Conversions, Values
-from traincast.model.adapters import GROUPS, JOINED, Adapters
-from traincast.model.linear_attention import LINEAR
+from traincast.model import GROUPS, JOINED, LINEAR, Adapters
 
 MODEL: Final = "model.pretrained_model_name_or_path"
 NAMES_OF_MODEL: Final = (MODEL, "model.config.pretrained_model_name_or_path", "model.config")

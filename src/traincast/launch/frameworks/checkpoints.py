@@ -4,10 +4,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from traincast.catalog import names
-from traincast.catalog.documents import catalogue
-from traincast.catalog.names import TUNED, letters
-from traincast.core.errors import InputError, some_of
+from traincast.catalog import TUNED, catalogue, letters
+from traincast.catalog import model_called as named_model
+from traincast.core import InputError, some_of
 from traincast.launch.settings.table import load_document
 
 NAMED_MODEL: Final = "catalogue_model"  # setting that names a model, in place of the program's own
@@ -72,7 +71,7 @@ def catalogue_name(name: str) -> str:
     known = _names_of_programs()
     if model := known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain))):
         return model
-    named = names.model_called(plain)
+    named = named_model(plain)
     return named.name if named else ""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.settings.canonical import DIVIDED
 from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.format import Writing

@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from traincast.catalog.documents import parse_document
-from traincast.catalog.load import load_model
+from traincast.catalog import load_model, parse_document
 from traincast.launch.frameworks import megatron, megatron_model
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL, catalogue_name, unknown_model
 from traincast.launch.scripts.bash import arguments, directives, read_script

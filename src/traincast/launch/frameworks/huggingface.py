@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
-from traincast.catalog.documents import parse_document
-from traincast.catalog.names import repository
-from traincast.core.errors import InputError
+from traincast.catalog import parse_document, repository
+from traincast.core import InputError
 from traincast.launch.frameworks import accelerate, deepspeed, ms_swift
 from traincast.launch.frameworks.adapters import module_names, probability, targets_of
 from traincast.launch.frameworks.checkpoints import model_called
@@ -28,7 +27,7 @@ from traincast.launch.settings.settings import Settings, flatten, is_off, not_al
 from traincast.launch.settings.table import Conversions, Values, load_document, matches
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import unread_rules
-from traincast.model.adapters import DEFAULT, MODULES, Adapters
+from traincast.model import DEFAULT, MODULES, Adapters
 
 BATCH = "per_device_train_batch_size"
 ACCUMULATION = "gradient_accumulation_steps"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.settings.settings import evaluate_text
 
 MAX_LAYERS: Final = 1 << 16  # of a layout; keeps expansion of repeated groups bounded

@@ -10,11 +10,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.documents import parse_document
-from traincast.catalog.documents import read_document as read_file
-from traincast.core.errors import InputError, raise_problems
-from traincast.core.knobs import words
-from traincast.core.units import count_of
+from traincast.catalog import parse_document
+from traincast.catalog import read_document as read_file
+from traincast.core import InputError, count_of, raise_problems, words
 from traincast.launch.frameworks.checkpoints import catalogue_name, unknown_model
 from traincast.launch.scripts.bash import commands
 from traincast.launch.settings.canonical import normalized_recompute

@@ -3,11 +3,8 @@
 import re
 from typing import Any, Final
 
-from traincast.catalog.given_facts import software_with
-from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import DEFAULT_STACK, FUSED_DISPATCHER
-from traincast.core.errors import InputError
-from traincast.core.knobs import OFFLOADED_MODULES, words
+from traincast.catalog import Stack, load_model
+from traincast.core import OFFLOADED_MODULES, InputError, words
 from traincast.launch.frameworks import deepspeed, megatron_model
 from traincast.launch.frameworks.adapters import (
     BRIDGE_NAMES,
@@ -25,7 +22,7 @@ from traincast.launch.settings.canonical import is_alone, normalized_recompute
 from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.settings.table import Conversions, Values
-from traincast.model.adapters import Adapters
+from traincast.model import Adapters
 
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention",
@@ -501,8 +498,8 @@ def stack(settings: Settings) -> str:
     backend = DISPATCHER not in settings and settings.is_on("moe_flex_dispatcher_backend")
     flex = settings.get(DISPATCHER) == "flex" or settings.is_on("moe_enable_deepep") or backend
     if flex and settings.is_on("num_experts"):
-        return FUSED_DISPATCHER
-    return stack_of_dispatcher(DEFAULT_STACK, settings)
+        return Stack.FUSED_DISPATCHER
+    return stack_of_dispatcher(Stack.DEFAULT, settings)
 
 
 def has_experts(settings: Settings) -> bool:
@@ -518,7 +515,9 @@ def usual_dispatcher(settings: Settings, dispatcher: str) -> Values:
 
 def stack_of_dispatcher(name: str, settings: Settings) -> str:
     """Return a software stack, with the all-gather dispatcher where settings have it."""
-    return software_with(name, {"dispatcher": ALLGATHER}) if gathers_tokens(settings) else name
+    if not gathers_tokens(settings):
+        return name
+    return Stack(name).with_given({"dispatcher": ALLGATHER}).name
 
 
 def gathers_tokens(settings: Settings) -> bool:

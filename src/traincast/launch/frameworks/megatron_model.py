@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.frameworks.layer_patterns import layer_pattern, marked_layers
 from traincast.launch.settings.facts import Facts, as_facts
 from traincast.launch.settings.settings import Settings, value_text

@@ -6,7 +6,7 @@ Other programs on Megatron-Core, such as Megatron-Bridge and Megatron-DeepSpeed,
 from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import PLAIN_LOOP, load_stack
+from traincast.catalog import Stack
 from traincast.launch.frameworks import megatron, megatron_model
 from traincast.launch.scripts import bash
 from traincast.launch.settings.arguments import MEGATRON, Arguments
@@ -105,7 +105,7 @@ def figures(settings: Settings) -> Values:
     """Return figures of assumptions that a script states: of its vocabulary, and of experts in turn."""
     stated = dict(megatron.figures(settings))
     if _computes_experts_in_turn(settings):
-        eager = load_stack(PLAIN_LOOP).host
+        eager = Stack(Stack.PLAIN_LOOP).assumptions.host
         stated |= {
             "kernels.groups_experts": False,
             "host.expert_product_seconds": eager.expert_product_seconds,

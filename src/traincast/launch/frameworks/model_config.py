@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from traincast.catalog.huggingface.config import model_types
-from traincast.catalog.load import read_model
-from traincast.core.errors import InputError
+from traincast.catalog import model_types, read_model
+from traincast.core import InputError
 from traincast.launch.settings.canonical import model_facts, without_training
-from traincast.model.model import Model
+from traincast.model import Model
 
 CLASSES: Final = {  # model type -> class that trains it; the first that has all of a model's parts is written
     "llama": "LlamaForCausalLM",

@@ -11,10 +11,9 @@ from contextlib import suppress
 from math import gcd
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.documents import parse_document
-from traincast.catalog.documents import read_document as read_document
-from traincast.catalog.load import load_model
-from traincast.core.errors import InputError
+from traincast.catalog import load_model, parse_document
+from traincast.catalog import read_document as read_document
+from traincast.core import InputError
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL, model_called
 from traincast.launch.scripts.bash import arguments, directives, read_script
 from traincast.launch.settings.beside import find_file

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from traincast.catalog.documents import parse_document
-from traincast.core.errors import InputError
+from traincast.catalog import parse_document
+from traincast.core import InputError
 from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.settings import Settings, flatten
 from traincast.launch.settings.table import Conversions, Values

@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.given_facts import has_fact, software_with
-from traincast.catalog.load import load_model
-from traincast.catalog.software_stacks import load_stack
-from traincast.core.errors import InputError
-from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
+from traincast.catalog import Stack, load_model
+from traincast.core import VIRTUAL_STAGES, InputError, ScheduleName
 from traincast.launch.frameworks.checkpoints import unknown_model
 from traincast.launch.settings.canonical import LEFT_OVER, model_facts
 from traincast.launch.settings.defaults import parser_defaults
@@ -418,9 +415,10 @@ def stack(settings: Settings) -> str:
     if not is_compiled(settings) and str(settings.get("model.name", "")).lower().startswith(ROTATE_HALVES):
         changes["kernels"] = "unfused-rotation"
     if not settings.is_on(LOSS_CHUNKS):
-        return software_with(whole_loss(settings), changes)
+        return Stack(whole_loss(settings)).with_given(changes).name
     compiled = str(is_compiled(settings)).lower()
-    return software_with(OF_TOML, {"compiled": compiled, "loss": "chunked", **changes})  # of 0.3
+    changes |= {"compiled": compiled, "loss": "chunked"}  # of 0.3
+    return Stack(OF_TOML).with_given(changes).name
 
 
 def whole_loss(settings: Settings) -> str:
@@ -439,14 +437,14 @@ def figures(settings: Settings) -> Values:
     """Return figures of memory that settings state: of a loss in another number of chunks than usual."""
     if not settings.is_on(LOSS_CHUNKS) or settings.number(LOSS_CHUNKS) == USUAL_CHUNKS:
         return {}
-    logit_bytes = load_stack(whole_loss(settings)).memory.logit_bytes
+    logit_bytes = Stack(whole_loss(settings)).assumptions.memory.logit_bytes
     return {"memory.logit_bytes": logit_bytes / settings.number(LOSS_CHUNKS) + GRADIENT_BUFFER}
 
 
 def default_settings(facts: Facts) -> Values:
     """Return settings that the prediction assumes, and a number of steps."""
     software = facts.get("stack")
-    is_eager = software is not None and has_fact(software, "compiled", "false")
+    is_eager = software is not None and Stack(software).has_fact("compiled", "false")
     return {"compile.enable": not is_eager, "training.steps": 1000}
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.frameworks.adapters import probability, targets_of
 from traincast.launch.frameworks.checkpoints import model_called, unknown_model
 from traincast.launch.settings.canonical import FULL_LENGTH
@@ -12,7 +12,7 @@ from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, is_off
 from traincast.launch.settings.table import Conversions, Values
-from traincast.model.adapters import Adapters
+from traincast.model import Adapters
 
 COMPILED: Final = "torchtune-2025"  # software stack of compiled models with the loss in chunks
 MODEL: Final = "model._component_"

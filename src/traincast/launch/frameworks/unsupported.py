@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.scripts.bash import command_lines
 from traincast.launch.settings.given import NOTHING, Given
 from traincast.launch.settings.settings import is_off

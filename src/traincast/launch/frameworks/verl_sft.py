@@ -9,8 +9,8 @@ import re
 from contextlib import suppress
 from typing import Any, Final
 
-from traincast.catalog.documents import parse_document
-from traincast.core.errors import InputError
+from traincast.catalog import parse_document
+from traincast.core import InputError
 from traincast.launch.frameworks.dialects import filled_in
 from traincast.launch.scripts.bash import arguments, commands, directives
 from traincast.launch.settings.beside import FSDP, MODEL

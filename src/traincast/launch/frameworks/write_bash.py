@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import FUSED_DISPATCHER, facts_of, names_stack
+from traincast.catalog import Stack
 from traincast.launch.frameworks import megatron_bridge
 from traincast.launch.frameworks.megatron import ALLGATHER, DISPATCHER
 from traincast.launch.settings.format import Writing
@@ -110,10 +110,10 @@ def _dispatcher(writing: Writing) -> Values:
     if "experts.experts" not in facts:
         return {}
     grouped = {"moe_grouped_gemm": True} if facts["grouped_gemm"] else {}
-    stack = str(facts.get("stack"))
-    if names_stack(stack) and facts_of(stack).get("dispatcher") == ALLGATHER:
+    stack = Stack(str(facts.get("stack")))
+    if stack.is_known and stack.facts.get("dispatcher") == ALLGATHER:
         return {DISPATCHER: ALLGATHER, **grouped}
-    if stack != FUSED_DISPATCHER or facts["ep"] * facts["etp"] == 1:
+    if stack.name != Stack.FUSED_DISPATCHER or facts["ep"] * facts["etp"] == 1:
         return {DISPATCHER: "alltoall", **grouped}
     backend = "hybridep" if facts["nvlink_spans_nodes"] else "deepep"
     return {DISPATCHER: "flex", "moe_flex_dispatcher_backend": backend, **grouped}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.frameworks.accelerate import ZERO_STAGES
 from traincast.launch.python.source import called_name, constant, defaults_of, last_name, tree_of
 from traincast.launch.settings.facts import Facts, as_facts

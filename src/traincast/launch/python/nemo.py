@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL
 from traincast.launch.frameworks.dialects import TABLE
 from traincast.launch.frameworks.megatron_bridge import PRESETS

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.python.source import (
     MAX_CALLS,
     called_name,

@@ -10,8 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.given_facts import software_with
-from traincast.core.errors import InputError
+from traincast.catalog import Stack
+from traincast.core import InputError
 from traincast.launch.frameworks import megatron, megatron_bridge
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL
 from traincast.launch.frameworks.megatron_bridge import (
@@ -27,7 +27,7 @@ from traincast.launch.settings.canonical import OF_SQUAD, SQUAD_TOKENS
 from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.given import NOTHING, Given, choose_run
 from traincast.launch.settings.settings import Settings, flatten, nested
-from traincast.model.documents import Documents
+from traincast.model import Documents
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
     "bf16": "bf16_mixed",
@@ -196,7 +196,7 @@ def stack(settings: Settings) -> str:
     name = str(settings.get(NAMED_MODEL, "")).lower()
     if not settings.is_on(ROTATION) and not any(family in name for family in FUSING):
         changes["kernels"] = "unfused-rotation"
-    return megatron.stack_of_dispatcher(software_with(RELEASED, changes), settings)
+    return megatron.stack_of_dispatcher(Stack(RELEASED).with_given(changes).name, settings)
 
 
 def read_documents(settings: Settings) -> Facts:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.documents import raw
-from traincast.core.errors import InputError
+from traincast.catalog import raw
+from traincast.core import InputError
 
 MAX_CALLS: Final = 8  # of functions of a file by each other that are followed
 MAX_FACTOR: Final = 1 << 64  # of products that are computed

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 from traincast.launch.frameworks.torchtitan import assumptions_of_program, in_sequences
 from traincast.launch.python import torchtitan_config
 from traincast.launch.scripts.bash import arguments, directives, read_script

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from traincast.core.errors import InputError, raise_problems
+from traincast.core import InputError, raise_problems
 from traincast.launch.frameworks.accelerate import DEEPSPEED_NAMES
 from traincast.launch.frameworks.huggingface import CLASSES, LOADING
 from traincast.launch.frameworks.unsupported import check_training_kind

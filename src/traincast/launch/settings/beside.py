@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from traincast.catalog.documents import read_document
-from traincast.core.errors import InputError, raise_problems
+from traincast.catalog import read_document
+from traincast.core import InputError, raise_problems
 from traincast.launch.settings.settings import Settings, flatten, is_off
 
 DEEPSPEED: Final = "deepspeed_config."  # before DeepSpeed's names in files of other programs

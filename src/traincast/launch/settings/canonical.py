@@ -9,19 +9,20 @@ from dataclasses import fields, replace
 from math import isqrt
 from typing import Any, Final
 
-from traincast.core.errors import InputError
-from traincast.core.knobs import chunks, words
-from traincast.core.plan import AXES, Plan
-from traincast.core.precision import OPTIMIZERS
-from traincast.core.records import make_record, replace_fields
-from traincast.core.system import System
+from traincast.core import (
+    AXES,
+    OPTIMIZERS,
+    InputError,
+    Plan,
+    System,
+    chunks,
+    make_record,
+    replace_fields,
+    words,
+)
 from traincast.launch.settings.facts import Facts, as_facts
-from traincast.model.adapted_layers import expert_rule
-from traincast.model.adapters import TARGETS, ExpertAdapters
-from traincast.model.checks import PARTS, SELECTS_LAYERS
-from traincast.model.model import Model
-from traincast.step.pipeline_stages import end_layers, split
-from traincast.step.placement import placements
+from traincast.model import PARTS, SELECTS_LAYERS, TARGETS, ExpertAdapters, Model, expert_rule
+from traincast.step import end_layers, placements, split
 
 FILLED: Final = "filled"
 DIVIDED: Final = "divided"

@@ -7,9 +7,7 @@ models, which declare what each may be, check them when facts become a plan and 
 from collections.abc import Mapping
 from typing import Annotated, Final, TypedDict, cast
 
-from traincast.model.adapters import Adapters
-from traincast.model.blocks import Diffusion, Shape
-from traincast.model.documents import Documents
+from traincast.model import Adapters, Diffusion, Documents, Shape
 
 
 class PlanFacts(TypedDict, total=False):

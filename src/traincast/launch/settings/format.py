@@ -8,8 +8,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
-from traincast.core.errors import WHOLE, ErrorCollector, InputError
-from traincast.core.plan import Plan
+from traincast.core import WHOLE, ErrorCollector, InputError, Plan
 from traincast.launch.settings.arguments import Arguments
 from traincast.launch.settings.canonical import (
     DIVIDED,
@@ -38,11 +37,9 @@ from traincast.launch.settings.table import (
 )
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
-from traincast.model.linear_attention import LINEAR
-from traincast.model.model import Model
-from traincast.planner.frameworks.refusals import Refusal
-from traincast.planner.frameworks.spaces import FRAMEWORKS, Framework
-from traincast.step.validity import Rule
+from traincast.model import LINEAR, Model
+from traincast.planner import FRAMEWORKS, Framework, Refusal
+from traincast.step import Rule
 
 # Facts of neither model nor plan
 CONTEXT_FACTS: Final = ("per_node", "stack", "device", "nvlink_spans_nodes", "grouped_gemm")

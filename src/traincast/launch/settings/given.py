@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 
 RECIPE: Final = "recipe"  # what an error is about that names several runs
 

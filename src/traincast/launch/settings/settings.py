@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 
 MAX_LIST: Final = 1 << 16  # entries of a list in an expression
 ARITHMETIC: Final[dict[type, Callable[[object, object], object]]] = {

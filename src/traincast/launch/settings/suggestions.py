@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeAlias
 
-from traincast.core.plan import Plan
-from traincast.core.result import Doc, Result
+from traincast.core import Doc, Plan, Result
 from traincast.launch.settings.canonical import launch_facts
 from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, not_expressed
 from traincast.launch.settings.settings import Settings, value_text
-from traincast.planner.answers.knob_changes import ChangedPlan, KnobChange, KnobTester
-from traincast.step.estimate import Estimate
+from traincast.planner import ChangedPlan, KnobChange, KnobTester
+from traincast.step import Estimate
 
 Difference: TypeAlias = tuple[str, Any, Any]  # setting, old and new value; None where it is absent
 

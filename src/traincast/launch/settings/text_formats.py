@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from traincast.catalog.documents import parse_document
-from traincast.core.errors import InputError
+from traincast.catalog import parse_document
+from traincast.core import InputError
 from traincast.launch.settings.settings import Settings, flatten, nested
 from traincast.launch.settings.table import Values
 

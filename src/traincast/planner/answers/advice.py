@@ -4,12 +4,11 @@ from functools import cached_property
 from typing import Annotated
 
 from traincast.analysis import NETWORK_SHARE, PlanAnalysis
-from traincast.core.result import Doc
+from traincast.core import Doc
 from traincast.planner.answers.knob_changes import ChangedPlan, PlanTester
 from traincast.planner.frameworks.spaces import Framework
 from traincast.planner.frameworks.spaces import framework as framework_of
-from traincast.step.estimate import Estimate, require_one_plan
-from traincast.step.measured_step import measured_step
+from traincast.step import Estimate, measured_step, require_one_plan
 
 
 class Advice(PlanAnalysis):

@@ -6,13 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Floats, Ints
+from traincast.core import Floats, Ints, Plan, Plans
 from traincast.planner.answers.plan_sentences import changed_knobs
-from traincast.planner.frameworks.candidate_batch import CandidateBatch
-from traincast.planner.space.least_times import LeastTimes
-from traincast.step.estimate import Answer, Estimate, Estimates, estimate_columns
-from traincast.step.rankings import (
+from traincast.planner.answers.rankings import (
     MAX_LOG_SLOWDOWN,
     NEAR_BEST_SLOWDOWN,
     RankedSoftware,
@@ -23,7 +19,17 @@ from traincast.step.rankings import (
     plan_distance,
     ranking_probability,
 )
-from traincast.step.uncertainty import COMPONENTS, NORMAL_90_PERCENT, errors
+from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.space.least_times import LeastTimes
+from traincast.step import (
+    COMPONENTS,
+    NORMAL_90_PERCENT,
+    Answer,
+    Estimate,
+    Estimates,
+    errors,
+    estimate_columns,
+)
 
 MOST_EQUAL: Final = 0.05  # share between times, up to which plans that cannot be told apart are called equal
 MAX_LAYOUTS: Final = 256  # layouts compared

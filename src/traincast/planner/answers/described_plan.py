@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-from traincast.core.plan import Plan
-from traincast.core.quantities import Column
-from traincast.core.result import Doc, Result
+from traincast.core import Column, Doc, Plan, Result
 from traincast.planner.answers.plan_sentences import in_words
-from traincast.step.estimate import Answer
+from traincast.step import Answer
 
 
 class ParetoPlan(Result):

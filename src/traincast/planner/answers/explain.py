@@ -8,16 +8,32 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
-from traincast.catalog.software_stacks import with_fitted_values
-from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import AXES, Plan, Plans
-from traincast.core.quantities import Column
-from traincast.core.result import KEY, Doc, Result
-from traincast.core.system import PEAKS, System
-from traincast.core.units import count_of, format_signed, gib, percent, probability_text
+from traincast.catalog import with_fitted_values
+from traincast.core import (
+    AXES,
+    KEY,
+    PEAKS,
+    STRATEGIES,
+    Column,
+    Doc,
+    Plan,
+    Plans,
+    Result,
+    System,
+    count_of,
+    format_signed,
+    gib,
+    percent,
+    probability_text,
+)
 from traincast.planner.answers.lock_prices import lock_lines, lock_names
 from traincast.planner.answers.plan_changes import HeldKnob, accuracy_costs, held_choices, held_knobs
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare, label, time_against_best
+from traincast.planner.answers.plan_sentences import (
+    MIN_CHANGE_REPORTED,
+    compare_with_best,
+    label,
+    time_against_best,
+)
 from traincast.planner.answers.recommend import explain_preference
 from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.locks import lock_values
@@ -28,9 +44,7 @@ from traincast.planner.space.fits_in_memory import ROUNDING, Figure
 from traincast.planner.space.layout_questions import Layouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Space
-from traincast.step.estimate import Answer, Estimate, estimate_columns
-from traincast.step.placement import divisors
-from traincast.step.validity import rules
+from traincast.step import Answer, Estimate, divisors, estimate_columns, rules
 
 Search: TypeAlias = Any  # a `Found`, whose module imports this one
 MAX_SLOWDOWN_LISTED: Final = 2.0  # of the best time; degrees slowed down by more share one line
@@ -279,7 +293,7 @@ class Explanation(Result):
         if self.alternative is None:
             return []
         (plan, est), (first, best) = self.alternative, self.plans[0]
-        line, causes = compare(self.alternative, self.plans[0])
+        line, causes = compare_with_best(self.alternative, self.plans[0])
         change = float(est.memory_bytes - best.memory_bytes)
         odds = est.fits_probability
         direction = "more" if change > 0 else "less"
@@ -312,7 +326,7 @@ class Explanation(Result):
             elif row.best[0] == best[0]:
                 lines.append(f"{head}the recommended plan")
             else:
-                plan, causes = compare(row.best, best)
+                plan, causes = compare_with_best(row.best, best)
                 lines += [f"{head}{plan}", f"        {causes}"]
         if slow:
             lines.append(f"  {', '.join(slow)}: over {1 + MAX_SLOWDOWN_LISTED:.0f} times as slow")

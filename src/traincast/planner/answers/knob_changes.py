@@ -6,17 +6,13 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from traincast.catalog.software_stacks import fitted_stack, stack_framework
-from traincast.core.errors import InputError
-from traincast.core.knobs import PLACEMENTS, VIRTUAL_STAGES, chunks
-from traincast.core.plan import Plan
-from traincast.core.result import KEY, Doc, Result
-from traincast.model.model import Model
+from traincast.catalog import Stack
+from traincast.core import KEY, PLACEMENTS, VIRTUAL_STAGES, Doc, InputError, Plan, Result, chunks
+from traincast.model import Model
 from traincast.planner.frameworks.rules import EXPERTS_ON_TENSOR_RANKS
 from traincast.planner.frameworks.spaces import FRAMEWORKS, UNPIPELINED, Framework, default_framework
 from traincast.planner.question import FIT_PROBABILITY
-from traincast.step.changed_plan import LEAST_GAIN, NO_PLACEMENT_GIVEN
-from traincast.step.estimate import Estimate, estimate
+from traincast.step import LEAST_GAIN, NO_PLACEMENT_GIVEN, Estimate, estimate
 
 # What a change of these costs, the cheapest first; of all others, degrees of parallelism among them, more.
 CHEAPEST: Final = ("attention", "mbs", "recompute", "recompute_every", "zero", "offload", "offload_every")
@@ -262,7 +258,7 @@ class PlanTester(KnobTester[ChangedPlan]):
 def _space(est: Estimate) -> Framework:
     """Return the framework whose stack an estimate has, if it runs the plan's strategy; else the default."""
     strategy = est.plan.strategy
-    name = stack_framework(fitted_stack(est.assumptions.name))
+    name = Stack.of_assumptions(est.assumptions.name).search_space
     if name is not None and strategy in FRAMEWORKS[name].runs:
         return FRAMEWORKS[name]
     return default_framework(est.model, est.system, [strategy])

@@ -5,15 +5,14 @@ from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, Final
 
-from traincast.core.result import Doc, Result
-from traincast.core.units import number_text, probability_text, seconds
-from traincast.model.model import Model
+from traincast.core import Doc, Result, number_text, probability_text, seconds
+from traincast.model import Model
 from traincast.planner.answers.described_plan import DescribedPlan
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare, without_placement
+from traincast.planner.answers.differences import Ratio, ratio
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, compare_with_best, without_placement
 from traincast.planner.frameworks.locks import SEARCHED, lock_values
 from traincast.planner.frameworks.spaces import Framework
-from traincast.step.differences import Ratio, ratio
-from traincast.step.estimate import Answer
+from traincast.step import Answer
 
 Search = Any  # a `Found`, whose module imports this one
 EXPERT_DEGREES: Final = ("ep", "etp")
@@ -136,7 +135,7 @@ def lock_lines(search: Search) -> Iterator[str]:
                 continue  # the others are no obstacle
             yield f"Without {names} a plan fits: {seconds(est.step_seconds)}  {plan}{odds}"
         elif is_cost(price, search):
-            line, causes = compare(price.free, price.held)
+            line, causes = compare_with_best(price.free, price.held)
             yield f"Without {names}: {line}"
             yield f"    {causes}{odds}"
         elif price.held[0] == plan:

@@ -3,16 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
-from traincast.catalog.software_stacks import fitted_stack, load_stack, stack_names
-from traincast.core.knobs import CHOICES, STRATEGIES
-from traincast.core.precision import ACCURACY
-from traincast.core.result import Doc, Result
-from traincast.core.units import GIB
+from traincast.catalog import Stack, stack_names
+from traincast.core import ACCURACY, CHOICES, GIB, STRATEGIES, Doc, Result
 from traincast.planner.frameworks.locks import lock_values
 from traincast.planner.frameworks.spaces import Framework, lean
-from traincast.step.changed_plan import NO_PLACEMENT_GIVEN, estimate_with
-from traincast.step.estimate import Answer, Estimate, estimate
-from traincast.step.placement import divisors
+from traincast.step import NO_PLACEMENT_GIVEN, Answer, Estimate, divisors, estimate, estimate_with
 
 
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:
@@ -64,10 +59,10 @@ def _leaner(est: Estimate) -> Iterator[tuple[str, Estimate | None]]:
 
 def _with_fused_loss(est: Estimate) -> Estimate | None:
     """Return the estimate with the loss fused into the head; None where its software has none."""
-    name = f"{fitted_stack(est.assumptions.name).removesuffix('-eager')}-fused-loss"
+    name = f"{Stack(est.assumptions.name).fitted_name.removesuffix('-eager')}-fused-loss"
     if name not in stack_names():
         return None
-    logits = load_stack(name).memory.logit_bytes
+    logits = Stack(name).assumptions.memory.logit_bytes
     fused = est.assumptions.with_values({"memory.logit_bytes": logits})
     return estimate(est.model, est.system, est.plan, gbs=est.gbs, assumptions=fused)
 

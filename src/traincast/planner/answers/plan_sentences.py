@@ -4,12 +4,20 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Final
 
-from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
-from traincast.core.plan import Plan
-from traincast.core.system import Tier
-from traincast.core.units import count_of, format_signed, number_text, seconds
+from traincast.core import (
+    CHOICES,
+    DEFAULTS,
+    KNOBS,
+    PLACEMENTS,
+    Plan,
+    Tier,
+    count_of,
+    format_signed,
+    number_text,
+    seconds,
+)
 from traincast.operations import Axis
-from traincast.step.estimate import Answer, Estimate
+from traincast.step import Answer, Estimate
 from traincast.times import Placement
 
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
@@ -136,7 +144,7 @@ def what_decides(est: Estimate) -> str:
     return f"Uncertain: measure one step. Its peak is the {est.memory_phase}."
 
 
-def compare(pair: Answer, best: Answer) -> tuple[str, str]:
+def compare_with_best(pair: Answer, best: Answer) -> tuple[str, str]:
     """Compare a plan with the best: its time and knobs, and the components that differ most."""
     (plan, est), (_, winner) = pair, best
     change = float(est.step_seconds - winner.step_seconds)

@@ -12,11 +12,20 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
-from traincast.core.plan import AXES, Plan, recomputed_modules
-from traincast.core.units import number_text, probability_text, seconds
+from traincast.core import (
+    AXES,
+    CHOICES,
+    DEFAULTS,
+    KNOBS,
+    PLACEMENTS,
+    Plan,
+    number_text,
+    probability_text,
+    recomputed_modules,
+    seconds,
+)
 from traincast.planner.answers.plan_sentences import differences
-from traincast.step.rankings import WITHIN, layout_of
+from traincast.step import WITHIN
 
 VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest
 # Knobs in which plans of a family differ.
@@ -146,9 +155,9 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     """
     least: dict[object, float] = {}
     for candidate in candidates:
-        layout = layout_of(candidate.plan)
+        layout = candidate.plan.layout_values
         least[layout] = min(candidate.seconds, least.get(layout, math.inf))
-    left = [candidate for candidate in candidates if candidate.seconds == least[layout_of(candidate.plan)]]
+    left = [candidate for candidate in candidates if candidate.seconds == least[candidate.plan.layout_values]]
     because: list[str] = []
     by_time = False
     for about, key, text, within in PREFERENCES:

@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import ANY_SOFTWARE, releases, resolve
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
-from traincast.model.model import Model
-from traincast.step.estimate import Estimate, Job, estimate
+from traincast.catalog import Stack, load_model, load_system, resolve
+from traincast.core import Assumptions, InputError, Plan
+from traincast.model import Model
+from traincast.step import Estimate, Job, estimate
 
 MOST_BYTES: Final = 1 << 26  # of a file: answers have at most some megabytes
 WRITTEN_BY: Final = "is no answer that `traincast plan` or `traincast estimate` wrote with --json"
@@ -118,7 +115,7 @@ def possible_software(content: Mapping[str, object]) -> list[Assumptions]:
     stated = job.software()
     if all(name in content for name in SOFTWARE):
         return [stated]
-    left_open = (resolve(job.assumptions).unsaid, ANY_SOFTWARE, releases(stated.name))
+    left_open = (resolve(job.assumptions).unsaid, Stack.ANY, Stack(stated.name).releases)
     return [replace(stated, unsaid=unsaid) for unsaid in left_open]
 
 

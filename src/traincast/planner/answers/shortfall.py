@@ -4,11 +4,10 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.knobs import STRATEGIES
-from traincast.core.units import format_signed, gib, probability_text
+from traincast.core import STRATEGIES, format_signed, gib, probability_text
 from traincast.planner.answers.plan_changes import leaner_plans
 from traincast.planner.answers.plan_sentences import label, time_against_best, what_decides
-from traincast.step.estimate import Estimate
+from traincast.step import Estimate
 
 MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit
 

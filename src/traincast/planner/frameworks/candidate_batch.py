@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from traincast.core.knobs import DEFAULTS, STRATEGIES
-from traincast.step.validity import Rule
+from traincast.core import DEFAULTS, STRATEGIES
+from traincast.step import Rule
 
 # Choices, and the axes at whose degree 1 every value of them makes the same plan.
 WITHOUT_EFFECT_AT_1: Final = {"sp": ("tp",), "order": ("pp", "dp"), "schedule": ("pp",)}

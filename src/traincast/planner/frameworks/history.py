@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from traincast.core.errors import InputError
-from traincast.core.knobs import JOINED, STRATEGIES, words
+from traincast.core import JOINED, STRATEGIES, InputError, words
 from traincast.planner.frameworks.releases import RELEASES, numbers_of
-from traincast.step.validity import Rule
+from traincast.step import Rule
 
 Month = tuple[int, int]  # year and month
 

@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
-from traincast.core.knobs import ALLOWED, CHOICES, KNOBS, choice_problems
-from traincast.core.plan import AXES
+from traincast.core import (
+    ALLOWED,
+    AXES,
+    CHOICES,
+    KNOBS,
+    InputError,
+    choice_problems,
+    unknown_name_error,
+    whole_number_problems,
+)
 
 UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every", "offload_every"}
 SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked

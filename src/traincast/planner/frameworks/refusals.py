@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import facts_of, names_stack
-from traincast.core.knobs import DEFAULTS, JOINED, MODULES, words
-from traincast.core.precision import OPTIMIZERS
+from traincast.catalog import Stack
+from traincast.core import DEFAULTS, JOINED, MODULES, OPTIMIZERS, words
 from traincast.planner.frameworks.releases import numbers_of
 
 
@@ -338,7 +337,9 @@ REFUSALS: Final = (
 @cache
 def _software(stack: str) -> dict[str, str]:
     """Return the facts of a software stack; none of other assumptions."""
-    return facts_of(stack) if stack and names_stack(stack) else {}
+    if not stack or not Stack(stack).is_known:
+        return {}
+    return Stack(stack).facts
 
 
 def find_refusals(framework: str, choices: Mapping[str, object], release: str = "") -> tuple[Refusal, ...]:

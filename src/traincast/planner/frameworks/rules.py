@@ -4,12 +4,9 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from traincast.core.knobs import DEFAULTS, words
-from traincast.core.plan import Plans
-from traincast.core.quantities import Bools
-from traincast.model.linear_attention import LINEAR
-from traincast.model.model import Model
-from traincast.step.validity import Rule
+from traincast.core import DEFAULTS, Bools, Plans, words
+from traincast.model import LINEAR, Model
+from traincast.step import Rule
 
 
 def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> bool | Bools:

@@ -8,20 +8,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import (
-    DEFAULT_STACK,
-    FINE_TUNING_STACK,
-    TPU_STACK,
-    calibrated_stack,
-    names_stack,
-    usual_stack,
+from traincast.catalog import Stack
+from traincast.core import (
+    ALLOWED,
+    DEFAULTS,
+    JOINED,
+    MODULES,
+    STRATEGIES,
+    Assumptions,
+    InputError,
+    Plan,
+    Plans,
+    System,
+    chunks,
+    contradicting_choices,
+    unknown_name_error,
+    words,
 )
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, unknown_name_error
-from traincast.core.knobs import ALLOWED, DEFAULTS, JOINED, MODULES, STRATEGIES, chunks, words
-from traincast.core.plan import Plan, Plans, contradicting_choices
-from traincast.core.system import System
-from traincast.model.model import Model
+from traincast.model import Model
 from traincast.planner.frameworks.candidate_batch import ORDER, CandidateBatch, axes_above_one, join_batches
 from traincast.planner.frameworks.history import at_release
 from traincast.planner.frameworks.locks import SEARCHED, lock_values
@@ -43,7 +47,7 @@ from traincast.planner.frameworks.rules import (
     no_pipeline,
     shared_lengths,
 )
-from traincast.step.validity import Rule, rule_problems
+from traincast.step import Rule, rule_problems
 from traincast.times import SCHEDULES
 
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
@@ -134,7 +138,7 @@ class Framework:
     @property
     def runs_on_tpus(self) -> bool:
         """Whether it runs on TPUs."""
-        return self.runs_all or self.assumptions == TPU_STACK
+        return self.runs_all or self.assumptions == Stack.TPU
 
     def not_run(self, locks: Mapping[str, object]) -> list[str]:
         """Return a line for each value of a locked choice that it does not run."""
@@ -164,12 +168,12 @@ class Framework:
 
     def usual_assumptions(self, model: Model, system: System | None = None) -> str:
         """Return the name of the preset or software stack that suits it with a model on a system."""
-        if not names_stack(self.assumptions):
+        usual = Stack(self.assumptions)
+        if not usual.is_known:
             return self.assumptions
-        usual = self.assumptions
-        if usual == DEFAULT_STACK:
-            usual = usual_stack(model) if system is None or not system.is_tpu else TPU_STACK
-        return calibrated_stack(usual, model, system)
+        if usual.name == Stack.DEFAULT:
+            usual = Stack.usual(model) if system is None or not system.is_tpu else Stack(Stack.TPU)
+        return usual.calibrated_on(model, system).name
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -656,7 +660,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             interleaved=False,
             pipeline_zero=None,
-            assumptions=FINE_TUNING_STACK,
+            assumptions=Stack.FINE_TUNING,
             also_called=(
                 *("hf", "hf-trainer", "huggingface-trainer", "trainer", "transformers", "accelerate", "peft"),
                 *("trl", "axolotl", "llama-factory", "llamafactory", "deepspeed-hf", "hf-deepspeed"),
@@ -694,7 +698,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             ordered=False,
             interleaved=False,
-            assumptions=TPU_STACK,
+            assumptions=Stack.TPU,
             also_called=("maxtext",),
             held={
                 "precision": ("fp8-current", "int8"),

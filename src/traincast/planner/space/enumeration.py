@@ -12,12 +12,20 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from traincast.core.columns import distinct, distinct_values, number_values
-from traincast.core.knobs import ALLOWED, KNOBS, STRATEGIES, chunks
-from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Ints
-from traincast.core.system import System
-from traincast.model.model import Model
+from traincast.core import (
+    ALLOWED,
+    KNOBS,
+    STRATEGIES,
+    Bools,
+    Ints,
+    Plans,
+    System,
+    chunks,
+    distinct,
+    distinct_values,
+    number_values,
+)
+from traincast.model import Model
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.search_space import (
     Fills,
@@ -30,9 +38,7 @@ from traincast.planner.space.search_space import (
     layer_axes,
     of_batch,
 )
-from traincast.step.pipeline_stages import with_load
-from traincast.step.placement import divisors, factorizations, placements_in_order
-from traincast.step.validity import Rule, rules
+from traincast.step import Rule, divisors, factorizations, placements_in_order, rules, with_load
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches

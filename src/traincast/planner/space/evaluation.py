@@ -10,27 +10,40 @@ common, however they shard and recompute a layer: a call of `step` has a fixed c
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from traincast.catalog.software_stacks import with_fitted_values
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, maximum
-from traincast.core.knobs import STRATEGIES, offloaded_activations
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, Floats, Ints
-from traincast.core.system import CAPACITY, System
-from traincast.model.model import Model
+from traincast.catalog import with_fitted_values
+from traincast.core import (
+    CAPACITY,
+    STRATEGIES,
+    Assumptions,
+    Column,
+    Floats,
+    Ints,
+    Plans,
+    System,
+    distinct_values,
+    offloaded_activations,
+)
+from traincast.model import Model
 from traincast.operations import Counted, Operation, parts
+from traincast.planner.space.group_places import MOST_NEAR, near_members
 from traincast.planner.space.search_space import Shards, Space, distinct_rows, stack_columns
-from traincast.step.layer_cost import Costs, PartCosts, cost_part
-from traincast.step.memory import Footprint, devices_phases, peak_bytes
-from traincast.step.pipeline_stages import Stages, stages
-from traincast.step.placement import MOST_NEAR, near_members
-from traincast.step.step_time import step, step_seconds_bound
+from traincast.step import (
+    Costs,
+    Footprint,
+    PartCosts,
+    Stages,
+    cost_part,
+    fullest_bytes,
+    stages,
+    step,
+    step_seconds_bound,
+)
 from traincast.times import SCHEDULES, OperationPasses, OperationTimer
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
@@ -39,7 +52,7 @@ SHARDS_PER_BLOCK: Final = 1 << 13  # counted and timed at once, with hundreds of
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
 KEPT: Final = 1 << 17  # layouts up to which the columns that bounds read are cached as well
-# Choices that `step` and `devices_phases` do not read: they see them in the costs and footprints of a layer.
+# Choices that `step` and `fullest_bytes` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
 # Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.
 AROUND_LAYERS: Final = (
@@ -255,8 +268,7 @@ def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Float
         return layer_rows[index][rows], spaces[index].layouts.take(rows), np.arange(len(rows))
 
     def fullest(of_parts: Mapping[str, Footprint], plans: Plans, devices: Stages) -> Column:
-        of_devices = devices_phases(of_parts, plans, devices, spaces[0].gbs, assumed, all_phases=False)
-        return reduce(maximum, map(peak_bytes, of_devices))
+        return fullest_bytes(of_parts, plans, devices, spaces[0].gbs, assumed)
 
     layouts = [np.arange(len(space.layer_row)) for space in spaces]
     blocks = gather_candidates(spaces, layouts, portion, list(map(np.ones_like, layouts)))

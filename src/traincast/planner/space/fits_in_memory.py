@@ -17,13 +17,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from traincast.catalog.software_stacks import with_fitted_values
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, number_values, take_rows
-from traincast.core.knobs import DEFAULTS, offloaded_activations
-from traincast.core.plan import Plans
-from traincast.core.quantities import Column, Floats, Ints
-from traincast.core.system import System
+from traincast.catalog import with_fitted_values
+from traincast.core import (
+    DEFAULTS,
+    Assumptions,
+    Column,
+    Floats,
+    Ints,
+    Plans,
+    System,
+    distinct_values,
+    number_values,
+    offloaded_activations,
+    take_rows,
+)
 from traincast.operations import Counted, parts
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.space.evaluation import AROUND_LAYERS, layouts_memory
@@ -36,21 +43,17 @@ from traincast.planner.space.search_space import (
     of_batch,
     ragged_ranges,
 )
-from traincast.step.memory import (
+from traincast.step import (
     BesideActivations,
     Footprint,
     MemoryLeft,
     PhaseLeft,
+    Stages,
     StoredWeights,
     Taken,
-    beside_activations,
-    left_for_states,
-    taken_by_states,
-    weight_memory,
-    working_memory,
+    divisors,
+    stages,
 )
-from traincast.step.pipeline_stages import Stages, stages
-from traincast.step.placement import divisors
 from traincast.times import SCHEDULES
 
 if TYPE_CHECKING:
@@ -519,8 +522,8 @@ class Census:
         key = _key(plans, AROUND_FOOTPRINT)
         if key not in stored:
             stored[key] = [StoredWeights.for_device(parts, footprints) for parts in devices.stored_parts]
-        of_devices = (weight_memory(footprints, plans, one, self._assumed) for one in stored[key])
-        return [taken_by_states(one, self._assumed) for one in of_devices]
+        of_devices = (one.memory(footprints, plans, self._assumed) for one in stored[key])
+        return [Taken.from_weights(one, self._assumed) for one in of_devices]
 
     def _left_on_devices(
         self,
@@ -530,17 +533,17 @@ class Census:
         devices: Stages,
         beside: dict[Any, list[BesideActivations]],
     ) -> list[list[MemoryLeft]]:
-        """Return `left_for_states` of ladders on each device; `beside` keeps what batches share."""
+        """Return what is left for states in ladders on each device; `beside` keeps what batches share."""
         gbs = self._outlines[shape].space.gbs
         assumed = self._assumed
         plans = batch.plans.take(ladders)
         footprints = self._parts(plans, shape, ladders)
         nm = plans.microbatches(gbs)
         if batch.by_beside not in beside:
-            beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
+            beside[batch.by_beside] = BesideActivations.of_devices(footprints, plans, devices, gbs, assumed)
         return [
-            left_for_states(
-                working_memory(footprints, plans, devices, i, one, assumed), nm, self.capacity, assumed
+            one.working_memory(footprints, plans, devices, i, assumed).left_for_states(
+                nm, self.capacity, assumed
             )
             for i, one in enumerate(beside[batch.by_beside])
         ]

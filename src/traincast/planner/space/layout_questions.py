@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from traincast.core.quantities import Floats, Ints
+from traincast.core import Floats, Ints
 from traincast.planner.space.fits_in_memory import Figure
 from traincast.planner.space.least_times import LeastTimes
 

@@ -10,9 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.columns import distinct_values
-from traincast.core.quantities import Floats, Ints
-from traincast.core.system import CAPACITY
+from traincast.core import CAPACITY, Floats, Ints, distinct_values
 from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import StrategyResult, evaluate_all
 from traincast.planner.space.fits_in_memory import Census, Figure, Searched

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from traincast.core.columns import distinct_values
-from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.core import Bools, Column, Floats, Ints, Plan, Plans, distinct_values
 from traincast.planner.space.evaluation import StrategyResult, chosen_plans, fastest_plans, least_times
 from traincast.planner.space.search_space import Space, stack_columns
 

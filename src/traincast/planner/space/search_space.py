@@ -36,18 +36,22 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct, distinct_values, number_values
-from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import TAKEN, Plans
-from traincast.core.quantities import Bools, Floats, Ints
-from traincast.core.system import System
-from traincast.model.model import Model
+from traincast.core import (
+    STRATEGIES,
+    TAKEN,
+    Assumptions,
+    Bools,
+    Floats,
+    Ints,
+    Plans,
+    System,
+    distinct,
+    distinct_values,
+    number_values,
+)
+from traincast.model import Model
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
-from traincast.step.layer_cost import PartCosts
-from traincast.step.memory import Footprint
-from traincast.step.placement import divisors
-from traincast.step.validity import Rule
+from traincast.step import Footprint, PartCosts, Rule, divisors
 
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
 _LISTENER: Final = ContextVar[Callable[[int, int], None] | None]("listener", default=None)

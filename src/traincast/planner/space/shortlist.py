@@ -16,10 +16,18 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from traincast.core.columns import distinct_values, number_values
-from traincast.core.knobs import CHOICES, DEFAULTS
-from traincast.core.plan import Plans
-from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
+from traincast.core import (
+    CHOICES,
+    DEFAULTS,
+    Bools,
+    Column,
+    Floats,
+    Ints,
+    Plans,
+    distinct_values,
+    nonzero,
+    number_values,
+)
 from traincast.operations import Counted, parts, total
 from traincast.planner.frameworks.candidate_batch import ORDER, CandidateBatch
 from traincast.planner.space.evaluation import (
@@ -31,6 +39,7 @@ from traincast.planner.space.evaluation import (
     take_costs,
 )
 from traincast.planner.space.fits_in_memory import Searched
+from traincast.planner.space.group_places import near_members
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import (
     Outline,
@@ -41,11 +50,7 @@ from traincast.planner.space.search_space import (
     of_batch,
     report_round,
 )
-from traincast.step.data_parallel import LeastTraffic
-from traincast.step.layer_cost import Costs, PartCosts
-from traincast.step.pipeline_stages import Stages, stages
-from traincast.step.placement import near_members
-from traincast.step.step_time import least_step_seconds
+from traincast.step import Costs, LeastTraffic, PartCosts, Stages, least_step_seconds, stages
 from traincast.times import AnyPlacement, LeastTimer, OperationPasses, PassSeconds, exposed_share
 
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,

@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.core.columns import distinct_values, number_values
-from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.core import Bools, Column, Floats, Ints, distinct_values, number_values
 from traincast.planner.space.fits_in_memory import Census, Figure, RoomBounds
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Outline, Rungs, Space, report_round

@@ -2,11 +2,7 @@
 
 from collections.abc import Callable
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.columns import maximum, minimum
-from traincast.core.knobs import STRATEGIES
-from traincast.core.quantities import Column
-from traincast.core.system import System
+from traincast.core import STRATEGIES, Assumptions, Column, System, maximum, minimum
 from traincast.operations import total
 from traincast.times.collectives import collective, message_across, point_to_point
 from traincast.times.process_groups import Group, Placement, domains, is_group

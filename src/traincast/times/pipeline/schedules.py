@@ -19,9 +19,7 @@ from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from traincast.core.columns import ceil, floor, maximum, minimum
-from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
-from traincast.core.quantities import Bools, Column
+from traincast.core import VIRTUAL_STAGES, Bools, Column, ScheduleName, ceil, floor, maximum, minimum
 
 Kind = Literal["F", "B", "W", "BW"]
 

@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.core.errors import is_whole, raise_problems, require_known
-from traincast.core.quantities import Floats
+from traincast.core import Floats, is_whole, raise_problems, require_known
 from traincast.times.pipeline.schedules import SCHEDULES, Action, Block, Kind, Order
 from traincast.times.pipeline.zb_2p import simulate_zb_2p
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from traincast.core.errors import ErrorCollector, InputError
-from traincast.core.output_files import check_output
+from traincast.core import ErrorCollector, InputError, check_output
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import (
     Force,
@@ -32,7 +31,7 @@ from traincast.ui.cli.output import (
 from traincast.ui.cli.quantities import parse_duration
 
 if TYPE_CHECKING:
-    from traincast.accuracy.measure.training.compare import TrainingJob
+    from traincast.accuracy import TrainingJob
 
 _MACHINE_FILE = (
     "File of the machine, .yaml, for --system; tables of the timings are written next to it. With --step "
@@ -71,20 +70,19 @@ def measure(
 
     Example: traincast measure --budget 120 --output this-machine.yaml
     """
-    from traincast.accuracy.measure.measure import DEFAULT_BUDGET_SECONDS
-    from traincast.accuracy.measure.measure import measure as measure_machine
+    from traincast.accuracy import DEFAULT_BUDGET_SECONDS
+    from traincast.accuracy import measure as measure_machine
 
     errors = ErrorCollector("measure")
     limit = None if budget is None else errors.catch(parse_duration, budget, "--budget")
     if step:
-        from traincast.accuracy.measure.training import compare
-        from traincast.accuracy.measure.training.timed_steps import parse_shapes
+        from traincast.accuracy import TrainingJob, parse_shapes
 
         file = errors.catch(_machine_file, system) or Path("machine.yaml")
         table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
         shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
-        seconds = limit or compare.TrainingJob.budget
-        job = compare.TrainingJob(table, seconds, ranks, threads, shapes_wanted)
+        seconds = limit or TrainingJob.budget
+        job = TrainingJob(table, seconds, ranks, threads, shapes_wanted)
         errors.catch(job.check, calibrated, force)
         errors.raise_any()
         _measure_steps(job, file, calibrated, json)
@@ -110,17 +108,22 @@ def measure(
 
 def _measure_steps(job: "TrainingJob", file: Path, calibrated: Path | None, json: bool) -> None:
     """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
-    from traincast.accuracy.measure.tables import write_rows
-    from traincast.accuracy.measure.training import compare
+    from traincast.accuracy import (
+        compare_with_predictions,
+        measure_steps,
+        partial_path,
+        with_system,
+        write_rows,
+    )
 
     with progress("training steps") as report_progress:
-        rows = compare.measure_steps(job, report_progress)
+        rows = measure_steps(job, report_progress)
     if not job.first:  # not the first rank, which alone reports
         return
     table = job.output
-    write_rows(table, compare.with_system(rows, file, table.parent))
-    compare.partial_path(table).unlink(missing_ok=True)
-    comparison = compare.compare_with_predictions(rows, file, calibrated)
+    write_rows(table, with_system(rows, file, table.parent))
+    partial_path(table).unlink(missing_ok=True)
+    comparison = compare_with_predictions(rows, file, calibrated)
     if json:
         files = [str(path) for path in (table, calibrated) if path is not None]
         print_json(outputs.accuracy.MeasureOutput(comparison, None, files))
@@ -131,7 +134,7 @@ def _measure_steps(job: "TrainingJob", file: Path, calibrated: Path | None, json
 
 def _machine_file(system: str | None) -> Path:
     """Return the machine's file once it can be read."""
-    from traincast.catalog.load import load_system
+    from traincast.catalog import load_system
 
     if system is None or Path(system).suffix not in (".yaml", ".yml", ".json"):
         wanted = "give the file that traincast measure has written of this machine"
@@ -158,7 +161,7 @@ def profile(
 
     Example: traincast profile llama-3-8b --trace examples/my_cluster/profile.json --system dgx-h100 --tp 2 --dp 4 --gbs 32 --output parts.svg
     """  # noqa: E501
-    from traincast.accuracy.profiles import profile
+    from traincast.accuracy import profile
 
     errors = ErrorCollector("profile")
     errors.catch(check_figure, output, force)
@@ -214,8 +217,7 @@ def calibrate(
 
     Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """
-    from traincast.accuracy.fit.calibration import fitted_to
-    from traincast.accuracy.fit.measured_files import read_measurements
+    from traincast.accuracy import fitted_to, read_measurements
     from traincast.ui.cli.quantities import pairs_of
 
     errors = ErrorCollector("calibrate")
@@ -267,7 +269,7 @@ def validate(
             raise InputError("validate", [f"{name}: not with --kernels" for name in together])
         _validate_kernels(kernels, json)
         return
-    from traincast.accuracy.validate import validate
+    from traincast.accuracy import validate
 
     errors = ErrorCollector("validate")
     errors.catch(check_html, html, force)
@@ -292,7 +294,7 @@ def validate(
 
 def _validate_kernels(tables: tuple[Path, ...], json: bool) -> None:
     """Predict timed kernels, and show by machine and size how far the predictions are off."""
-    from traincast.accuracy.kernels import validate_kernels
+    from traincast.accuracy import validate_kernels
 
     with progress("validating"):
         report = validate_kernels(tables)

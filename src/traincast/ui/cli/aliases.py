@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from cyclopts import Argument
 
-from traincast.core.errors import InputError, raise_problems
+from traincast.core import InputError, raise_problems
 from traincast.ui.cli.app import app
 
 MODEL: Final = "MODEL"  # the positional argument
@@ -314,7 +314,7 @@ def _with_options(command: str, words: Sequence[str]) -> list[str]:
 
 def is_called(kind: Literal["model", "system"], word: str) -> bool:
     """Return whether a word is the name of a model or system of the catalogue."""
-    from traincast.catalog.load import known_name
+    from traincast.catalog import known_name
 
     try:
         known_name(kind, word)
@@ -549,7 +549,7 @@ class _Reader:
 
     def _node(self) -> tuple[int, str]:
         """Return the accelerators of a node of the given system, and its name."""
-        from traincast.catalog.load import load_system
+        from traincast.catalog import load_system
 
         given = self._values_of("--system")
         option = self.nodes["nodes"].word

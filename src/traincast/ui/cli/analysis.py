@@ -4,9 +4,16 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from traincast.core.errors import WHOLE, ErrorCollector, InputError, raise_problems
-from traincast.core.output_files import check_folder, check_output
-from traincast.core.units import number_text, parse_count
+from traincast.core import (
+    WHOLE,
+    ErrorCollector,
+    InputError,
+    check_folder,
+    check_output,
+    number_text,
+    parse_count,
+    raise_problems,
+)
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
@@ -59,8 +66,8 @@ def advise(
 
     Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
     """
-    from traincast.planner.answers.advice import advise
-    from traincast.step.metrics import metrics
+    from traincast.planner import advise
+    from traincast.step import metrics
 
     errors = ErrorCollector("advise")
     given = errors.catch(measured.read_measured) or {}
@@ -164,7 +171,7 @@ def flops(
 
 def _flops_text(result: "FlopsByPart") -> "Parts":
     """Show FLOPs by part, of the whole model, and the intensity of matmuls."""
-    from traincast.core.units import rate
+    from traincast.core import rate
     from traincast.ui.text.tables import heading, note, paragraphs, table, title_line
 
     names = [row.convention for row in result.totals]
@@ -400,7 +407,7 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
-    from traincast.planner.paper_results import PUBLISHED, reproduce
+    from traincast.planner import PUBLISHED, reproduce
 
     if paper.lower().removeprefix("arxiv:") != PUBLISHED.arxiv:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PUBLISHED.arxiv}"])

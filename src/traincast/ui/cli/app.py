@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 
 from cyclopts import App, Group, Parameter, Token, convert
 
-from traincast.core.version import __version__
+from traincast.core import __version__
 from traincast.ui.cli.completion import names_of_choices
 
 

@@ -6,14 +6,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traincast.core.errors import ErrorCollector
+from traincast.core import ErrorCollector
 from traincast.ui import outputs, text
 from traincast.ui.cli.options import RunOptions, framework_typed
 from traincast.ui.cli.output import print_json, progress
 
 if TYPE_CHECKING:
-    from traincast.planner.compare import Comparison
-    from traincast.planner.question import Question
+    from traincast.planner import Comparison, Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ def search_combinations(
     errors: ErrorCollector, options: RunOptions, typed: TypedNames, shared: "Question"
 ) -> "Comparison":
     """Search every combination, and return the comparison; errors are collected in `errors`."""
-    from traincast.planner.compare import Alternatives, Comparison, parse_plan
+    from traincast.planner import Alternatives, Comparison, parse_plan
 
     given = [errors.catch(parse_plan, plan) or {} for plan in typed.plans] or [{}]
     spaces = [None if name is None else errors.catch(framework_typed, name) for name in typed.frameworks]

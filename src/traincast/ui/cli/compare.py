@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from traincast.core.errors import ErrorCollector, InputError
+from traincast.core import ErrorCollector, InputError
 from traincast.ui.cli.app import Json, command, output_option, question_option, search_option
 from traincast.ui.cli.combinations import TypedNames, search_combinations, show_comparison, split_names
 from traincast.ui.cli.completion import (
@@ -63,11 +63,11 @@ def compare(
 
     Example: traincast compare llama-3-70b --system dgx-h100,mi300x-node --gpus 64
     """
-    from traincast.planner.question import Question
+    from traincast.planner import Question
 
     errors = ErrorCollector("compare")
     if saved := _saved_files(model, system, gpus, framework, assumptions, plan):
-        from traincast.planner.compare import Comparison
+        from traincast.planner import Comparison
 
         show_comparison(Comparison.read(saved).ordered(sort), json)
         return
@@ -104,7 +104,7 @@ def _sizes(text: str | None) -> list[int]:
 
 def _saved_files(models: Sequence[str], *others: object) -> list[Path]:
     """Return the files of saved answers that are given in place of models; empty where they are models."""
-    from traincast.planner.answers.saved_answers import is_saved_answer
+    from traincast.planner import is_saved_answer
 
     words = [name for word in models for name in split_names(word)]
     missing = [word for word in words if word.endswith(".json") and not Path(word).exists()]

@@ -13,32 +13,32 @@ LISTED: Final = re.compile(r"\{(frameworks|strategies)\}")  # in a help text, wh
 
 
 def _names(kind: str) -> Iterable[str]:
-    from traincast.catalog import load, names, software_stacks
+    from traincast.catalog import accelerator_names, model_names, spoken_systems, stack_names, system_names
 
     match kind:
         case "models":
-            return load.model_names()
+            return model_names()
         case "systems":
-            return (*load.system_names(), *names.spoken_systems())
+            return (*system_names(), *spoken_systems())
         case "accelerators":
-            return load.accelerator_names()
+            return accelerator_names()
         case "stacks":
-            return software_stacks.stack_names()
+            return stack_names()
         case "facts":
-            from traincast.catalog.facts import OF_SOFTWARE
+            from traincast.catalog import OF_SOFTWARE
 
             known = ((name, fact.allowed or ("",)) for name, fact in OF_SOFTWARE.items())
             return [f"{name}={value}" for name, values in known for value in values]
         case "frameworks":
-            from traincast.planner.frameworks.spaces import FRAMEWORKS
+            from traincast.planner import FRAMEWORKS
 
             return FRAMEWORKS
         case "strategies":
-            from traincast.core.knobs import STRATEGIES
+            from traincast.core import STRATEGIES
 
             return STRATEGIES
         case "formats":
-            from traincast.launch.formats import FORMATS
+            from traincast.launch import FORMATS
 
             return FORMATS
         case "pages":
@@ -88,7 +88,7 @@ def names_of_strategies(context: "CompletionContext") -> list[str]:
 
 def names_of_choices(context: "CompletionContext") -> list[str]:
     """Return the values of a plan's choice, appended to words already joined; nothing for a number."""
-    from traincast.core.knobs import ALLOWED, JOINED
+    from traincast.core import ALLOWED, JOINED
 
     name = context.argument.field_info.name
     written = context.incomplete.rpartition("+") if name in JOINED else ("", "", "")

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from cyclopts import CycloptsError
 
-from traincast.core.errors import InputError, MissingExtra, TraincastError
+from traincast.core import InputError, MissingExtra, TraincastError
 from traincast.ui.cli import accuracy, analysis, compare, plan, reference, study, tune
 from traincast.ui.cli.aliases import Spelled, spelled_out
 from traincast.ui.cli.app import app

@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Group, Parameter
 
-from traincast.core.errors import (
+from traincast.core import (
+    ALLOWED,
+    KNOBS,
+    PLACEMENTS,
     ErrorCollector,
     InputError,
+    Knobs,
     NothingFits,
+    make_record,
+    parse_count,
     raise_problems,
+    replace_fields,
     whole_number_problems,
 )
-from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
-from traincast.core.records import make_record, replace_fields
-from traincast.core.units import parse_count
-from traincast.ui.cli.app import (
-    KNOB_GROUP,
-    QUESTION,
-    option,
-    question_option,
-)
+from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
 from traincast.ui.cli.completion import (
     names_of_assumptions,
     names_of_choices,
@@ -39,15 +38,10 @@ if TYPE_CHECKING:
 
     from cyclopts import Token
 
-    from traincast.core.assumptions import Assumptions
-    from traincast.core.plan import Plan
-    from traincast.core.system import System
-    from traincast.model.blocks import Routing
-    from traincast.model.model import Model
-    from traincast.planner.frameworks.spaces import Framework
-    from traincast.planner.question import Question
-    from traincast.step.estimate import Estimate
-    from traincast.step.metrics import Metrics
+    from traincast.core import Assumptions, Plan, System
+    from traincast.model import Model, Routing
+    from traincast.planner import Framework, Question
+    from traincast.step import Estimate, Metrics
     from traincast.ui.text.plans import Usual
 
 _MODEL = "Catalogue model, file, or Hugging Face config.json."
@@ -127,12 +121,11 @@ class RunOptions:
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens. The model's
         line on what is assumed of fine-tuning ends with the `sharding` of its weights.
         """
-        from traincast.catalog.load import load_model, load_system
-        from traincast.catalog.training import read_training
-        from traincast.step.metrics import check_given
+        from traincast.catalog import Training, load_model, load_system
+        from traincast.step import check_given
 
         seen = (self.images, self.image_size, self.frozen_tower)
-        training = errors.catch(read_training, self.train, self.lengths, *seen)
+        training = errors.catch(Training.read, self.train, self.lengths, *seen)
         loaded = partial(load_model, name)
         if training is None:
             model = errors.catch(loaded, seq=self.seq)
@@ -160,7 +153,7 @@ class RunOptions:
 
     def metrics(self, est: "Estimate") -> "Metrics":
         """Return throughput, utilisation and cost of an estimate."""
-        from traincast.step.metrics import metrics
+        from traincast.step import metrics
 
         return metrics(est, **self.metrics_arguments())
 
@@ -208,7 +201,7 @@ class RunOptions:
 
     def _with_rates(self, system: "System", model: "Model | None") -> "System":
         """Return the system with the given rates of input pipeline and storage."""
-        from traincast.catalog.training import read_input_rate
+        from traincast.catalog import read_input_rate
 
         errors = ErrorCollector("rates")
         rates = dict[str, object]()
@@ -227,7 +220,7 @@ class RunOptions:
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
         """Return the global batch [sequences]: requested, the model's own, or the usual one."""
-        from traincast.step.arguments import check_gbs
+        from traincast.step import check_gbs
 
         batch = self._requested_batch(model)
         if model is not None and self.leaves_batch(model):
@@ -324,15 +317,11 @@ class PlanQuestion:
         `errors` holds mistakes in other options. On a `real_machine`, as what is measured is, calibrated
         assumptions stand in place of the paper's.
         """
-        from traincast.catalog.given_facts import check_experts, read_given
-        from traincast.catalog.software_stacks import calibrated_stack, releases, unstated_software
-        from traincast.core.assumptions import CALIBRATED, PAPER
-        from traincast.core.plan import Plan
-        from traincast.model.adapters import names_fine_tuning
-        from traincast.planner.frameworks.spaces import FRAMEWORKS
-        from traincast.planner.question import Question
-        from traincast.step.arguments import check_assumptions, check_size
-        from traincast.step.estimate import estimate, usual_assumptions
+        from traincast.catalog import Stack, check_experts, read_given
+        from traincast.core import CALIBRATED, PAPER, Plan
+        from traincast.model import names_fine_tuning
+        from traincast.planner import FRAMEWORKS, Question
+        from traincast.step import check_assumptions, check_size, estimate, usual_assumptions
 
         errors = errors or ErrorCollector("estimate")
         knobs = {name: value for name, value in vars(self.knobs).items() if value is not None}
@@ -362,13 +351,14 @@ class PlanQuestion:
         if space is None or model_read is None:
             stack = usual_assumptions(model_read, machine)
             if real_machine and model_read is not None and stack == PAPER.name:
-                stack = calibrated_stack(CALIBRATED, model_read, machine, any_framework=True)
+                stack = Stack(CALIBRATED).calibrated_on(model_read, machine, any_framework=True).name
         else:
             stack = space.usual_assumptions(model_read, machine)
         facts = errors.catch(read_given, self.given) or {}
         if model_read is not None:
             errors.catch(check_experts, facts, model_read.experts is not None)
-        unsaid = unstated_software(stack) if space is None else releases(stack)
+        software = Stack(stack)
+        unsaid = software.open_software if space is None else software.releases
         assumed = errors.catch(check_assumptions, self.assumptions, stack, unsaid, facts)
         if named is not None:
             question = Question(model=model_read, system=machine, gbs=gbs, framework=named.label, locks=locks)
@@ -386,7 +376,7 @@ class PlanQuestion:
 
 def framework_typed(name: str) -> "Framework":
     """Return the framework of a name on the command line; a line says so where it is that of a program."""
-    from traincast.planner.frameworks.spaces import framework
+    from traincast.planner import framework
 
     found = framework(name)
     if found.name != name.lower():
@@ -406,7 +396,7 @@ def _require_run(
 
     Of the question its model, system, batch and locks count; what could not be read is not checked.
     """
-    from traincast.planner.search_arguments import choose_framework
+    from traincast.planner import choose_framework
 
     model = question.model
     system = question.system
@@ -423,7 +413,7 @@ def _require_run(
 
 def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, object]) -> "Plan":
     """Return the plan of `knobs` on some GPUs: with the dp its degrees leave where none is given."""
-    from traincast.core.plan import AXES, Plan
+    from traincast.core import AXES, Plan
 
     dp_given = "dp" in knobs
 
@@ -452,8 +442,8 @@ class MeasuredOptions:
     mfu: Annotated[str | None, option(_MFU, metavar="SHARE")] = None
 
     def read_measured(self) -> dict[str, float]:
-        """Return what was measured, as arguments of `traincast.step.measured_step.measured_step`."""
-        from traincast.step.measured_step import check_measured
+        """Return what was measured, as arguments of `traincast.step.measurement.measured_step`."""
+        from traincast.step import check_measured
 
         share = share_typed(self.mfu, "--mfu")
         given = {"step_seconds": self.step_seconds, "tokens_per_second": self.tokens_per_second, "mfu": share}
@@ -480,7 +470,7 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 def _misfit_text(est: "Estimate") -> str:
     """Return how much memory a plan is short of, and what would make it fit."""
-    from traincast.planner.answers.shortfall import short_of
+    from traincast.planner import short_of
 
     said = "may not fit" if est.verdict == "uncertain" else "does not fit"
     return f"the plan {said}: {short_of(est, advice=True)}"

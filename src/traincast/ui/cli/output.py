@@ -13,13 +13,11 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from traincast.core.errors import InputError, printable
-from traincast.core.output_files import check_output
-from traincast.core.units import rate
+from traincast.core import InputError, check_output, printable, rate
 from traincast.ui.terminal_width import columns_of
 
 if TYPE_CHECKING:
-    from traincast.core.result import Result
+    from traincast.core import Result
     from traincast.ui.html.rendering import Page
 
 SHOWN_AFTER_SECONDS: Final = 0.5  # of work: what is quicker shows no progress bar

@@ -4,8 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import ErrorCollector, InputError, close_to
-from traincast.core.output_files import atomic_output, check_folder, check_output
+from traincast.core import ErrorCollector, InputError, atomic_output, check_folder, check_output, close_to
 
 PACKAGE: Final = Path(__file__).parents[2]
 REPOSITORY: Final = PACKAGE.parents[1]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from traincast.core.errors import ErrorCollector, NothingFits, require_known
+from traincast.core import ErrorCollector, NothingFits, require_known
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import (
     Force,
@@ -62,10 +62,9 @@ from traincast.ui.cli.output import (
 
 if TYPE_CHECKING:
     from traincast.analysis import Anatomy
-    from traincast.launch.settings.format import Format
-    from traincast.planner.answers.explain import Explanation
-    from traincast.planner.search_result import Found
-    from traincast.step.estimate import Estimate
+    from traincast.launch import Format
+    from traincast.planner import Explanation, Found
+    from traincast.step import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = (
@@ -115,9 +114,7 @@ def plan(
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
-    from traincast.planner.question import Question
-    from traincast.planner.search import search_request
-    from traincast.planner.space.search_space import report_progress_to
+    from traincast.planner import Question, report_progress_to, search_request
 
     if several := several_names(model, system, framework):
         not_there = {
@@ -363,12 +360,10 @@ def export(
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
-    from traincast.core.output_files import check_output
-    from traincast.launch.export import export as launch_of
-    from traincast.launch.folder import export_folder
-    from traincast.launch.formats import FORMATS
-    from traincast.launch.training_programs import DATA_PARALLEL, PROGRAMS
-    from traincast.model.adapters import names_fine_tuning
+    from traincast.core import check_output
+    from traincast.launch import DATA_PARALLEL, FORMATS, PROGRAMS, export_folder
+    from traincast.launch import export as launch_of
+    from traincast.model import names_fine_tuning
 
     if to is None:
         to = "trl" if names_fine_tuning(options.train) else "megatron"
@@ -431,10 +426,8 @@ def _best(
 
     `locked` are the locks of who asks and of the training program that is written; `of_program` the latter.
     """
-    from traincast.launch.check import expressible_space
-    from traincast.launch.settings.canonical import device
-    from traincast.planner.question import Question
-    from traincast.planner.search import search_request
+    from traincast.launch import device, expressible_space
+    from traincast.planner import Question, search_request
 
     errors = ErrorCollector("export")
     model_read, machine, gbs = question.run.read_run(errors, model, question.system)
@@ -499,7 +492,7 @@ def check(
 
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
-    from traincast.launch.check import check as check_launch
+    from traincast.launch import check as check_launch
     from traincast.ui.cli.quantities import pairs_of
 
     values = pairs_of("--set", variables or (), "TP=4", values=False)

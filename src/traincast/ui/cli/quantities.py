@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from traincast.core.errors import InputError, raise_problems
-from traincast.core.units import parse
+from traincast.core import InputError, parse, raise_problems
 
 DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
 

@@ -24,16 +24,16 @@ def catalog(
 
     Example: traincast catalog h200-nvs8
     """
-    from traincast.catalog.load import (
+    from traincast.catalog import (
         accelerator_names,
         describe_name,
         figures,
         load_model,
         model_names,
+        stack_names,
         system_names,
     )
-    from traincast.catalog.software_stacks import stack_names
-    from traincast.core.units import quantity
+    from traincast.core import quantity
 
     tables = text.tables
     names: dict[str, Any] = {"models": model_names(aliases=False), "systems": system_names()}
@@ -229,8 +229,7 @@ def serve(
 
 def _server_memory(text: str) -> int:
     """Read what the searches of a server may take together [bytes]."""
-    from traincast.core.errors import InputError
-    from traincast.core.units import gib
+    from traincast.core import InputError, gib
     from traincast.ui.cli.quantities import parse_option
     from traincast.ui.explorer.limits import LEAST_MEMORY
 

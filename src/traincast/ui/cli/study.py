@@ -8,9 +8,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
-from traincast.core.output_files import check_folder, check_output
+from traincast.core import (
+    CALIBRATED,
+    ErrorCollector,
+    InputError,
+    check_folder,
+    check_output,
+    whole_number_problems,
+)
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, given_words, option, output_option, several
 from traincast.ui.cli.figure_files import FigureFormat, FiguresFolder, save_figures
@@ -31,8 +36,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from traincast.planner.design.designs import Designs
-    from traincast.planner.study.sweep import Study
+    from traincast.planner import Designs, Study
 
 _STUDY = (
     "The study, a YAML or JSON file; or exec_*.npy of arXiv 2410.00273's code or a folder of them, which "
@@ -65,10 +69,7 @@ def study(
 
     Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
     """
-    from traincast.planner.study import executors
-    from traincast.planner.study.paper_outputs import is_results
-    from traincast.planner.study.results import Results
-    from traincast.planner.study.study_file import load_study
+    from traincast.planner import Results, Shard, is_results, load_study, run_study_to
 
     errors = ErrorCollector("study")
     if is_results(file):
@@ -80,7 +81,7 @@ def study(
         _write_results(file, output, force, json)
         return
     definition_read = errors.catch(load_study, file)
-    shard_read = errors.catch(executors.Shard.parse, shard)
+    shard_read = errors.catch(Shard.parse, shard)
     problems = _worker_problems(workers, dask, mpi)
     if html is not None and shard_read is not None and shard_read.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
@@ -90,7 +91,7 @@ def study(
     part = errors.require(shard_read)
     started = time.perf_counter()
     with _open_executor(definition.name, workers, dask, mpi) as (executor, report_progress):
-        written = executors.run_to(definition, output, force, part, executor, workers, report_progress)
+        written = run_study_to(definition, output, force, part, executor, workers, report_progress)
     _report_outcome(definition, output, written, time.perf_counter() - started, html, json)
 
 
@@ -106,11 +107,11 @@ def _open_executor(
     name: str, workers: int, dask: str | None, mpi: bool, kept: bool = True
 ) -> "Iterator[tuple[Executor | None, Callable[..., None]]]":
     """Open where searches run, with progress on a terminal; `kept`: whether finished ones are saved."""
-    from traincast.planner.study import executors
+    from traincast.planner import dask_executor, mpi_executor
 
-    executor_context = executors.mpi() if mpi else nullcontext()
+    executor_context = mpi_executor() if mpi else nullcontext()
     if dask:
-        executor_context = executors.dask(dask, workers)
+        executor_context = dask_executor(dask, workers)
     try:
         with executor_context as executor, progress(name) as report_progress:
             yield executor, report_progress
@@ -146,11 +147,7 @@ def design(
 
     Example: traincast design examples/design.yaml --output design.parquet --html design.html
     """
-    from traincast.planner.design.design_file import load_question
-    from traincast.planner.design.machines import Runs
-    from traincast.planner.design.refinement import find
-    from traincast.planner.study.executors import Parts
-    from traincast.planner.study.results import Results
+    from traincast.planner import Parts, Results, Runs, find_designs, load_question
 
     errors = ErrorCollector("design")
     read = errors.catch(load_question, file)
@@ -164,7 +161,7 @@ def design(
         nullcontext() if parts is None else parts.lock(shared=False),
         _open_executor(question.name, workers, dask, mpi, parts is not None) as (executor, report_progress),
     ):
-        found = find(question, Runs(executor, workers, parts, report_progress))
+        found = find_designs(question, Runs(executor, workers, parts, report_progress))
         if parts is not None and not found.feasible.any():
             parts.drop()  # nothing to go on with
         found.sentences()  # further searches that it needs, while the workers are there
@@ -196,7 +193,7 @@ def _draw_design(found: "Designs", html: Path | None, figures: Path | None, form
 
 def _write_results(file: Path, output: Path, force: bool, as_json: bool) -> None:
     """Write results of the code of arXiv 2410.00273 as the table of a study, and print its size."""
-    from traincast.planner.study.results import read_results
+    from traincast.planner import read_results
 
     started = time.perf_counter()
     results = read_results(file)
@@ -223,9 +220,7 @@ def merge(
 
     Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
     """
-    from traincast.planner.study import executors
-    from traincast.planner.study.results import Results
-    from traincast.planner.study.study_file import load_study
+    from traincast.planner import Results, load_study, merge_shards
 
     errors = ErrorCollector("merge")
     definition_read = errors.catch(load_study, file)
@@ -233,7 +228,7 @@ def merge(
     errors.catch(check_html, html, force)
     definition = errors.require(definition_read)
     started = time.perf_counter()
-    executors.merge(definition, output, force)
+    merge_shards(definition, output, force)
     _report_outcome(definition, output, True, time.perf_counter() - started, html, json)
 
 
@@ -241,14 +236,13 @@ def _report_outcome(
     study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
 ) -> None:
     """Print the size of a study's table, and write its report where one is requested."""
-    from traincast.planner.study.results import count
-    from traincast.planner.study.results import written as read_written
+    from traincast.planner import count_rows, read_study_table
 
-    rows, decided = count(output) if written else (None, None)
+    rows, decided = count_rows(output) if written else (None, None)
     if html is not None:
         from traincast.ui.html import study_report
 
-        write_html(study_report.page(read_written(output, study), (*study.models, *study.systems)), html)
+        write_html(study_report.page(read_study_table(output, study), (*study.models, *study.systems)), html)
     if as_json:
         counts = (rows, decided, elapsed)
         print_json(outputs.reference.StudyOutput(study.name, str(output), *counts, file_name(html)))
@@ -262,13 +256,12 @@ def _report_outcome(
 
 def _show_points(study: "Study", output: Path, rows: int) -> None:
     """Print points of a study side by side, and the command that draws them; of very large tables none."""
-    from traincast.planner.study import side_by_side
-    from traincast.planner.study.results import written as read_written
+    from traincast.planner import MOST_ROWS, read_study_table, side_by_side
 
-    if rows > side_by_side.MOST_ROWS:
+    if rows > MOST_ROWS:
         return
-    frame = read_written(output, study).frame
-    found, number = side_by_side.side_by_side(study, frame)
+    frame = read_study_table(output, study).frame
+    found, number = side_by_side(study, frame)
     if found is not None:
         shown = len(found.alternatives)
         which = "" if number == shown else f", of which {shown} on the most GPUs"
@@ -349,7 +342,7 @@ def plot(
     if given and kind != "collectives":
         raise InputError("plot", [f"--given: belongs to --kind collectives; --kind is {kind}"])
     if kind == "collectives":
-        from traincast.accuracy.fit.measured_files import read_measurements
+        from traincast.accuracy import read_measurements
         from traincast.ui.cli.quantities import pairs_of
         from traincast.ui.figures.paper import collectives_figure
 

@@ -6,8 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from traincast.core.errors import ErrorCollector, InputError, NothingFits, raise_problems, require_known
-from traincast.core.output_files import check_folder
+from traincast.core import (
+    ErrorCollector,
+    InputError,
+    NothingFits,
+    check_folder,
+    raise_problems,
+    require_known,
+)
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import (
@@ -30,7 +36,7 @@ from traincast.ui.cli.output import print_files, print_json, progress, warn, wri
 from traincast.ui.cli.quantities import parse_duration
 
 if TYPE_CHECKING:
-    from traincast.planner.question import Question
+    from traincast.planner import Question
     from traincast.tuner import Runner, Trial
 
 OWN = "measure"  # launches of the training loop of `measure --step`
@@ -91,7 +97,7 @@ def tune(
 
     Example: traincast tune examples/tune/model.yaml --gpus 2 --trials 5 --system examples/measured_cpu/machine.yaml --output out/tune
     """  # noqa: E501
-    from traincast.planner.question import Question
+    from traincast.planner import Question
 
     given: dict[str, object] = {
         "MODEL": model,
@@ -194,10 +200,10 @@ def _runner(
 
     The question has one number of GPUs; the system is named apart, to be calibrated.
     """
-    from traincast.accuracy.measure.measure import TORCH_MISSING
-    from traincast.catalog.load import load_system
-    from traincast.launch.formats import FORMATS
-    from traincast.planner.frameworks.spaces import default_framework
+    from traincast.accuracy import TORCH_MISSING
+    from traincast.catalog import load_system
+    from traincast.launch import FORMATS
+    from traincast.planner import default_framework
     from traincast.tuner import STEPS, OwnTraining, Runner, Tuner, own_command
 
     model = question.model
@@ -260,8 +266,7 @@ def _runner(
 
 def _format(to: str | None, own: bool) -> str | None:
     """Return the format of launches; `OWN` by default where neither a command nor a person runs them."""
-    from traincast.launch.formats import FORMATS
-    from traincast.launch.training_programs import PROGRAMS
+    from traincast.launch import FORMATS, PROGRAMS
 
     if to is None:
         return OWN if own else None

@@ -17,8 +17,8 @@ from cyclopts import (
 )
 from cyclopts.exceptions import UnusedCliTokensError
 
-from traincast.catalog.names import COUNTED
-from traincast.core.errors import some_of
+from traincast.catalog import COUNTED
+from traincast.core import some_of
 from traincast.ui.cli.aliases import COMMANDS, MODEL, TELLING, is_called, name_of
 from traincast.ui.cli.app import app
 

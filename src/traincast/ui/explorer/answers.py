@@ -8,21 +8,18 @@ from functools import lru_cache
 from typing import Any, Final
 
 from traincast.analysis import trace
-from traincast.core.errors import (
+from traincast.core import (
+    DEFAULTS,
     InputError,
+    Plan,
     close_to,
     first_problems,
     is_whole,
     raise_problems,
     type_problems,
 )
-from traincast.core.knobs import DEFAULTS
-from traincast.core.plan import Plan
-from traincast.planner.answers.advice import advise
-from traincast.planner.compare import Compared, Comparison
-from traincast.planner.search_result import Found
-from traincast.planner.space.search_space import Progress
-from traincast.step.measured_step import check_measured
+from traincast.planner import Compared, Comparison, Found, Progress, advise
+from traincast.step import check_measured
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES

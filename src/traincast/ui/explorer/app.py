@@ -29,8 +29,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from traincast.catalog.documents import parse_document
-from traincast.core.errors import InputError, raise_problems, type_problems
+from traincast.catalog import parse_document
+from traincast.core import InputError, raise_problems, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES, REQUEST_SECONDS
 from traincast.ui.explorer.question import canonical_text, normal_text, read_address, read_pins
 from traincast.ui.explorer.worker import failure, json_bytes, mistake

@@ -5,22 +5,31 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
-from traincast.catalog.documents import Folder, values_of_key
-from traincast.catalog.load import model_names, system_names
-from traincast.catalog.schema.fields import Count, Entry, Factor, Share
-from traincast.catalog.software_stacks import stack_names
-from traincast.core.assumptions import CALIBRATED, PRESETS
-from traincast.core.knobs import ALLOWED, CHOICES, JOINED, STRATEGIES
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.system import System
-from traincast.core.version import __version__
-from traincast.model.adapters import GROUPS, TARGETS, Adapters
-from traincast.model.model import Model
-from traincast.planner.answers.plan_sentences import label
-from traincast.planner.frameworks.spaces import FRAMEWORKS
-from traincast.planner.question import OBJECTIVES
-from traincast.step.arguments import usual_batch
-from traincast.step.model_flops import CONVENTIONS
+from traincast.catalog import (
+    Count,
+    Entry,
+    Factor,
+    Folder,
+    Share,
+    model_names,
+    stack_names,
+    system_names,
+    values_of_key,
+)
+from traincast.core import (
+    ALLOWED,
+    CALIBRATED,
+    CHOICES,
+    COLUMNS,
+    JOINED,
+    PRESETS,
+    STRATEGIES,
+    System,
+    __version__,
+)
+from traincast.model import GROUPS, TARGETS, Adapters, Model
+from traincast.planner import FRAMEWORKS, OBJECTIVES, label
+from traincast.step import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import (
     LOCKS,
@@ -181,7 +190,7 @@ def model_info(model: Model) -> dict[str, object]:
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
         **{name: getattr(model, name) for name in shape},
-        "usual_batch": usual_batch(model),
+        "usual_batch": model.usual_batch,
         "training_tokens": model.training_tokens,
         "experts": None if model.experts is None else model.experts.experts,
     }

@@ -5,9 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.design.designs import Designs
-from traincast.planner.design.machines_around import find_machines_around
-from traincast.planner.space.search_space import Progress
+from traincast.planner import Designs, Progress, find_machines_around
 from traincast.ui.explorer.question import check_state, read_state
 
 MOST_LISTED: Final = 10  # machines of the front

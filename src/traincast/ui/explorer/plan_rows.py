@@ -5,13 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.knobs import DEFAULTS, STRATEGIES
-from traincast.core.plan import Plans
-from traincast.core.quantities import Floats, Ints
-from traincast.planner.answers.shortfall import short_of
-from traincast.planner.search_result import Found
-from traincast.planner.space.least_times import LeastTimes
-from traincast.step.estimate import Estimate
+from traincast.core import DEFAULTS, STRATEGIES, Floats, Ints, Plans
+from traincast.planner import Found, LeastTimes, short_of
+from traincast.step import Estimate
 from traincast.ui.explorer.limits import MOST_POINTS
 from traincast.ui.explorer.question import ExplorerCase
 

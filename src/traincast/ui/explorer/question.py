@@ -9,32 +9,37 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from traincast.catalog.documents import parse_document
-from traincast.catalog.load import known_model, known_name, known_system, load_system, read_model
-from traincast.catalog.schema.fields import Entry, Part, Quantity
-from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
-from traincast.catalog.training import Training, read_training
-from traincast.core.errors import (
+from traincast.catalog import (
+    AcceleratorPart,
+    Entry,
+    InnerTier,
+    MiddleTier,
+    OuterTier,
+    Part,
+    Quantity,
+    Training,
+    known_name,
+    load_model,
+    load_system,
+    parse_document,
+    read_model,
+)
+from traincast.core import (
+    COLUMNS,
     WHOLE,
     ErrorCollector,
     InputError,
+    Plan,
+    System,
     close_to,
     first_problems,
     is_whole,
+    parse_count,
     type_problems,
 )
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.plan import Plan
-from traincast.core.system import System
-from traincast.core.units import parse_count
-from traincast.model.model import Model
-from traincast.planner.frameworks.locks import LOCKABLE
-from traincast.planner.question import Question
-from traincast.planner.search import SearchRequest, search_request
-from traincast.planner.study.sweep import vary_system
-from traincast.step.arguments import check_gbs
-from traincast.step.estimate import Estimate, Estimates, estimate
-from traincast.step.metrics import check_given, metrics
+from traincast.model import Model
+from traincast.planner import LOCKABLE, Question, SearchRequest, search_request, vary_system
+from traincast.step import Estimate, Estimates, check_gbs, check_given, estimate, metrics
 from traincast.ui.explorer.limits import MOST_PLANS, MOST_TOKENS
 
 LOCKS: Final = LOCKABLE  # knobs and choices that can be locked to one value
@@ -50,9 +55,19 @@ BESIDE_STATE: Final = (
 MAX_WHOLE: Final = 1e18  # beyond it a float is a mistake, not a count
 CACHED_FILES: Final = 64
 CACHED_QUESTIONS: Final = 256
-_catalogue_model = lru_cache(CACHED_FILES)(known_model)
-_catalogue_system = lru_cache(CACHED_FILES)(known_system)
 _offered: dict[str, System] = {}  # systems of files that the server offers besides the catalogue's
+
+
+@lru_cache(CACHED_FILES)
+def _catalogue_model(name: str, *, seq: int | None = None) -> Model:
+    """Load a model of the catalogue; a file of that name is not considered."""
+    return load_model(known_name("model", name), seq=seq)
+
+
+@lru_cache(CACHED_FILES)
+def _catalogue_system(name: str) -> System:
+    """Load a system of the catalogue; a file of that name is not considered."""
+    return load_system(known_name("system", name))
 
 
 @dataclass(frozen=True)
@@ -295,7 +310,7 @@ def _training(state: State) -> Training:
     if problems:
         raise InputError("search", problems)
     seen = (state.images, state.image_size, state.frozen_tower)
-    return read_training(state.train, state.lengths, *seen, files=False)
+    return Training.read(state.train, state.lengths, *seen, files=False)
 
 
 def _describe_model(state: State, seq: Any) -> Model:

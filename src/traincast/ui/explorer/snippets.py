@@ -5,10 +5,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
-from traincast.launch.export import export
-from traincast.launch.formats import FORMATS
+from traincast.core import InputError, Plan
+from traincast.launch import FORMATS, export
 from traincast.ui.explorer.question import PASTED, ExplorerCase
 
 SEARCH_ARGUMENTS: Final = ("framework", "strategy", "assumptions")
@@ -45,7 +43,7 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
     lines = ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
     if state.figures:
-        lines.append("from traincast.planner.study.sweep import vary_system")
+        lines.append("from traincast.planner import vary_system")
         figures = {path: case.normal["figures"][path] for path in state.figures}
         system = f"vary_system({system}, {figures!r})"
     model = f"tc.load_model({state.model!r}, seq={case.model.seq})"

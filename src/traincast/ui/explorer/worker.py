@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.space.search_space import Progress, report_progress_to
+from traincast.planner import Progress, report_progress_to
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
@@ -75,7 +75,7 @@ def work(pipe: Connection, status: SearchStatus, systems: Sequence[str] = (), me
 
 def respond(kind: str, text: str, progress: Progress) -> tuple[int, bytes]:
     """Return status and body of the answer to one request in JSON, of a kind in `SEARCHES` or `LOOK_UPS`."""
-    from traincast.core.errors import TraincastError
+    from traincast.core import TraincastError
     from traincast.ui.explorer.answers import LOOK_UPS, SEARCHES
 
     try:

@@ -11,14 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from traincast.core.errors import InputError
-from traincast.core.quantities import Bools, Floats
-from traincast.core.units import seconds
+from traincast.core import Bools, Floats, InputError, seconds
 from traincast.ui.figures import style
 
 if TYPE_CHECKING:
-    from traincast.accuracy.logs.rows import CollectiveRow
-    from traincast.accuracy.profiles import ProfiledStep
+    from traincast.accuracy import CollectiveRow, ProfiledStep
 
 PARITY_BAND: Final = 0.1  # relative half-width in the parity plot
 MAX_PANELS: Final = 3  # side by side

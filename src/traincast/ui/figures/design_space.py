@@ -9,14 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError
-from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import Plan, Plans
-from traincast.core.system import System
-from traincast.model.model import Model
-from traincast.step.estimate import Estimates, estimate
-from traincast.step.placement import placements
+from traincast.core import STRATEGIES, Assumptions, InputError, Plan, Plans, System
+from traincast.model import Model
+from traincast.step import Estimates, estimate, placements
 from traincast.ui.figures import style
 
 BASE_PLAN: Final = Plan(tp=8)

@@ -9,14 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from traincast.core.errors import InputError
-from traincast.core.quantities import Floats
-from traincast.planner.design.machines import FIGURES, written
+from traincast.core import Floats, InputError
+from traincast.planner import FIGURES, value_text
 from traincast.ui.figures import style
 from traincast.ui.figures.study import label_isolines
 
 if TYPE_CHECKING:
-    from traincast.planner.design.designs import Designs
+    from traincast.planner import Designs
 
 CHANGE_DRAWN: Final = 0.005  # share of the cost by which a price that is drawn changes it
 DAYS: Final = "Time of the workload [d]"
@@ -164,8 +163,8 @@ def binding_map(found: "Designs") -> Figure:
         if path is not None:
             ax.text(across, up, f"{grid.elasticity[up, across]:.2f}", ha="center", va="center", fontsize=7)
     ax.set(xlim=(-0.5, len(grid.xs) - 0.5), ylim=(-0.5, len(grid.ys) - 0.5))
-    ax.set_xticks(range(len(grid.xs)), [written(grid.x, value) for value in grid.xs])
-    ax.set_yticks(range(len(grid.ys)), [written(grid.y, value) for value in grid.ys])
+    ax.set_xticks(range(len(grid.xs)), [value_text(grid.x, value) for value in grid.xs])
+    ax.set_yticks(range(len(grid.ys)), [value_text(grid.y, value) for value in grid.ys])
     ax.set(xlabel=style.label(grid.x, ""), ylabel=style.label(grid.y, ""))
     drawn = [path for number, path in enumerate(grid.paths) if (grid.binding == number).any()]
     handles = [Patch(facecolor=looks[path], alpha=0.7, label=FIGURES[path]) for path in drawn]

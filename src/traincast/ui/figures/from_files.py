@@ -7,13 +7,9 @@ from typing import Final
 import polars as pl
 from matplotlib.figure import Figure
 
-from traincast.catalog.documents import MAX_JSON_BYTES, parse_document, raw
-from traincast.catalog.load import load_model, load_system
-from traincast.core.errors import InputError
-from traincast.planner.answers.saved_answers import possible_software
-from traincast.planner.search import search
-from traincast.planner.search_result import Found
-from traincast.planner.study.results import Results, read_results
+from traincast.catalog import MAX_JSON_BYTES, load_model, load_system, parse_document, raw
+from traincast.core import InputError
+from traincast.planner import Found, Results, possible_software, read_results, search
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, sweep, unique
 

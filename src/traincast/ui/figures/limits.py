@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from traincast.analysis import Limits
-from traincast.core.quantities import Floats
+from traincast.core import Floats
 from traincast.ui.figures import style
 
 # of a figure [inch]

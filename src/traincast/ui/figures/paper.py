@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from traincast.accuracy.fit.benchmark_times import collective_seconds
-from traincast.accuracy.fit.measured_files import read_measurements as measured_on
-from traincast.accuracy.logs.rows import CollectiveRow
-from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import resolve, with_fitted_values
-from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
-from traincast.core.plan import Plan
-from traincast.planner.paper_results import PUBLISHED
-from traincast.planner.question import Question
-from traincast.planner.study.executors import run
-from traincast.planner.study.sweep import Axis, Study, define
+from traincast.accuracy import CollectiveRow, collective_seconds
+from traincast.accuracy import read_measurements as measured_on
+from traincast.catalog import load_model, load_system, resolve, with_fitted_values
+from traincast.core import CALIBRATED, PAPER, Assumptions, Plan
+from traincast.planner import PUBLISHED, Axis, Question, Study, define_study, run_study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,11 +51,12 @@ def paper_studies() -> dict[str, Study]:
     batch = PUBLISHED.global_batch
     models = list(PUBLISHED.models.values())
     found = [
-        define(models, systems, question, batches=batch, name="strong-scaling"),
-        define([GPT, VIT], [SYSTEM], published, batches=batch, name="optima-published"),
+        define_study(models, systems, question, batches=batch, name="strong-scaling"),
+        define_study([GPT, VIT], [SYSTEM], published, batches=batch, name="optima-published"),
     ]
     found += [
-        define([GPT], [SYSTEM], of_1d, batches=batch, vary=vary, name=name) for name, vary in sweeps.items()
+        define_study([GPT], [SYSTEM], of_1d, batches=batch, vary=vary, name=name)
+        for name, vary in sweeps.items()
     ]
     return {study.name: study for study in found}
 
@@ -80,7 +75,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     """Yield every figure of the paper and its notebooks, with a name for its file."""
     from traincast.ui import figures as plots
 
-    frames = {name: run(study).frame for name, study in paper_studies().items()}
+    frames = {name: run_study(study).frame for name, study in paper_studies().items()}
     scaling = frames["strong-scaling"]
     yield "1-strong-scaling-days", plots.strong_scaling(scaling, ideal=IDEAL)
     yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput", IDEAL)

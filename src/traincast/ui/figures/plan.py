@@ -10,17 +10,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from traincast.core.columns import distinct_values
-from traincast.core.errors import InputError
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.quantities import Floats
-from traincast.core.system import CAPACITY, Accelerator, System
-from traincast.core.units import count_of, seconds
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED
-from traincast.planner.answers.plan_sentences import label as component_name
-from traincast.planner.search_result import Found
-from traincast.planner.space.evaluation import evaluate_all
-from traincast.step.estimate import Estimate, estimate, require_one_plan
+from traincast.core import (
+    CAPACITY,
+    COLUMNS,
+    Accelerator,
+    Floats,
+    InputError,
+    System,
+    count_of,
+    distinct_values,
+    seconds,
+)
+from traincast.planner import MIN_CHANGE_REPORTED, Found, evaluate_all
+from traincast.planner import label as component_name
+from traincast.step import Estimate, estimate, require_one_plan
 from traincast.ui.figures import style
 
 MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn

@@ -15,9 +15,8 @@ from traincast.analysis import (
     speedup,
     state_bytes,
 )
-from traincast.core.plan import Plan
-from traincast.core.quantities import Floats
-from traincast.step.estimate import estimate
+from traincast.core import Floats, Plan
+from traincast.step import estimate
 from traincast.ui.figures import style
 
 PARTS: Final = {  # of an iteration → colour and hatch

@@ -15,12 +15,18 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from traincast.catalog.load import load_system
-from traincast.core.errors import InputError, raise_problems, require_known, unknown_name_error
-from traincast.core.knobs import STRATEGIES
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.quantities import Floats
-from traincast.core.system import CAPACITY, System
+from traincast.catalog import load_system
+from traincast.core import (
+    CAPACITY,
+    COLUMNS,
+    STRATEGIES,
+    Floats,
+    InputError,
+    System,
+    raise_problems,
+    require_known,
+    unknown_name_error,
+)
 from traincast.ui.figures import style
 
 VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}

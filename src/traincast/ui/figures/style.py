@@ -23,12 +23,9 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from traincast.catalog.software_stacks import stack_words
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.output_files import atomic_output, check_output
-from traincast.core.quantities import Floats
-from traincast.core.units import GIB
-from traincast.planner.answers.plan_sentences import label as component_name
+from traincast.catalog import Stack
+from traincast.core import COLUMNS, GIB, Floats, atomic_output, check_output
+from traincast.planner import label as component_name
 
 P = ParamSpec("P")
 Look: TypeAlias = dict[str, Any]  # arguments of functions of matplotlib, by name
@@ -186,7 +183,7 @@ def to_svg(figure: Figure) -> str:
 
 def variant(assumptions: str) -> str:
     """Return how a title calls assumptions: the paper's ``"as published"`` or ``"errata corrected"``."""
-    return VARIANTS.get(assumptions, f"assumptions {stack_words(assumptions)}")
+    return VARIANTS.get(assumptions, f"assumptions {Stack(assumptions).words}")
 
 
 def unit_of(name: str) -> tuple[str, float]:

@@ -4,11 +4,9 @@ import math
 from collections import Counter
 from typing import Final
 
-from traincast.accuracy.scores import Prediction
-from traincast.accuracy.validate import Report
-from traincast.catalog.software_stacks import resolve
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.units import gib, seconds
+from traincast.accuracy import Prediction, Report
+from traincast.catalog import resolve
+from traincast.core import CALIBRATED, gib, seconds
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions
 from traincast.ui.text.accuracy import (

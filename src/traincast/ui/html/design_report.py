@@ -4,17 +4,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import stack_words
-from traincast.core.units import count_of, large, number_text, percent, rate
-from traincast.planner.design.machines import FIGURES
+from traincast.catalog import Stack
+from traincast.core import count_of, large, number_text, percent, rate
+from traincast.planner import FIGURES
 from traincast.ui.figures.designs import figures_of
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions
 from traincast.ui.text.designs import COLUMNS, cells
 
 if TYPE_CHECKING:
-    from traincast.planner.design.designs import Designs
-    from traincast.planner.design.part_prices import Price
+    from traincast.planner import Designs, Price
 
 FRONT: Final = "No other machine is as good in time, cost and energy"
 EXISTING: Final = "Systems of the catalogue at the prices of their parts, and offers"
@@ -41,7 +40,7 @@ def page(found: "Designs") -> Page:
     }
     guesses = sum(price.basis == "guess" for price in found.prices)
     remarks = [f"{guesses} of {len(found.prices)} prices are guesses"]
-    remarks.append(f"assumptions: {stack_words(question.assumptions.name)}")
+    remarks.append(f"assumptions: {Stack(question.assumptions.name).words}")
     return Page("Design of a machine", question.name, remarks, "design.html.jinja", content)
 
 

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from traincast.core.errors import InputError
+from traincast.core import InputError
 
 
 def require_libraries() -> None:

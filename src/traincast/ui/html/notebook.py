@@ -5,12 +5,12 @@ from typing import Any, Final
 RESULT_MODULES: Final = {
     "Advice": "traincast.planner.answers.advice",
     "Calibration": "traincast.accuracy.fit.calibration",
-    "Estimate": "traincast.step.estimate",
+    "Estimate": "traincast.step.estimates",
     "Found": "traincast.planner.search_result",
     "Limits": "traincast.analysis.training_limits",
-    "Metrics": "traincast.step.metrics",
-    "Report": "traincast.accuracy.validate",
-    "Results": "traincast.planner.study.results",
+    "Metrics": "traincast.step.run_metrics",
+    "Report": "traincast.accuracy.validation",
+    "Results": "traincast.planner.studies.results",
     "Scaling": "traincast.analysis.zero_scaling",
 }  # class of a result -> its module, by name so that nothing is imported before it is shown
 

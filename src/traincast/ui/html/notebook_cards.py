@@ -7,7 +7,7 @@ import numpy as np
 from rich import table as terminal
 from rich.text import Text
 
-from traincast.core.units import count_of, gib, percent, seconds
+from traincast.core import count_of, gib, percent, seconds
 from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment
@@ -18,9 +18,8 @@ from traincast.ui.text.tables import BOLD, title_line
 
 if TYPE_CHECKING:
     from traincast.analysis import Scaling
-    from traincast.planner.search_result import Found
-    from traincast.planner.study.results import Results
-    from traincast.step.metrics import Metrics
+    from traincast.planner import Found, Results
+    from traincast.step import Metrics
 
 MAX_CARD_ROWS: Final = 10  # of a long table
 Parts = Iterable[object]  # of a card: those of an answer in the terminal, and tables of HTML reports

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.quantities import Column
-from traincast.core.units import (
+from traincast.core import (
+    COLUMNS,
+    Column,
     format_signed,
     gib,
     long_duration,
@@ -13,11 +13,8 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
-from traincast.planner.answers.explain import sensitivity
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED
-from traincast.planner.answers.shortfall import short_of
-from traincast.step.estimate import Estimate, require_one_plan
-from traincast.step.metrics import Metrics, metrics
+from traincast.planner import MIN_CHANGE_REPORTED, sensitivity, short_of
+from traincast.step import Estimate, Metrics, metrics, require_one_plan
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import headline

@@ -13,13 +13,18 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from traincast.core.errors import InputError
-from traincast.core.output_files import atomic_output, check_output
-from traincast.core.plan import Plan
-from traincast.core.quantities import Column
-from traincast.core.units import count_of, gib, percent
-from traincast.core.version import __version__
-from traincast.planner.answers.plan_sentences import label
+from traincast.core import (
+    Column,
+    InputError,
+    Plan,
+    __version__,
+    atomic_output,
+    check_output,
+    count_of,
+    gib,
+    percent,
+)
+from traincast.planner import label
 from traincast.ui.html.svg import drawing
 
 LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")

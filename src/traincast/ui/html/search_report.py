@@ -2,15 +2,10 @@
 
 from typing import Final
 
-from traincast.catalog.software_stacks import stack_words
-from traincast.core.units import count_of, format_signed, gib, seconds
-from traincast.planner.answers.explain import Explanation
-from traincast.planner.answers.plan_sentences import compare, time_against_best
-from traincast.planner.answers.recommend import Family
-from traincast.planner.frameworks.locks import lock_values
-from traincast.planner.search_result import Found
-from traincast.step.estimate import Answer
-from traincast.step.metrics import Metrics, metrics
+from traincast.catalog import Stack
+from traincast.core import count_of, format_signed, gib, seconds
+from traincast.planner import Explanation, Family, Found, compare_with_best, lock_values, time_against_best
+from traincast.step import Answer, Metrics, metrics
 from traincast.ui.html.plan_report import memory_content, plan_content, sensitivity_content, shortfall
 from traincast.ui.html.rendering import Page, Pairs, Table
 from traincast.ui.html.sources import foundations
@@ -67,7 +62,7 @@ def _question(result: Found) -> Pairs:
     locks = {name: map(str, lock_values(name, value)) for name, value in result.locks.items()}
     yield "Locked", ", ".join(f"{name} = {' or '.join(of)}" for name, of in locks.items()) or "nothing"
     yield "Best is", best
-    yield "Assumptions", stack_words(result.assumptions.name)
+    yield "Assumptions", Stack(result.assumptions.name).words
     yield "Candidates", f"{result.candidates:,} meet every rule, {result.feasible:,} of them fit in memory"
 
 
@@ -139,7 +134,7 @@ def _comparisons(explanation: Explanation) -> dict[str, object]:
         causes = "recommended"
         if plan != best[0]:
             change = format_signed(float(est.step_seconds / best[1].step_seconds) - 1)
-            _, causes = compare(answer, best)
+            _, causes = compare_with_best(answer, best)
         return degree, seconds(est.step_seconds), change, str(plan), causes
 
     difference = "what makes the difference"

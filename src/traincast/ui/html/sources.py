@@ -3,14 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog import software_stacks as stacks
-from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.software_stacks import DEFAULT_STACK
-from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.system import System
-from traincast.core.units import quantity
-from traincast.model.model import Model
+from traincast.catalog import Stack, with_fitted_values
+from traincast.core import ASSUMPTIONS, COLUMNS, ERRATA, PAPER, Assumptions, System, quantity
+from traincast.model import Model
 from traincast.ui.html.rendering import Table, link_addresses
 
 FIGURE_UNITS: Final = {  # of figures that are no columns
@@ -58,7 +53,7 @@ def system_figures(system: System, key: str = "machine") -> Subject:
 
 def assumptions(assumed: Assumptions, system: System | None = None, remark: str = "") -> Subject:
     """Return every assumption, as it applies to the system if there is one: value, meaning and source."""
-    applied = assumed if system is None else stacks.with_fitted_values(system, assumed)
+    applied = assumed if system is None else with_fitted_values(system, assumed)
     origins = _origins(applied, system)
     rows = []
     for path, value in applied.values().items():
@@ -100,29 +95,15 @@ def _value_text(value: object) -> str:
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Return the source of each assumption that the preset, the software stack or the system sets."""
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+    stack = Stack.of_assumptions(assumed.name)
     known: dict[str, tuple[object, str]] = {path: (x, PAPER_SOURCE) for path, x in PAPER.values().items()}
-    if stacks.names_stack(stack):
-        known |= _stack_values(stack)
+    if stack.is_known:
+        known |= stack.sourced_values()
     else:
         for n, changed in ERRATA.items():
             applied = {path: value for path, value in changed.items() if assumed.value(path) == value}
             known |= {path: (value, f"arXiv 2410.00273, erratum {n}") for path, value in applied.items()}
     for entry in () if system is None else system.software:
-        if system is not None and entry.stack == stacks.fitted_stack(assumed.name):
+        if system is not None and entry.stack == Stack(assumed.name).fitted_name:
             known |= {path: (value, f"found on {system.name}") for path, value in entry.figures}
     return {path: source for path, (value, source) in known.items() if assumed.value(path) == value}
-
-
-@cached_on_disk
-def _stack_values(name: str) -> dict[str, tuple[object, str]]:
-    """Return the values of a software stack with their sources, of all software where it has none."""
-    of_all = {} if name == CALIBRATED else _stack_values(CALIBRATED)
-    file = stacks.calibrated_file() if name == CALIBRATED else stacks.stack_file(name)
-    own: dict[str, tuple[object, str]] = {}
-    for path, value in file.changes().items():
-        entry = getattr(file, path)
-        basis = getattr(entry, "basis", None)
-        source = getattr(entry, "source", None) or file.source
-        own[path] = value, f"{file.name}: {source}" + (f" ({basis})" if basis else "")
-    return of_all | own

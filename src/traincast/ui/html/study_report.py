@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traincast.core.assumptions import from_dict
-from traincast.core.errors import InputError
-from traincast.core.knobs import STRATEGIES
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.system import CAPACITY, System
-from traincast.core.units import count_of, gib, quantity, seconds
-from traincast.model.model import Model
-from traincast.planner.study.results import Results
+from traincast.core import (
+    CAPACITY,
+    COLUMNS,
+    STRATEGIES,
+    Assumptions,
+    InputError,
+    System,
+    count_of,
+    gib,
+    quantity,
+    seconds,
+)
+from traincast.model import Model
+from traincast.planner import Results
 from traincast.ui.html.rendering import MAX_TABLE_ROWS, Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions, model_figures, system_figures
 from traincast.ui.text.headline import days
@@ -44,7 +50,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
         "figures": list(_figures(rows, study)),
         "points": _points(rows, study),
         "uncertainty": list(_uncertainty(rows)),
-        "subjects": [*subjects, assumptions(from_dict(study["assumptions"]))],
+        "subjects": [*subjects, assumptions(Assumptions.from_dict(study["assumptions"]))],
         "inputs": Table(caption, ("input", "hash"), list(results.metadata["inputs"].items()), ("hash",)),
     }
     decided = count_of(int(rows["candidates"].sum()), "candidate")

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from traincast.accuracy.fit.calibration import Calibration
-from traincast.core.units import count_of, percent, probability_text, seconds
+from traincast.accuracy import Calibration
+from traincast.core import count_of, percent, probability_text, seconds
 from traincast.tuner import TuneReport
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
 from traincast.ui.text.calibration import CONSTANT_COLUMNS, constant_cells

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from traincast.core.errors import InputError, require_path
-from traincast.core.output_files import check_output
+from traincast.core import InputError, check_output, require_path
 from traincast.ui.html.libraries import require_libraries
 
 
@@ -27,10 +26,9 @@ def write_html(result: object, path: str | Path, force: bool = False) -> None:
     path = require_path("path", path)
     check_output(path, force, (".html",))
     require_libraries()
-    from traincast.accuracy.validate import Report
-    from traincast.planner.search_result import Found
-    from traincast.planner.study.results import Results
-    from traincast.step.estimate import Estimate
+    from traincast.accuracy import Report
+    from traincast.planner import Found, Results
+    from traincast.step import Estimate
     from traincast.ui.html import accuracy_report, plan_report, search_report, study_report
     from traincast.ui.html.rendering import write_page
 

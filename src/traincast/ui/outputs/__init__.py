@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import lazy_loader
 
-from traincast.core.errors import require_known
-from traincast.core.result import Result
+from traincast.core import Result, require_known
 
 if TYPE_CHECKING:
     from traincast.ui.outputs import accuracy, analyses, designs, launches, plans, reference, tuning

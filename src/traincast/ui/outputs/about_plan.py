@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from traincast.core.result import INLINE, Doc
-from traincast.step.estimate import Estimate, Job
+from traincast.core import INLINE, Doc
+from traincast.step import Estimate, Job
 from traincast.ui.outputs.reference import Answer
 
 

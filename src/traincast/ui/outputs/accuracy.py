@@ -2,12 +2,8 @@
 
 from typing import Annotated
 
-from traincast.accuracy.fit.calibration import Calibration
-from traincast.accuracy.measure.measure import MeasuredMachine
-from traincast.accuracy.measure.training.compare import StepComparison
-from traincast.accuracy.profiles import ProfiledStep
-from traincast.accuracy.validate import Report
-from traincast.core.result import INLINE, Doc, Result
+from traincast.accuracy import Calibration, MeasuredMachine, ProfiledStep, Report, StepComparison
+from traincast.core import INLINE, Doc, Result
 from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer, HtmlReport
 

@@ -3,9 +3,8 @@
 from typing import Annotated
 
 from traincast.analysis import FlopsByPart, Limits, MeasuredScaling, ScalingRecord, Trace
-from traincast.core.result import INLINE, Doc
-from traincast.planner.answers.advice import Advice
-from traincast.planner.paper_results import Reproduction
+from traincast.core import INLINE, Doc
+from traincast.planner import Advice, Reproduction
 from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer
 

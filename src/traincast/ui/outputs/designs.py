@@ -5,11 +5,8 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.core.json_schema import describe_key
-from traincast.core.nomenclature import COLUMNS
-from traincast.core.result import Doc, Result
-from traincast.planner.design.designs import Designs, Refinement, Worth
-from traincast.planner.design.machines import FIGURES
+from traincast.core import COLUMNS, Doc, Result, describe_key
+from traincast.planner import FIGURES, Designs, Refinement, Worth
 from traincast.ui.outputs.reference import Answer, HtmlReport
 
 _NUMBER: Final = {"type": ["number", "null"]}

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from traincast.core.result import INLINE, Doc
-from traincast.launch.check import Checked
-from traincast.step.estimate import Job
+from traincast.core import INLINE, Doc
+from traincast.launch import Checked
+from traincast.step import Job
 from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer
 

@@ -3,11 +3,9 @@
 from typing import Annotated
 
 from traincast.analysis import Anatomy, PerParameter
-from traincast.core.result import INLINE, Doc
-from traincast.planner.compare import Comparison
-from traincast.planner.search_result import SearchRecord
-from traincast.step.estimate import DeviceRow, GroupRow, OperationRow, PhaseRow
-from traincast.step.metrics import Metrics
+from traincast.core import INLINE, Doc
+from traincast.planner import Comparison, SearchRecord
+from traincast.step import DeviceRow, GroupRow, Metrics, OperationRow, PhaseRow
 from traincast.ui.outputs.about_plan import AboutPlan
 from traincast.ui.outputs.reference import Answer, HtmlReport
 

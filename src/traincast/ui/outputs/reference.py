@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from traincast.catalog.versions import Versions, versions
-from traincast.core.result import Doc, Result
+from traincast.catalog import Versions
+from traincast.core import Doc, Result
 
 HtmlReport = Annotated[str | None, Doc("with `--html`: the report written", optional=True)]
 
@@ -14,7 +14,7 @@ class Answer(Result):
     @property
     def version(self) -> Annotated[Versions, Doc(place=9)]:
         """Versions of the package, its data and its model."""
-        return versions()
+        return Versions.of_installation()
 
 
 class CatalogFigure(Result):

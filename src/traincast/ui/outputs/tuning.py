@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from traincast.accuracy.fit.parameters import FittedConstant
-from traincast.core.result import INLINE, Doc
+from traincast.accuracy import FittedConstant
+from traincast.core import INLINE, Doc
 from traincast.tuner import ReplayReport, TuneReport
 from traincast.ui.outputs.reference import Answer
 

@@ -3,19 +3,21 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from traincast.core.units import count_of, quantity, seconds
+from traincast.core import count_of, quantity, seconds
 from traincast.ui.text.calibration import ERRORS_STILL_LARGE, LARGE_MEAN_ERROR
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from traincast.accuracy.kernels import KernelReport
-    from traincast.accuracy.measure.measure import MeasuredMachine
-    from traincast.accuracy.measure.training.compare import StepComparison
-    from traincast.accuracy.profiles import ProfiledStep
-    from traincast.accuracy.scores import ErrorSummary
-    from traincast.accuracy.validate import Report
+    from traincast.accuracy import (
+        ErrorSummary,
+        KernelReport,
+        MeasuredMachine,
+        ProfiledStep,
+        Report,
+        StepComparison,
+    )
 
 NAME_WIDTH: Final = 24  # characters of the type and library of kernels
 MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason

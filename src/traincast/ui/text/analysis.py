@@ -15,13 +15,10 @@ from traincast.analysis import (
     best_batch,
     bytes_per_parameter_of,
 )
-from traincast.catalog.software_stacks import stack_words
-from traincast.core.units import count_of, format_signed, gib, percent, probability_text, rate, seconds
-from traincast.planner.answers.advice import Advice
-from traincast.planner.answers.plan_sentences import label
-from traincast.planner.paper_results import Reproduction
-from traincast.step.changed_plan import LEAST_GAIN
-from traincast.step.estimate import Estimate
+from traincast.catalog import Stack
+from traincast.core import count_of, format_signed, gib, percent, probability_text, rate, seconds
+from traincast.planner import Advice, Reproduction, label
+from traincast.step import LEAST_GAIN, Estimate
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, more_options
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
@@ -380,7 +377,7 @@ def scaling(
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
     yield from paragraphs(*filter(None, (model.taken, system.taken)))
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
-    yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {stack_words(request.assumptions.name)}"
+    yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {Stack(request.assumptions.name).words}"
     products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
     yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
     if request.predicted_k1 is not None:

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from traincast.core.units import quantity
+from traincast.core import quantity
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_line
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibration import Calibration
-    from traincast.accuracy.fit.parameters import FittedConstant
+    from traincast.accuracy import Calibration, FittedConstant
 
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
 CONSTANT_COLUMNS: Final = ("constant", "before", "after", "90% interval")

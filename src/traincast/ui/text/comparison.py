@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from traincast.core.units import GIB, count_of, large, number_text, percent, probability_text, seconds
-from traincast.planner.compare import Compared, Comparison
+from traincast.core import GIB, count_of, large, number_text, percent, probability_text, seconds
+from traincast.planner import Compared, Comparison
 from traincast.ui.text.headline import days
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 

@@ -3,12 +3,12 @@
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from traincast.core.units import number_text, percent
-from traincast.planner.design.machines import FIGURES
+from traincast.core import number_text, percent
+from traincast.planner import FIGURES
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table
 
 if TYPE_CHECKING:
-    from traincast.planner.design.designs import Designs, Worth
+    from traincast.planner import Designs, Worth
 
 MOST_LISTED: Final = 12  # machines of the front; the table of --output has all
 COLUMNS: Final = ("on the front", "days", "$M", "GWh", "regret")

@@ -5,15 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from traincast.catalog.facts import fact_words
-from traincast.catalog.software_stacks import facts_of, fitted_stack, names_stack
-from traincast.core.assumptions import CALIBRATED
-from traincast.core.knobs import DEFAULTS
-from traincast.core.plan import Plan
-from traincast.core.precision import PRECISIONS
-from traincast.core.quantities import Column
-from traincast.core.units import (
+from traincast.catalog import Stack
+from traincast.core import (
+    DEFAULTS,
     GIB,
+    PRECISIONS,
+    Column,
+    Plan,
     gib,
     large,
     number_text,
@@ -22,10 +20,7 @@ from traincast.core.units import (
     seconds,
     seconds_with_interval,
 )
-from traincast.step.estimate import Estimate, Narrower
-from traincast.step.measured_step import MeasuredStep
-from traincast.step.metrics import Metrics, cost_per_million_tokens
-from traincast.step.uncertainty import Alternative
+from traincast.step import Alternative, Estimate, MeasuredStep, Metrics, Narrower, cost_per_million_tokens
 from traincast.ui.text.tables import Parts, title_line, width
 
 ATYPICAL: Final = 0.05  # share between a time and the median of all software, from which on both are said
@@ -194,17 +189,17 @@ def likeliest_other(est: Estimate) -> Alternative | None:
     """
     if abs(np.log(est.median_seconds / est.step_seconds)) < ATYPICAL:
         return None
-    name = fitted_stack(est.assumptions.name)
-    if not names_stack(name):
+    stack = Stack(Stack(est.assumptions.name).fitted_name)
+    if not stack.is_known:
         return None
-    own = facts_of(name)
+    own = stack.facts
     shared = ["framework"]
     if est.model.experts is not None and est.plan.ep * est.plan.etp == 1:
         shared.append("dispatcher")
     others = [
         part
         for part in est.alternatives
-        if all(facts_of(part.name).get(fact) == own.get(fact) for fact in shared)
+        if all(Stack(part.name).facts.get(fact) == own.get(fact) for fact in shared)
         and abs(np.log(float(part.seconds) / est.step_seconds)) >= ATYPICAL
     ]
     return max(others, key=lambda part: part.weight, default=None)
@@ -212,18 +207,18 @@ def likeliest_other(est: Estimate) -> Alternative | None:
 
 def software_words(name: str, other: str) -> tuple[str, str]:
     """Return what tells two software stacks apart: dispatcher, framework, release, or another fact."""
-    own = fitted_stack(name) if name == CALIBRATED else name
-    if not (names_stack(own) and names_stack(other)):
+    own = Stack.of_assumptions(name)
+    if not (own.is_known and Stack(other).is_known):
         return name, other
-    mine = facts_of(own)
-    theirs = facts_of(other)
+    mine = own.facts
+    theirs = Stack(other).facts
     shared = [
         fact for fact in ("dispatcher", "framework", "released", *mine) if fact in mine and fact in theirs
     ]
     fact = next((fact for fact in shared if mine[fact] != theirs[fact]), None)
     if fact is None:
-        return own, other
-    return fact_words(fact, mine[fact]), fact_words(fact, theirs[fact])
+        return own.name, other
+    return own.fact_words(fact), Stack(other).fact_words(fact)
 
 
 def memory_line(est: Estimate) -> str:

@@ -4,12 +4,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from traincast.core.units import format_signed, gib, percent, probability_text, seconds
-from traincast.launch.check import Checked
-from traincast.launch.settings.suggestions import DifferingSetting
-from traincast.planner.answers.plan_sentences import time_against_best
-from traincast.planner.answers.shortfall import short_of
-from traincast.step.estimate import Answer
+from traincast.core import format_signed, gib, percent, probability_text, seconds
+from traincast.launch import Checked, DifferingSetting
+from traincast.planner import short_of, time_against_best
+from traincast.step import Answer
 from traincast.ui.text import headline
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, header, more_options

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from traincast.core.units import number_text, percent, probability_text, seconds
-from traincast.step.measured_step import MeasuredStep
+from traincast.core import number_text, percent, probability_text, seconds
+from traincast.step import MeasuredStep
 from traincast.ui.text.headline import distance
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
 

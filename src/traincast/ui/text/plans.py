@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from traincast.catalog.software_stacks import fitted_stack, stack_words, with_release
-from traincast.core.assumptions import PAPER
-from traincast.core.plan import Plan
-from traincast.core.quantities import Column
-from traincast.core.system import System
-from traincast.core.units import (
+from traincast.catalog import Stack
+from traincast.core import (
     GIB,
+    PAPER,
+    Column,
+    Plan,
+    System,
     count_of,
     gib,
     large,
@@ -22,18 +22,15 @@ from traincast.core.units import (
     rate,
     seconds,
 )
-from traincast.planner.answers.plan_sentences import in_words, label, what_decides
-from traincast.planner.search_arguments import framework_without
-from traincast.step.estimate import Estimate, GroupRow, Narrower, usual_assumptions
-from traincast.step.metrics import Metrics
-from traincast.step.uncertainty import NEVER
+from traincast.planner import framework_without, in_words, label, what_decides
+from traincast.step import NEVER, Estimate, GroupRow, Metrics, Narrower, usual_assumptions
 from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
 from traincast.ui.text.ranking import Ranking, ranking_table
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
     from traincast.analysis import Anatomy
-    from traincast.planner.search_result import Found
+    from traincast.planner import Found
 
 Command: TypeAlias = Callable[[str], list[str]]  # option → words of a command line with it
 MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
@@ -212,7 +209,7 @@ def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool =
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
     if model.reference:
         batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
-    lines = [*est.job.taken, f"a step: {batch}; assumptions: {with_release(est.assumptions.name)}"]
+    lines = [*est.job.taken, f"a step: {batch}; assumptions: {Stack(est.assumptions.name).dated_words}"]
     if isinstance(est, Estimate):
         lines += _chunks_without_layers(est)
     assumed = []
@@ -259,8 +256,8 @@ def calibration(system: System, stack: str) -> str:
     if not system.calibrated_to:
         return "published runs, with a 90% interval"
     other = ""
-    if system.calibrated_with and fitted_stack(stack) not in dict(system.calibrated_with).values():
-        other = f", but for those of {stack_words(stack)}, which is other software"
+    if system.calibrated_with and Stack(stack).fitted_name not in dict(system.calibrated_with).values():
+        other = f", but for those of {Stack(stack).words}, which is other software"
     return f"your {system.calibrated_to}{other}; the 90% interval is that of published runs"
 
 

@@ -6,17 +6,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from traincast.core.knobs import CHOICES, DEFAULTS, KNOB_SPECS, STRATEGIES
-from traincast.core.plan import Plan
-from traincast.core.units import GIB, gib, probability_text, seconds
-from traincast.planner.answers.confidence import equality_sentence
-from traincast.planner.answers.recommend import Family
-from traincast.step.estimate import Answer, Estimate
-from traincast.step.rankings import WITHIN
+from traincast.core import (
+    CHOICES,
+    DEFAULTS,
+    GIB,
+    KNOB_SPECS,
+    STRATEGIES,
+    Plan,
+    gib,
+    probability_text,
+    seconds,
+)
+from traincast.planner import Family, equality_sentence
+from traincast.step import WITHIN, Answer, Estimate
 from traincast.ui.text.tables import Parts, note, paragraphs, table, width
 
 if TYPE_CHECKING:
-    from traincast.planner.search_result import Found
+    from traincast.planner import Found
 
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from traincast.core.errors import printable
+from traincast.core import printable
 from traincast.ui.terminal_width import columns_of
 
 WRAPPED: Final = 16  # columns that a column which is broken over lines takes at least, if it has so many

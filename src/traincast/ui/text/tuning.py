@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from traincast.core.units import count_of, probability_text, seconds, seconds_with_interval
+from traincast.core import count_of, probability_text, seconds, seconds_with_interval
 from traincast.tuner import GAIN, SURE
 from traincast.ui.text.calibration import calibration as show_calibration
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibration import Calibration
+    from traincast.accuracy import Calibration
     from traincast.tuner import Replayed, ReplayReport, Trial, TuneReport
 
 TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")

@@ -1,0 +1,32 @@
+"""What `analysis` gives to other packages; each name is imported when it is first used."""
+
+from .batch_and_network import NETWORK_SHARE as NETWORK_SHARE
+from .batch_and_network import BatchSizeOption as BatchSizeOption
+from .batch_and_network import Network as Network
+from .batch_and_network import best_batch as best_batch
+from .chrome_trace import TRACE_ENDINGS as TRACE_ENDINGS
+from .chrome_trace import write_chrome_trace as write_chrome_trace
+from .measured_iterations import MeasuredScaling as MeasuredScaling
+from .measured_iterations import measured_scaling as measured_scaling
+from .model_dimensions import Dimension as Dimension
+from .model_dimensions import Product as Product
+from .operation_anatomy import Anatomy as Anatomy
+from .operation_anatomy import anatomy as anatomy
+from .part_flops import FlopsByPart as FlopsByPart
+from .part_flops import flops_by_part as flops_by_part
+from .per_parameter import PerParameter as PerParameter
+from .per_parameter import bytes_per_parameter_of as bytes_per_parameter_of
+from .plan_analysis import PlanAnalysis as PlanAnalysis
+from .step_trace import Trace as Trace
+from .step_trace import trace as trace
+from .training_limits import Limits as Limits
+from .training_limits import ShardedLayer as ShardedLayer
+from .training_limits import limits as limits
+from .zero_formulas import activation_bytes as activation_bytes
+from .zero_formulas import speedup as speedup
+from .zero_formulas import state_bytes as state_bytes
+from .zero_scaling import Scaling as Scaling
+from .zero_scaling import ScalingRecord as ScalingRecord
+from .zero_scaling import ScalingRequest as ScalingRequest
+from .zero_scaling import ScalingRow as ScalingRow
+from .zero_scaling import scaling as scaling

@@ -1,0 +1,29 @@
+"""What `operations` gives to other packages; each name is imported when it is first used."""
+
+from .attention import Heads as Heads
+from .attention import flash as flash
+from .embedding_and_head import head as head
+from .embedding_and_head import mtp as mtp
+from .linear_attention import linear_attention_operations as linear_attention_operations
+from .mlp import experts as experts
+from .mlp import mlp_operations as mlp_operations
+from .offload import offloaded_bytes as offloaded_bytes
+from .operation import Axis as Axis
+from .operation import Collective as Collective
+from .operation import CollectiveKind as CollectiveKind
+from .operation import Direction as Direction
+from .operation import Fused as Fused
+from .operation import Gemm as Gemm
+from .operation import Operation as Operation
+from .operation import PassCount as PassCount
+from .operation import Unit as Unit
+from .operation import Vector as Vector
+from .operation import total as total
+from .sharding import Sharding as Sharding
+from .sharding import sharding_of as sharding_of
+from .transformer import Counted as Counted
+from .transformer import attention_operations as attention_operations
+from .transformer import cross_attention as cross_attention
+from .transformer import layer as layer
+from .transformer import layers_outside_blocks as layers_outside_blocks
+from .transformer import parts as parts

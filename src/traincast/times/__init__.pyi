@@ -1,0 +1,36 @@
+"""What `times` gives to other packages; each name is imported when it is first used."""
+
+from .collectives import Curve as Curve
+from .collectives import collective as collective
+from .collectives import collective_curve as collective_curve
+from .collectives import least_streaming as least_streaming
+from .kernel_efficiency import tile_cost as tile_cost
+from .operation_time import LeastTimer as LeastTimer
+from .operation_time import OperationTimer as OperationTimer
+from .operation_time import exposed_share as exposed_share
+from .overlap import exposed_time as exposed_time
+from .overlap import largest as largest
+from .overlap import layer_by_layer as layer_by_layer
+from .overlap import paced_by as paced_by
+from .pipeline.p2p import slowest_stage_link as slowest_stage_link
+from .pipeline.p2p import stage_transfer as stage_transfer
+from .pipeline.schedules import SCHEDULES as SCHEDULES
+from .pipeline.schedules import Kind as Kind
+from .pipeline.schedules import MicrobatchTimes as MicrobatchTimes
+from .pipeline.schedules import Requirement as Requirement
+from .pipeline.schedules import Schedule as Schedule
+from .pipeline.simulation import SimulatedPass as SimulatedPass
+from .pipeline.simulation import Timeline as Timeline
+from .pipeline.simulation import simulate as simulate
+from .process_groups import ORDERS as ORDERS
+from .process_groups import AnyPlacement as AnyPlacement
+from .process_groups import Group as Group
+from .process_groups import Placement as Placement
+from .process_groups import domains as domains
+from .process_groups import is_group as is_group
+from .roofline import arithmetic as arithmetic
+from .roofline import exposed_memory as exposed_memory
+from .timed_operation import OperationPasses as OperationPasses
+from .timed_operation import PassSeconds as PassSeconds
+from .timed_operation import Timed as Timed
+from .timed_operation import TimedOperation as TimedOperation
