@@ -1,17 +1,26 @@
 """Changes of one plan: what would make it fit, and what knobs held constant would bring."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from traincast.catalog.software_stacks import Stack, stack_names
 from traincast.core.knobs import CHOICES, STRATEGIES
-from traincast.core.precision import ACCURACY
+from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
 from traincast.planner.frameworks.spaces import Framework, lean, lock_values
 from traincast.step.changed_plan import NO_PLACEMENT_GIVEN, estimate_with
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
+
+ACCURACY: Final = {  # choice -> value -> what it may cost in accuracy
+    "precision": {name: recipe.accuracy for name, recipe in PRECISIONS.items() if recipe.accuracy},
+    "optimizer_kind": {name: recipe.accuracy for name, recipe in OPTIMIZERS.items() if recipe.accuracy},
+    "grad_dtype": {
+        "16-bit": "many micro-batches lose small gradients: DeepSeek-V3 adds up in fp32 for stability"
+        " (arXiv 2412.19437, section 3.3.3)"
+    },
+}
 
 
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
-from traincast.core.plan import AXES, Plan, recomputed_modules
+from traincast.core.plan import AXES, Plan
 from traincast.core.units import number_text, probability_text, seconds
 from traincast.planner.answers.plan_sentences import differences
 from traincast.step.uncertainty import WITHIN
@@ -83,7 +83,7 @@ def parallel_axes(plan: Plan) -> list[str]:
 
 def recomputed_work(plan: Plan) -> tuple[int, int, int]:
     """Return how much a plan recomputes, as a key of an order: the costliest module, how many, how often."""
-    modules = recomputed_modules(plan.recompute)
+    modules = plan.recomputed
     costliest = max((RECOMPUTED_WORK.index(module) for module in modules), default=-1)
     return costliest, len(modules), -plan.recompute_every
 
