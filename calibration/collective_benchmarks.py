@@ -19,7 +19,7 @@ from traincast.catalog.load import load_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
-from traincast.core.system import System, fast_domains
+from traincast.core.system import System
 from traincast.operations.operation import CollectiveKind
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group
@@ -280,7 +280,7 @@ def predicted_on(
     n = g * np.array([float(timing.nodes) for timing in timings])
     members_within = [
         g,
-        *(np.minimum(n, g * fast_domains(tier, system.fast)) for tier in system.tiers[1:-1]),
+        *(np.minimum(n, g * tier.fast_domains(system.fast)) for tier in system.tiers[1:-1]),
     ]
     kind: CollectiveKind = timings[0].kind  # type: ignore[assignment]
     V = np.array([timing.nbytes for timing in timings])

@@ -26,7 +26,7 @@ MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 
 # What is allowed at most. Lower a number when the code allows it; raise one only with a reason in the commit.
 MOST_DOORS = {  # names that a package gives to others
-    "core": 126,
+    "core": 123,
     "model": 58,
     "catalog": 59,
     "operations": 27,

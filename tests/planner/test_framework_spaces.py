@@ -10,11 +10,12 @@ import pytest
 
 import traincast as tc
 from traincast.core.knobs import ALLOWED, STRATEGIES
-from traincast.core.precision import ACCURACY, OPTIMIZERS, PRECISIONS
+from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.model.adapters import parse_training
 from traincast.model.blocks import Encoder, Experts
 from traincast.model.linear_attention import Mamba2, Rwkv
 from traincast.model.model import Model
+from traincast.planner.answers.plan_changes import ACCURACY
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.frameworks.history import as_of
 from traincast.planner.frameworks.spaces import FRAMEWORKS, default_framework, framework

@@ -17,7 +17,7 @@ MIXTRAL = replace(tc.load_model("mixtral-8x7b"), seq=4096)
 
 def test_collectives_of_a_single_rank_are_not_timed(monkeypatch):
     """Of tensor parallelism of one rank; with two they are."""
-    assumed = load_stack("megatron-core-2025")
+    assumed = Stack("megatron-core-2025").assumptions
     expected = timed(QWEN, Plans(tp=1.0), assumed)
     with monkeypatch.context() as patch:
         patch.setattr("traincast.times.operation_time.collective_curve", None)

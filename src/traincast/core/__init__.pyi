@@ -71,8 +71,6 @@ from .plan import TAKEN as TAKEN
 from .plan import Plan as Plan
 from .plan import Plans as Plans
 from .plan import contradicting_choices as contradicting_choices
-from .plan import recomputed_modules as recomputed_modules
-from .precision import ACCURACY as ACCURACY
 from .precision import GRADIENTS as GRADIENTS
 from .precision import OPTIMIZERS as OPTIMIZERS
 from .precision import PRECISIONS as PRECISIONS
@@ -104,7 +102,6 @@ from .system import Software as Software
 from .system import System as System
 from .system import Tier as Tier
 from .system import changes_accelerator as changes_accelerator
-from .system import fast_domains as fast_domains
 from .system import used_problems as used_problems
 from .units import EXAMPLES as EXAMPLES
 from .units import GIB as GIB

@@ -117,6 +117,11 @@ class Plan(Knobs[int, int | None]):
         return values
 
     @property
+    def recomputed(self) -> frozenset[str]:
+        """Modules that backward repeats; ``full`` means all."""
+        return recomputed_modules(self.recompute)
+
+    @property
     def placed(self) -> bool:
         """Whether the whole placement is given (a group of one has nothing to place)."""
         return all(getattr(self, place) is not None for place in PLACEMENTS)

@@ -219,11 +219,3 @@ PRECISIONS: Final = {recipe.name: recipe for recipe in _RECIPES}
 OPTIMIZERS: Final = {recipe.name: recipe for recipe in _OPTIMIZERS}
 REMAINDER: Final = 2.0  # of a master copy: the half that bf16 weights lack [byte]
 GRADIENTS: Final = {"16-bit": 2.0, "fp32": 4.0}  # size of an accumulated gradient [byte]
-ACCURACY: Final = {  # choice -> value -> what it may cost in accuracy
-    "precision": {name: recipe.accuracy for name, recipe in PRECISIONS.items() if recipe.accuracy},
-    "optimizer_kind": {name: recipe.accuracy for name, recipe in OPTIMIZERS.items() if recipe.accuracy},
-    "grad_dtype": {
-        "16-bit": "many micro-batches lose small gradients: DeepSeek-V3 adds up in fp32 for stability"
-        " (arXiv 2412.19437, section 3.3.3)"
-    },
-}

@@ -282,6 +282,12 @@ class Tier(ColumnsEqual):
     def __post_init__(self) -> None:
         raise_problems(f"tier {self.name}", figure_problems(self))
 
+    def fast_domains(self, fast: "Tier") -> float:
+        """Count the fast domains that a job uses in one domain of the tier, given the innermost tier."""
+        if self.used is None:
+            return float(self.size or 1) / float(fast.size or 1)
+        return float(self.used) / float(fast.used or fast.size or 1)
+
 
 @dataclass(frozen=True)
 class Software:
@@ -444,13 +450,6 @@ class System(ColumnsEqual):
     def columns(self) -> dict[str, Any]:
         """Return the figures that are columns over machines, by path."""
         return {path: value for path, value in self._figures.items() if getattr(value, "ndim", 0)}
-
-
-def fast_domains(tier: Tier, fast: Tier) -> float:
-    """Count the fast domains that a job uses in one domain of a tier, given the innermost tier."""
-    if tier.used is None:
-        return float(tier.size or 1) / float(fast.size or 1)
-    return float(tier.used) / float(fast.used or fast.size or 1)
 
 
 def used_problems(tiers: Sequence[Any]) -> dict[int, str]:

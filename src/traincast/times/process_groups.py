@@ -9,18 +9,7 @@ import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from traincast.core import (
-    Column,
-    Plans,
-    Tier,
-    ceil,
-    common_divisor,
-    fast_domains,
-    floor,
-    maximum,
-    minimum,
-    nonzero,
-)
+from traincast.core import Column, Plans, Tier, ceil, common_divisor, floor, maximum, minimum, nonzero
 from traincast.operations import Axis
 
 ORDERS: Final = {
@@ -112,7 +101,7 @@ def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Co
     per_domain = [fast]
     fast["stage"] = fast["tp"] * fast["cp"] * fast["dp"]  # ranks of one pipeline stage
     for tier in tiers[1:-1]:
-        in_tier = fast_domains(tier, tiers[0])
+        in_tier = tier.fast_domains(tiers[0])
         room: Column = in_tier
         spread = {}  # fast domains that an axis extends over
         for axis in names:  # the axis takes what is left of the domain

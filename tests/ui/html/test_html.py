@@ -230,8 +230,8 @@ def test_without_jinja2_a_report_is_refused_and_a_card_is_text(found, tmp_path, 
 def test_sources_of_a_report_are_parsed_once(tmp_path, monkeypatch):
     """The catalogue's files of a stack are not read again where a process has read them before."""
     monkeypatch.setattr(disk_cache, "_folder", lambda: tmp_path)
-    assumed = software_stacks.load_stack("megatron-core-2025")
+    assumed = software_stacks.Stack("megatron-core-2025").assumptions
     first = sources.assumptions(assumed)
-    monkeypatch.setattr(software_stacks, "stack_file", None)
+    monkeypatch.setattr(software_stacks, "calibrated_file", None)
     assert sources.assumptions(assumed) == first
     assert any("megatron-core-2025" in row[-1] for row in first.figures.rows)

@@ -6,16 +6,7 @@ from typing import Final
 import numpy as np
 
 from traincast.accuracy.logs import Collective, Gemm
-from traincast.core import (
-    PRECISIONS,
-    Accelerator,
-    Assumptions,
-    Column,
-    Floats,
-    Precision,
-    System,
-    fast_domains,
-)
+from traincast.core import PRECISIONS, Accelerator, Assumptions, Column, Floats, Precision, System
 from traincast.operations import CollectiveKind, PassCount
 from traincast.operations import Gemm as Product
 from traincast.times import Group, arithmetic, collective, exposed_memory
@@ -50,7 +41,7 @@ def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[C
     for op, rows in _rows_by_name([row.op for row in timings]).items():
         g = np.array([float(timings[i].gpus_per_node) for i in rows])
         n = np.array([float(timings[i].ranks) for i in rows])
-        near = tuple(np.minimum(n, g * fast_domains(tier, system.fast)) for tier in system.tiers[:-1])
+        near = tuple(np.minimum(n, g * tier.fast_domains(system.fast)) for tier in system.tiers[:-1])
         V = np.array([timings[i].size_bytes for i in rows])
         seconds[rows] = collective((KINDS | SEND_KINDS)[op], V, Group(n, near), system, repeated)
     return seconds

@@ -1,13 +1,22 @@
 """Changes of one plan: what would make it fit, and what knobs held constant would bring."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from traincast.catalog import Stack, stack_names
-from traincast.core import ACCURACY, CHOICES, GIB, STRATEGIES, Doc, Result
+from traincast.core import CHOICES, GIB, OPTIMIZERS, PRECISIONS, STRATEGIES, Doc, Result
 from traincast.planner.frameworks.locks import lock_values
 from traincast.planner.frameworks.spaces import Framework, lean
 from traincast.step import NO_PLACEMENT_GIVEN, Answer, Estimate, divisors, estimate, estimate_with
+
+ACCURACY: Final = {  # choice -> value -> what it may cost in accuracy
+    "precision": {name: recipe.accuracy for name, recipe in PRECISIONS.items() if recipe.accuracy},
+    "optimizer_kind": {name: recipe.accuracy for name, recipe in OPTIMIZERS.items() if recipe.accuracy},
+    "grad_dtype": {
+        "16-bit": "many micro-batches lose small gradients: DeepSeek-V3 adds up in fp32 for stability"
+        " (arXiv 2412.19437, section 3.3.3)"
+    },
+}
 
 
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:

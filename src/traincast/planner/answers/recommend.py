@@ -21,7 +21,6 @@ from traincast.core import (
     Plan,
     number_text,
     probability_text,
-    recomputed_modules,
     seconds,
 )
 from traincast.planner.answers.plan_sentences import differences
@@ -92,7 +91,7 @@ def parallel_axes(plan: Plan) -> list[str]:
 
 def recomputed_work(plan: Plan) -> tuple[int, int, int]:
     """Return how much a plan recomputes, as a key of an order: the costliest module, how many, how often."""
-    modules = recomputed_modules(plan.recompute)
+    modules = plan.recomputed
     costliest = max((RECOMPUTED_WORK.index(module) for module in modules), default=-1)
     return costliest, len(modules), -plan.recompute_every
 
