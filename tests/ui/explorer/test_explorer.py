@@ -724,6 +724,7 @@ def test_a_full_server_says_so(static):
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
         ):
+            app.state.pool._seconds_each.clear()  # how long the first answer took is the machine's matter
             large = [LARGE | {"top": top} for top in (1, 2, 3)]
             return await asyncio.gather(
                 *(client.post("/api/search", json=state) for state in [*large, large[0]])
