@@ -26,13 +26,13 @@ MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 
 # What is allowed at most. Lower a number when the code allows it; raise one only with a reason in the commit.
 MOST_DOORS = {  # names that a package gives to others
-    "core": 123,
+    "core": 121,
     "model": 58,
     "catalog": 59,
     "operations": 27,
     "times": 34,
     "step": 79,
-    "planner": 93,
+    "planner": 84,
     "analysis": 30,
     "launch": 26,
     "accuracy": 38,
@@ -43,7 +43,7 @@ MOST = {
     "tuple assignments": 5.0,  # `a, b = x, y` per 1,000 statements
     "fmt: skip": 30,
     "nested conditionals": 0,  # `a if b else c if d else e`, at any depth
-    "lines with Any": 683,  # what no type is known of
+    "lines with Any": 681,  # what no type is known of
     "longest import chain": 25,  # modules of which each imports the next, imports in functions counted
 }
 MOST_PARAMETERS = 8  # of a function outside of the command line, whose commands have one for each option
