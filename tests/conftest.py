@@ -3,10 +3,12 @@
 import csv
 import gc
 import os
+import pkgutil
 import shutil
 import signal
 import tempfile
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,19 @@ def pytest_configure(config):
     os.environ[disk_cache.VARIABLE] = "off"
     disk_cache._folder()
     os.environ[disk_cache.VARIABLE] = os.environ[FOLDER]  # for processes that tests start
+    resolve_faces()
+
+
+def resolve_faces():
+    """Take every name of every package, which it keeps from then on.
+
+    Taken first while a test has put another in its place, it would be that for all later tests.
+    """
+    for package in pkgutil.iter_modules(tc.__path__, "traincast."):
+        if package.ispkg:
+            face = import_module(package.name)
+            for name in face.__all__:
+                getattr(face, name)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -121,7 +121,7 @@ def test_a_bound_counts_what_is_exposed_of_exchanges_by_hand(overlaps, assumed, 
     both = PassSeconds(5.0, 3.0, 1.0, 4.0)
     again = PassSeconds(3.0, 2.0, 1.0, 2.0)
     bounds = SimpleNamespace(assumed=calibrated().with_values(assumed))
-    seconds = TimeBounds._exposed(bounds, both, again, Plans(recompute_every=2.0), overlaps)
+    seconds = TimeBounds._exposed_seconds(bounds, both, again, Plans(recompute_every=2.0), overlaps)
     assert seconds == 9 + exposed * 4 + (6 + exposed * 2) / 2
 
 

@@ -212,13 +212,13 @@ def test_progress_is_shown_once_work_takes_more_than_half_a_second(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "work", "words"),
     [
-        ("validate", "traincast.accuracy.validation.validate", "validating"),
+        ("validate", "traincast.accuracy.validate", "validating"),
         (
             f"calibrate --system dgx-h100 --runs {RUNS}",
-            "traincast.accuracy.fit.calibration.fitted_to",
+            "traincast.accuracy.fitted_to",
             "calibrating",
         ),
-        ("reproduce 2410.00273", "traincast.planner.paper_results.reproduce", "searching"),
+        ("reproduce 2410.00273", "traincast.planner.reproduce", "searching"),
     ],
 )
 def test_work_of_seconds_shows_progress(command, work, words, monkeypatch):
