@@ -23,7 +23,7 @@ from traincast.planner.space.shortlist import MOST_LAYOUTS, AlikeBatches, Evalua
 
 EVERY: Final = 1 << 40
 # Rows of each group that each round bounds batch by batch, and layouts that it evaluates, at most
-ROUNDS: Final = ((64, 8), (EVERY, 64), (EVERY, EVERY))
+ROUNDS: Final = ((8, 4), (EVERY, 64), (EVERY, EVERY))
 ROWS_AT_ONCE: Final = 1 << 13  # evaluated at once, so that their costs take little memory
 ROWS_WEIGHED_AT_ONCE: Final = 1 << 15  # of which only the memory is computed
 MOST_VALUES: Final = 1 << 16  # of a figure
