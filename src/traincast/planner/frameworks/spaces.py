@@ -126,8 +126,12 @@ class Framework:
 
     @property
     def runs_all(self) -> bool:
-        """Whether it is no software but a space of every strategy, to which any choice can be added."""
-        return set(self.runs) == set(STRATEGIES)
+        """Whether it is no software but a space of every strategy, to which any choice can be added.
+
+        It remains one where a search is restricted to some of them.
+        """
+        whole = FRAMEWORKS.get(self.name, self)
+        return set(whole.runs) == set(STRATEGIES)
 
     @property
     def varied(self) -> set[str]:
