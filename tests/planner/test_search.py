@@ -14,6 +14,7 @@ from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.planner import search_result
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
+from traincast.planner.frameworks.history import FEATURES, FORMER
 from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.space.enumeration import _enumerate, enumerate_space
 from traincast.planner.space.evaluation import OUT_OF_MEMORY
@@ -458,6 +459,27 @@ def test_results_are_values(copied):
     assert other.plans == found.plans
     assert other.explain() == found.explain()
     assert found != tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS, top=4, locks={"mbs": 1})
+
+
+@pytest.mark.parametrize(
+    ("framework", "locks"),
+    [*((name, {}) for name in FRAMEWORKS), ("megatron@0.17", {}), ("torchtitan@0.2", {"cp_kind": "ring"})],
+)
+def test_results_of_every_framework_are_pickled(framework, locks):
+    # a result holds the rules of its framework, which another process must know as well
+    found = tc.search("llama-3-8b", "dgx-h100", gpus=16, top=2, framework=framework, locks=locks)
+    found.explain()
+    other = pickle.loads(pickle.dumps(found))
+    assert other == found
+    assert other.plans == found.plans
+    assert other.rejected == found.rejected
+
+
+def test_rules_of_what_releases_had_are_pickled():
+    rules = [feature.until for feature in FEATURES if feature.until is not None]
+    rules += [rule for former in FORMER for rule in former.rules]
+    assert rules
+    assert pickle.loads(pickle.dumps(rules)) == rules
 
 
 def test_results_as_json_and_as_a_table():

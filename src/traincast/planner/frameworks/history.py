@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from traincast.core import JOINED, STRATEGIES, InputError, words
+from traincast.core import JOINED, STRATEGIES, Bools, InputError, Plans, words
+from traincast.model import Model
 from traincast.planner.frameworks.releases import RELEASES, numbers_of
 from traincast.step import Rule
 
@@ -76,34 +77,66 @@ class Former:
 MEGATRON: Final = "NVIDIA/Megatron-LM"
 AUTOMODEL: Final = "NVIDIA-NeMo/Automodel"
 MODULES: Final = frozenset({"norms", "activation", "mlp", "experts", "mla_up_proj"})
+
+
+def _shards_experts_as_attention(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether experts have the tensor-parallel degree of attention."""
+    return True if model.experts is None else plan.etp == plan.tp
+
+
+def _has_data_parallel_attention(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether models with experts run without tensor and context parallelism."""
+    return True if model.experts is None else (plan.tp == 1) & (plan.cp == 1)
+
+
+def _has_even_chunks(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether virtual stages are equally long, embedding and head counted or not."""
+    return (model.layers % plan.vp == 0) | (-model.layers % (plan.pp * plan.vp) <= 2)
+
+
+def _keeps_delta_net_whole(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether a gated delta net runs without context parallelism."""
+    return model.gated_delta is None or plan.cp == 1
+
+
+def _pipes_overlapped_prediction(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether exchanges overlap beside multi-token prediction in a pipeline only."""
+    return not (plan.ep_overlap and model.mtp) or plan.pp > 1
+
+
+def _recomputes_no_exchange(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether DualPipeV recomputes nothing where experts are on several ranks."""
+    return (plan.schedule != "dualpipe-v") | (plan.ep == 1) | (plan.recompute == "none")
+
+
 ONE_TP: Final = Rule(  # until experts got ranks of their own (MoE parallel folding)
     "experts have the tensor-parallel degree of attention",
     ("tp", "etp"),
-    lambda model, plan, gbs: True if model.experts is None else plan.etp == plan.tp,
+    _shards_experts_as_attention,
     search_only=True,
 )
 DATA_PARALLEL_ATTENTION: Final = Rule(
     "models with experts run without tensor and context parallelism",
     ("tp", "cp"),
-    lambda model, plan, gbs: True if model.experts is None else (plan.tp == 1) & (plan.cp == 1),
+    _has_data_parallel_attention,
     search_only=True,
 )
 EVEN_CHUNKS: Final = Rule(  # get_num_layers_to_build in transformer_block.py: first and last stage may differ
     "virtual stages are equally long, embedding and head counted or not",
     ("pp", "vp"),
-    lambda model, plan, gbs: (model.layers % plan.vp == 0) | (-model.layers % (plan.pp * plan.vp) <= 2),
+    _has_even_chunks,
     search_only=True,
 )
 NO_CONTEXT: Final = Rule(
     "Megatron-Core runs the gated delta net without context parallelism before 0.18",
     ("cp",),
-    lambda model, plan, gbs: model.gated_delta is None or plan.cp == 1,
+    _keeps_delta_net_whole,
     search_only=True,
 )
 PIPED_PREDICTION: Final = Rule(
     "Megatron-Core overlaps exchanges with experts beside multi-token prediction in a pipeline before 0.18",
     ("pp",),
-    lambda model, plan, gbs: not (plan.ep_overlap and model.mtp) or plan.pp > 1,
+    _pipes_overlapped_prediction,
     search_only=True,
 )
 FEATURES: Final = (
@@ -151,7 +184,7 @@ FEATURES: Final = (
 RECOMPUTED_DUALPIPE: Final = Rule(
     "torchtitan runs experts of several ranks under DualPipeV without recomputation before 0.3",
     ("ep",),
-    lambda model, plan, gbs: (plan.schedule != "dualpipe-v") | (plan.ep == 1) | (plan.recompute == "none"),
+    _recomputes_no_exchange,
     search_only=True,
 )
 FORMER: Final = (

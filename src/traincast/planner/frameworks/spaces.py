@@ -16,6 +16,7 @@ from traincast.core import (
     MODULES,
     STRATEGIES,
     Assumptions,
+    Bools,
     InputError,
     Plan,
     Plans,
@@ -125,8 +126,12 @@ class Framework:
 
     @property
     def runs_all(self) -> bool:
-        """Whether it is no software but a space of every strategy, to which any choice can be added."""
-        return set(self.runs) == set(STRATEGIES)
+        """Whether it is no software but a space of every strategy, to which any choice can be added.
+
+        It remains one where a search is restricted to some of them.
+        """
+        whole = FRAMEWORKS.get(self.name, self)
+        return set(whole.runs) == set(STRATEGIES)
 
     @property
     def varied(self) -> set[str]:
@@ -473,17 +478,27 @@ RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
 
 
+def _has_context_ranks(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether there are several context ranks."""
+    return plan.cp > 1
+
+
+def _has_tensor_ranks(model: Model, plan: Plans, gbs: int) -> bool | Bools:
+    """Return whether there are several tensor ranks."""
+    return plan.tp * plan.tp2 > 1
+
+
 SEVERAL_RANKS: Final = {  # of a kind of parallelism that is asked for: on one rank there is nothing of it
     "cp_kind": Rule(
         "the locked cp_kind needs several context ranks",
         ("cp",),
-        lambda model, plan, gbs: plan.cp > 1,
+        _has_context_ranks,
         search_only=True,
     ),
     "tp_kind": Rule(
         "the locked tp_kind needs several tensor ranks",
         ("tp", "tp2"),
-        lambda model, plan, gbs: plan.tp * plan.tp2 > 1,
+        _has_tensor_ranks,
         search_only=True,
     ),
 }
