@@ -12,7 +12,7 @@ from traincast.core.units import (
     BASE,
     BINARY,
     DECIMAL,
-    EXAMPLES,
+    UNIT_EXAMPLES,
     format_signed,
     gib,
     large,
@@ -85,7 +85,7 @@ def test_parse(text: str | float, unit: str, value: float) -> None:
 def test_refused(text: str, unit: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
         parse(text, unit)
-    assert EXAMPLES[unit] in str(caught.value)
+    assert UNIT_EXAMPLES[unit] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_calls_refuse_numbers_in_text(value: str, unit: str, says: str) -> None:
         to_si(value, unit)
 
 
-@pytest.mark.parametrize(("unit", "example"), EXAMPLES.items())
+@pytest.mark.parametrize(("unit", "example"), UNIT_EXAMPLES.items())
 def test_examples_parse(unit: str, example: str) -> None:
     assert parse(example, unit) > 0
 
@@ -155,7 +155,7 @@ def test_figures_whose_products_leave_the_floats_are_refused(text: str) -> None:
         parse(text, "byte/s")
 
 
-@given(st.floats(1e-30, 1e30), st.sampled_from(sorted(EXAMPLES)))
+@given(st.floats(1e-30, 1e30), st.sampled_from(sorted(UNIT_EXAMPLES)))
 def test_si_text_reads_back(value: float, unit: str) -> None:
     assert parse(f"{value!r} {unit}", unit) == value
 
@@ -175,7 +175,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         assert not math.isnan(parse(text, "byte"))
     except ValueError as error:
-        assert EXAMPLES["byte"] in str(error)  # noqa: PT017
+        assert UNIT_EXAMPLES["byte"] in str(error)  # noqa: PT017
 
 
 def test_no_unit_hides_another() -> None:

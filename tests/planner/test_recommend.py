@@ -9,7 +9,7 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.scores import recommended_order
-from traincast.core.knobs import MODULES, PLACEMENTS
+from traincast.core.knobs import PLACEMENTS, RECOMPUTED_MODULES
 from traincast.core.plan import Plan
 from traincast.core.units import probability_text
 from traincast.planner.answers.plan_sentences import differences, in_words
@@ -26,7 +26,7 @@ from traincast.planner.answers.recommend import (
     unusual_knobs,
 )
 from traincast.step.fit_probability import fits_probability, memory_that_fits
-from traincast.step.uncertainty import WITHIN
+from traincast.step.uncertainty import MODEL_RESOLUTION
 
 QUESTION = {"gpus": 32, "gbs": 128, "assumptions": "megatron-core-2025"}  # software is stated
 
@@ -226,7 +226,7 @@ def test_of_plans_that_differ_in_the_micro_batch_alone_the_fastest_counts():
 
 
 def test_every_module_has_a_place_in_the_order_of_recomputed_work():
-    modules = frozenset().union(*MODULES.values())
+    modules = frozenset().union(*RECOMPUTED_MODULES.values())
     assert set(RECOMPUTED_WORK) == modules | {"full"}
 
 
@@ -258,7 +258,7 @@ def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found
         for one in family.alike:
             changed = {k for k, v in one.plan.to_dict().items() if v != plan.to_dict()[k]}
             assert changed <= {*VARIED, *PLACEMENTS}
-            assert abs(math.log(one.seconds / est.step_seconds)) <= math.log(1 + WITHIN) + 1e-12
+            assert abs(math.log(one.seconds / est.step_seconds)) <= math.log(1 + MODEL_RESOLUTION) + 1e-12
             if len(changed & set(VARIED)) == 1:
                 (knob,) = changed & set(VARIED)
                 assert getattr(one.plan, knob) in family.others(knob)
@@ -267,7 +267,7 @@ def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found
                 other = replace(plan, **dict.fromkeys(PLACEMENTS) | {knob: value})
                 other_est = tc.estimate(found.model, found.system, other, gbs=found.gbs)
                 assert other_est.fits
-                assert other_est.step_seconds == pytest.approx(est.step_seconds, rel=WITHIN * 1.001)
+                assert other_est.step_seconds == pytest.approx(est.step_seconds, rel=MODEL_RESOLUTION * 1.001)
     assert len(kinds) == 10
     times = [found.answer(family.plan)[1].step_seconds for family in listed[1:]]
     assert times == sorted(times)

@@ -657,9 +657,9 @@ def stated(group: replay.RunGroup, *, ranked: bool) -> Iterator[tuple[float, ...
     least, seconds = np.inf, group.seconds
     for row, gain, belief in replay.try_known_plans(group.prior, seconds, ranked=ranked):
         before, least = least, min(least, float(seconds[row]))
-        within, faster = belief.outlook.within, 1 + replay.GAIN
+        within, faster = belief.outlook.within, 1 + replay.TRIAL_GAIN
         yield within, least <= faster * seconds.min(), gain, faster * seconds[row] < before
-        if within >= replay.SURE or len(belief.times) == len(seconds):
+        if within >= replay.STOP_PROBABILITY or len(belief.times) == len(seconds):
             return
 
 

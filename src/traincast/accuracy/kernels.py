@@ -24,7 +24,7 @@ from traincast.core import ATTENTION_KERNELS as ATTENTION
 from traincast.core import (
     CALIBRATED,
     KEY,
-    PEAKS,
+    PEAK_FIELDS,
     PRECISIONS,
     Accelerator,
     Column,
@@ -436,7 +436,7 @@ KINDS: Final = {
 def _scale_rate(gpu: Accelerator, rate: float) -> Any:
     """Return an accelerator whose products and attention run at another rate."""
     usual = calibrated().kernels.matrix_efficiency
-    rates = {share: gpu.sustained_share(kind, usual) for kind, (_, share) in PEAKS.items()}
+    rates = {share: gpu.sustained_share(kind, usual) for kind, (_, share) in PEAK_FIELDS.items()}
     names = [f"attention_{kernel}" for kernel in ATTENTION]
     known = {name: getattr(gpu, name) for name in names if getattr(gpu, name) is not None}
     fused = known or {"attention_fa1": calibrated().attention.efficiency}

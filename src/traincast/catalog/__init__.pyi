@@ -35,8 +35,8 @@ from .load import read_model as read_model
 from .load import system_document as system_document
 from .load import system_names as system_names
 from .load import systems_with as systems_with
-from .names import COUNTED as COUNTED
-from .names import TUNED as TUNED
+from .names import ACCELERATOR_COUNT as ACCELERATOR_COUNT
+from .names import TUNED_SUFFIX as TUNED_SUFFIX
 from .names import letters as letters
 from .names import model_called as model_called
 from .names import repository as repository

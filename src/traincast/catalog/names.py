@@ -20,7 +20,7 @@ OWNER: Final = re.compile(
     r"(?:https?://(?:huggingface\.co|hf\.co)/)?\w[\w.-]*/([\w.-]+)", re.IGNORECASE
 )  # owner/model
 # Words of a model's name that do not change its sizes, and a date such as 2507.
-TUNED: Final = re.compile(
+TUNED_SUFFIX: Final = re.compile(
     r"-(?:instruct|chat|base|hf|it|pt|fp16|bf16|bnb|4bit|8bit|thinking|unsloth|nf4|\d{4})(?=-|$)"
 )
 # Words of a machine's name that tell it from no other: who makes or sells it, and the memory of most.
@@ -30,7 +30,7 @@ MAKERS: Final = re.compile(
 MEMORY: Final = re.compile(r"((?<=\d)[ _-]?gi?b|(?<=[ _-]\d\d)g)(?![a-z\d])")  # its unit, not the g of a10g
 DOMAIN: Final = re.compile(r"(.+?)[-_ ]?nvs[-_ ]?([1-9]\d{0,8})")  # a machine with its fast domain chosen
 CHIP: Final = re.compile(r"(?!sxm|hbm|\d{1,3}$|\d+w$)[a-z]*\d+[a-z]*")  # words that say which accelerator
-COUNTED: Final = re.compile(  # accelerators of a node: 8xH100, H100:8, H100x8
+ACCELERATOR_COUNT: Final = re.compile(  # accelerators of a node: 8xH100, H100:8, H100x8
     r"(?P<before>\d{1,6}) ?x ?(?P<gpu>\S.*)|(?P<named>.*\S)(?::| ?x ?)(?P<after>\d{1,6})"
 )
 LINE: Final = 80  # columns of a message
@@ -73,7 +73,7 @@ def model_called(name: str) -> Named | None:
         return Named(name.lower())
     plain = plain_of(name).lower()
     known = _models()
-    model = known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain)))
+    model = known.get(letters(plain)) or known.get(letters(TUNED_SUFFIX.sub("", plain)))
     if model is None or letters(plain) == letters(model):
         return None if model is None else Named(model)
     return Named(model, f"{name}: taken as {model}, which has the same layers")
@@ -86,7 +86,8 @@ def _models() -> dict[str, str]:
     Points of numbers may be left out where no other model has that name: gpt13b is not gpt-1.3b.
     """
     repositories = {
-        TUNED.sub("", repository(model).rpartition("/")[2].lower()): model for model in catalogue("models")
+        TUNED_SUFFIX.sub("", repository(model).rpartition("/")[2].lower()): model
+        for model in catalogue("models")
     }
     aliases = {alias: model for model, names in values_of_key("models", "aliases").items() for alias in names}
     own = {model: model for model in catalogue("models")}
@@ -170,7 +171,7 @@ def system_called(name: str) -> Named | None:
 
 def _parse_counted(name: str) -> Named | None:
     """Return the usual node of accelerators whose number is that of the node: 8xH100, H100x8 or H100:8."""
-    match = COUNTED.fullmatch(name.lower())
+    match = ACCELERATOR_COUNT.fullmatch(name.lower())
     named = match and system_called(match["gpu"] or match["named"])
     if not match or not named or named.name not in catalogue("systems"):
         return None
@@ -258,9 +259,9 @@ def unknown_system(name: str) -> InputError:
     """Return the error of a system that the catalogue does not have; it names those of the same GPU."""
     if "," in name and all(map(system_called, name.split(","))):
         return InputError(f"system {name!r}", ["must be one system; `traincast compare` takes several"])
-    match = COUNTED.fullmatch(name.lower())
+    match = ACCELERATOR_COUNT.fullmatch(name.lower())
     machine = match["gpu"] or match["named"] if match else ""
-    if match and not COUNTED.fullmatch(machine) and system_called(machine):
+    if match and not ACCELERATOR_COUNT.fullmatch(machine) and system_called(machine):
         count = match["before"] or match["after"]
         return InputError(f"unknown system {name!r}", [f"give {machine}, and {count} as the number of GPUs"])
     known = [*_chips(), *spoken_systems()]

@@ -33,7 +33,7 @@ BASE: Final = {  # spelling -> (dimension, size in SI)
     "sequence": ("sequence", 1.0), "sequences": ("sequence", 1.0), "sample": ("sequence", 1.0),
     "samples": ("sequence", 1.0), "token": ("token", 1.0), "tokens": ("token", 1.0),
 }  # fmt: skip
-EXAMPLES: Final = {
+UNIT_EXAMPLES: Final = {
     "byte": "80 GiB",
     "byte/s": "400 Gb/s",
     "FLOP/s": "989 TFLOP/s",
@@ -64,18 +64,18 @@ def parse(text: object, unit: str) -> float:
     """
     match = _NUMBER.match(text) if isinstance(text, str) else None
     if (match is not None and not match[3]) or _is_number(text):
-        raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"has no unit; write for instance {UNIT_EXAMPLES[unit]!r}")
     if match is None:
-        raise ValueError(f"not a quantity; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"not a quantity; write for instance {UNIT_EXAMPLES[unit]!r}")
     digits, exponent, spelling = match.groups()
     dimension, power, size = _parse_unit(spelling)
     if dimension != unit:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, must be {unit}"
-        raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"unit {spelling!r} {wrong}; write for instance {UNIT_EXAMPLES[unit]!r}")
     # The nearest float: 2.5 us is 2.5e-6.
     value = float(f"{re.sub('[_,]', '', digits)}e{int(exponent or 0) + power}") * size
     if math.isfinite(value) and not (value == 0 or LEAST <= abs(value) <= MOST):
-        raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {UNIT_EXAMPLES[unit]!r}")
     return value
 
 
@@ -86,7 +86,7 @@ def to_si(value: object, unit: str) -> float:
             return float(value)
         except OverflowError:  # an integer too large for a float
             return math.inf
-    if unit not in EXAMPLES:
+    if unit not in UNIT_EXAMPLES:
         raise ValueError("must be a number")
     return parse(value, unit)
 

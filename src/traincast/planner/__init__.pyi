@@ -15,9 +15,9 @@ from .answers.plan_sentences import in_words as in_words
 from .answers.plan_sentences import label as label
 from .answers.plan_sentences import time_against_best as time_against_best
 from .answers.plan_sentences import what_decides as what_decides
-from .answers.rankings import DEGREES as DEGREES
-from .answers.rankings import DRAWS as DRAWS
-from .answers.rankings import KINDS as KINDS
+from .answers.rankings import ERROR_SAMPLES as ERROR_SAMPLES
+from .answers.rankings import PLAN_DEGREES as PLAN_DEGREES
+from .answers.rankings import PLAN_KINDS as PLAN_KINDS
 from .answers.rankings import RankedSoftware as RankedSoftware
 from .answers.rankings import plan_coordinates as plan_coordinates
 from .answers.recommend import Family as Family
@@ -34,7 +34,7 @@ from .designs.design_file import load_question as load_question
 from .designs.designs import Designs as Designs
 from .designs.designs import Refinement as Refinement
 from .designs.designs import Worth as Worth
-from .designs.machines import FIGURES as FIGURES
+from .designs.machines import MACHINE_FIGURES as MACHINE_FIGURES
 from .designs.machines import Runs as Runs
 from .designs.machines import value_text as value_text
 from .designs.machines_around import find_machines_around as find_machines_around
@@ -51,10 +51,10 @@ from .frameworks.spaces import FRAMEWORKS as FRAMEWORKS
 from .frameworks.spaces import Framework as Framework
 from .frameworks.spaces import default_framework as default_framework
 from .frameworks.spaces import framework as framework
-from .paper_results import PUBLISHED as PUBLISHED
+from .paper_results import PUBLISHED_SEARCHES as PUBLISHED_SEARCHES
 from .paper_results import Reproduction as Reproduction
 from .paper_results import reproduce as reproduce
-from .question import OBJECTIVES as OBJECTIVES
+from .question import SEARCH_OBJECTIVES as SEARCH_OBJECTIVES
 from .question import Question as Question
 from .search_arguments import choose_framework as choose_framework
 from .search_arguments import framework_without as framework_without

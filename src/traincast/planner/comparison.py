@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from traincast.catalog import as_model, as_system
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     INLINE,
     STRATEGIES,
     Assumptions,
@@ -413,7 +413,7 @@ def parse_plan(text: str) -> dict[str, Any]:
 
 def _value(name: str, text: str) -> object:
     """Return the value of a knob: a number, yes or no, or a word."""
-    if any(value is True for value in ALLOWED.get(name, ())):
+    if any(value is True for value in ALLOWED_VALUES.get(name, ())):
         return {"true": True, "on": True, "false": False, "off": False}.get(text.lower(), text)
     return int(text) if text.isdecimal() else text
 

@@ -64,9 +64,9 @@ from .step_time import least_step_seconds as least_step_seconds
 from .step_time import step as step
 from .step_time import step_seconds_bound as step_seconds_bound
 from .uncertainty import COMPONENTS as COMPONENTS
-from .uncertainty import NEVER as NEVER
+from .uncertainty import MODEL_RESOLUTION as MODEL_RESOLUTION
+from .uncertainty import NEVER_MEASURED as NEVER_MEASURED
 from .uncertainty import NORMAL_90_PERCENT as NORMAL_90_PERCENT
-from .uncertainty import WITHIN as WITHIN
 from .uncertainty import Alternative as Alternative
 from .uncertainty import ErrorCase as ErrorCase
 from .uncertainty import Errors as Errors

@@ -22,7 +22,7 @@ from .pipeline.schedules import Schedule as Schedule
 from .pipeline.simulation import SimulatedPass as SimulatedPass
 from .pipeline.simulation import Timeline as Timeline
 from .pipeline.simulation import simulate as simulate
-from .process_groups import ORDERS as ORDERS
+from .process_groups import GROUP_ORDERS as GROUP_ORDERS
 from .process_groups import AnyPlacement as AnyPlacement
 from .process_groups import Group as Group
 from .process_groups import Placement as Placement

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from traincast.catalog import TUNED, catalogue, letters
+from traincast.catalog import TUNED_SUFFIX, catalogue, letters
 from traincast.catalog import model_called as named_model
 from traincast.core import InputError, some_of
 from traincast.launch.settings.table import load_document
@@ -69,7 +69,7 @@ def catalogue_name(name: str) -> str:
     """
     plain = name.rpartition("/")[2].removesuffix(".yaml").lower()
     known = _names_of_programs()
-    if model := known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain))):
+    if model := known.get(letters(plain)) or known.get(letters(TUNED_SUFFIX.sub("", plain))):
         return model
     named = named_model(plain)
     return named.name if named else ""

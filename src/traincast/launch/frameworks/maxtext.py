@@ -370,7 +370,9 @@ def _on_device(kept: tuple[str, ...]) -> Kept:
 
 
 # remat_policy -> what is recomputed, of policies that keep tensors on the device
-RECOMPUTED: Final = {"none": "none"} | {name: _on_device(kept).recompute for name, kept in KEPT.items()}
+RECOMPUTED_BY_POLICY: Final = {"none": "none"} | {
+    name: _on_device(kept).recompute for name, kept in KEPT.items()
+}
 
 
 def kept_tensors(settings: Settings) -> Kept | None:
@@ -412,7 +414,7 @@ def write_recompute(facts: Facts) -> Values:
     if facts.get("recompute_every", 1) > 1 or not on_host <= {"none", "optimizer", "activations"}:
         return {}
     optimizer = {OPTIMIZER_ON_HOST: True} if "optimizer" in on_host else {}
-    names = {normalized_recompute(what): name for name, what in reversed(RECOMPUTED.items())}
+    names = {normalized_recompute(what): name for name, what in reversed(RECOMPUTED_BY_POLICY.items())}
     policy = names.get(facts["recompute"])
     if policy is None:
         return {}

@@ -12,7 +12,7 @@ from traincast.catalog import with_fitted_values
 from traincast.core import (
     AXES,
     KEY,
-    PEAKS,
+    PEAK_FIELDS,
     STRATEGIES,
     Column,
     Doc,
@@ -477,7 +477,7 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     figures = system.figures()
     paths = {"matrix FLOP/s": "accelerator.matrix_flops"}  # at 16 bits, as attention and head multiply
     if rate != "16-bit":
-        paths[f"{rate} FLOP/s"] = f"accelerator.{PEAKS[rate][0]}"
+        paths[f"{rate} FLOP/s"] = f"accelerator.{PEAK_FIELDS[rate][0]}"
     paths |= {"vector FLOP/s": "accelerator.vector_flops", "HBM bandwidth": "accelerator.hbm_bandwidth"}
     if est.plan.offload != "none":
         paths["host link"] = "accelerator.host_bandwidth"

@@ -23,7 +23,7 @@ from traincast.core import (
 from traincast.model import Model
 from traincast.planner.designs.designs import Designs
 from traincast.planner.designs.machines import (
-    FIGURES,
+    MACHINE_FIGURES,
     DesignQuestion,
     Limits,
     MachineFamily,
@@ -227,14 +227,14 @@ def _family(
     if not isinstance(vary, Mapping) or not vary:
         problems.append(f"{place}.vary: must be a mapping of figures to values")
         vary = {}
-    unknown = [str(path) for path in vary if path not in FIGURES]
+    unknown = [str(path) for path in vary if path not in MACHINE_FIGURES]
     problems += first_problems(
-        unknown, lambda path: f"{place}.vary.{path}: has no price; {close_to(path, FIGURES)}"
+        unknown, lambda path: f"{place}.vary.{path}: has no price; {close_to(path, MACHINE_FIGURES)}"
     )
     axes = {
         str(path): axis_values(f"{place}.vary.{path}", values, problems, str(path))
         for path, values in vary.items()
-        if path in FIGURES
+        if path in MACHINE_FIGURES
     }
     base: System | None = errors.catch(as_system, str(raw.get("base")))
     count = math.prod(map(len, axes.values()))

@@ -5,7 +5,7 @@ from operator import and_
 from typing import Final
 
 from traincast.core import DEFAULTS, Bools, Plans, words
-from traincast.model import LINEAR, Model
+from traincast.model import LINEAR_ATTENTIONS, Model
 from traincast.step import Rule
 
 
@@ -119,7 +119,7 @@ MEGATRON_LINEAR: Final = Rule(
     "of linear attention Megatron-Core 0.19.2 has Mamba-2 and the gated delta net only",
     (),
     lambda model, plan, gbs: all(
-        getattr(model, part) is None for part in LINEAR if part not in ("mamba2", "gated_delta")
+        getattr(model, part) is None for part in LINEAR_ATTENTIONS if part not in ("mamba2", "gated_delta")
     ),
     search_only=True,
 )

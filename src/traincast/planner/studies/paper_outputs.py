@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import polars as pl
 
 from traincast.catalog import load_model, raw
-from traincast.core import ALIASES as STRATEGY
-from traincast.core import COLUMNS, PRESETS, STRATEGIES, InputError
+from traincast.core import COLUMNS, PRESETS, STRATEGIES, STRATEGY_ALIASES, InputError
 from traincast.planner.studies.pickled_arrays import pickled_rows
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _rows(path: Path) -> Iterator[dict[str, object]]:
         raise InputError(
             str(path), ["the name must be exec_<strategy>_<model>_<system>.npy, as the code writes it"]
         )
-    strategy = STRATEGY[match["strategy"]]
+    strategy = STRATEGY_ALIASES[match["strategy"]]
     model = match["model"].lower().replace("_", "-")
     described = {
         "model": model,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from traincast.core import (
-    WHOLE,
+    MUST_BE_WHOLE,
     ErrorCollector,
     InputError,
     check_folder,
@@ -299,7 +299,7 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
     """Read whole numbers separated by commas; every mistake is named."""
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
-    raise_problems(name, [f"{word!r}: {WHOLE}" for word in wrong])
+    raise_problems(name, [f"{word!r}: {MUST_BE_WHOLE}" for word in wrong])
     return tuple(map(int, words))
 
 
@@ -407,10 +407,10 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
-    from traincast.planner import PUBLISHED, reproduce
+    from traincast.planner import PUBLISHED_SEARCHES, reproduce
 
-    if paper.lower().removeprefix("arxiv:") != PUBLISHED.arxiv:
-        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PUBLISHED.arxiv}"])
+    if paper.lower().removeprefix("arxiv:") != PUBLISHED_SEARCHES.arxiv:
+        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PUBLISHED_SEARCHES.arxiv}"])
     check_folder(figures)
     with progress("searching"):
         result = reproduce()

@@ -17,18 +17,18 @@ from traincast.catalog import (
     values_of_key,
 )
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     CALIBRATED,
     CHOICES,
     COLUMNS,
-    JOINED,
+    JOINED_CHOICES,
     PRESETS,
     STRATEGIES,
     System,
     __version__,
 )
-from traincast.model import GROUPS, TARGETS, Adapters, Model
-from traincast.planner import FRAMEWORKS, OBJECTIVES, label
+from traincast.model import ADAPTER_TARGETS, TARGET_GROUPS, Adapters, Model
+from traincast.planner import FRAMEWORKS, SEARCH_OBJECTIVES, label
 from traincast.step import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import (
@@ -62,13 +62,13 @@ def catalog() -> dict[str, Any]:
         "adapters": {
             "rank": Adapters().rank,
             "targets": "+".join(Adapters().targets),
-            "layers": (*GROUPS, *TARGETS),
+            "layers": (*TARGET_GROUPS, *ADAPTER_TARGETS),
         },
         "frameworks": [
             {name: getattr(framework, name) for name in framework_fields} for framework in FRAMEWORKS.values()
         ],
         "strategies": tuple(STRATEGIES),
-        "objectives": OBJECTIVES,
+        "objectives": SEARCH_OBJECTIVES,
         "assumptions": tuple(dict.fromkeys((CALIBRATED, *PRESETS, *stack_names()))),
         "locks": [{"name": name, "meaning": COLUMNS[name].meaning, **_lock_kind(name)} for name in LOCKS],
         "components": {kind: _components(kind) for kind in ("time", "memory")},
@@ -171,10 +171,10 @@ def _lock_kind(name: str) -> dict[str, object]:
     """Return what a knob or choice can be locked to: a number, text, or one of several values."""
     if name not in CHOICES:
         return {"kind": "number"}
-    if name not in ALLOWED:
+    if name not in ALLOWED_VALUES:
         return {"kind": "text"}
-    joined = {"joined": True} if name in JOINED else {}
-    return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
+    joined = {"joined": True} if name in JOINED_CHOICES else {}
+    return {"kind": "choice", "values": list(ALLOWED_VALUES[name]), **joined}
 
 
 def model_info(model: Model) -> dict[str, object]:

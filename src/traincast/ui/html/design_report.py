@@ -6,7 +6,7 @@ import numpy as np
 
 from traincast.catalog import Stack
 from traincast.core import count_of, large, number_text, percent, rate
-from traincast.planner import FIGURES
+from traincast.planner import MACHINE_FIGURES
 from traincast.ui.figures.designs import figures_of
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions
@@ -71,7 +71,9 @@ def _question(found: "Designs") -> Pairs:
     yield "Limits", ", ".join(f"{value:,g} {name}" for name, value in limits if value is not None) or "none"
     for family in question.families:
         if family.vary:
-            varied = ", ".join(f"{FIGURES[path]} {len(values)}" for path, values in family.vary.items())
+            varied = ", ".join(
+                f"{MACHINE_FIGURES[path]} {len(values)}" for path, values in family.vary.items()
+            )
             yield family.name, f"based on {family.base.name}, memory {family.memory}; values: {varied}"
     yield "Machines", count_of(sum(part.count for part in found.parts), "machine")
 
@@ -79,7 +81,7 @@ def _question(found: "Designs") -> Pairs:
 def _worth(found: "Designs") -> Table:
     rows = [
         (
-            FIGURES[worth.figure],
+            MACHINE_FIGURES[worth.figure],
             f"{worth.factor:g}",
             percent(worth.faster),
             "does not fit" if worth.worth is None else f"${max(worth.worth, 0):,.0f}",

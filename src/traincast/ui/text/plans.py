@@ -23,7 +23,7 @@ from traincast.core import (
     seconds,
 )
 from traincast.planner import framework_without, in_words, label, what_decides
-from traincast.step import NEVER, Estimate, GroupRow, Metrics, Narrower, usual_assumptions
+from traincast.step import NEVER_MEASURED, Estimate, GroupRow, Metrics, Narrower, usual_assumptions
 from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
 from traincast.ui.text.ranking import Ranking, ranking_table
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
@@ -335,7 +335,7 @@ def shell_lines(command: Sequence[str], indent: str) -> Iterator[str]:
 
 def _outside(est: Estimate) -> Parts:
     """Show in which respects a plan lies outside of measured runs, but for those that `certainty` shows."""
-    shown = {width.due_to.removeprefix(NEVER) for width in est.widths}
+    shown = {width.due_to.removeprefix(NEVER_MEASURED) for width in est.widths}
     if respects := [respect for respect in est.outside if respect not in shown]:
         yield from paragraphs(f"The interval is wider outside of measured runs: {'; '.join(respects)}.")
 
