@@ -40,7 +40,7 @@ from traincast.step.step_time import Step, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panel_time
 from traincast.times.process_groups import Group
-from traincast.times.roofline import arithmetic, exposed_memory
+from traincast.times.roofline import arithmetic_seconds, exposed_memory
 from traincast.tuner import replay
 
 ROOT = Path(__file__).parents[2]
@@ -266,7 +266,7 @@ def times() -> str:
     )  # F_m + F_v FLOP, D bytes
     lines = [
         "An operation takes max(t_c, t_m) and the communication it cannot hide, in each direction.\n\n",
-        formula("t_c", arithmetic(work, system.accelerator, assumed, PRECISIONS["bf16"])),
+        formula("t_c", arithmetic_seconds(work, system.accelerator, assumed, PRECISIONS["bf16"])),
         formula("exposed memory time", exposed_memory(work, tc, system.accelerator, assumed)),
         "\nA collective on n ranks, g of them in each fast domain, of a full tensor of V bytes. "
         "The factors min(1, …) are 1 where a tier is crossed and 0 elsewhere; bandwidths are effective "

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from traincast.catalog.documents import catalogue, catalogue_entry, text_of, values_of_key
+from traincast.catalog.documents import catalogue, catalogue_entry, read_text, values_of_key
 from traincast.core import InputError
 
 Kind: TypeAlias = Literal["model", "system"]
@@ -45,7 +45,7 @@ class Named(NamedTuple):
     taken: str = ""
 
 
-def letters(name: str) -> str:
+def normalized_name(name: str) -> str:
     """Return the letters and digits of a name in lower case, and the points of its numbers."""
     return re.sub(r"(?!(?<=\d)\.\d)[^a-z0-9]", "", name.lower())
 
@@ -73,8 +73,8 @@ def model_called(name: str) -> Named | None:
         return Named(name.lower())
     plain = plain_of(name).lower()
     known = _models()
-    model = known.get(letters(plain)) or known.get(letters(TUNED_SUFFIX.sub("", plain)))
-    if model is None or letters(plain) == letters(model):
+    model = known.get(normalized_name(plain)) or known.get(normalized_name(TUNED_SUFFIX.sub("", plain)))
+    if model is None or normalized_name(plain) == normalized_name(model):
         return None if model is None else Named(model)
     return Named(model, f"{name}: taken as {model}, which has the same layers")
 
@@ -91,7 +91,7 @@ def _models() -> dict[str, str]:
     }
     aliases = {alias: model for model, names in values_of_key("models", "aliases").items() for alias in names}
     own = {model: model for model in catalogue("models")}
-    known = {letters(name): model for name, model in (repositories | aliases | own).items() if name}
+    known = {normalized_name(name): model for name, model in (repositories | aliases | own).items() if name}
     return {name.replace(".", ""): model for name, model in known.items()} | known
 
 
@@ -194,7 +194,7 @@ def _machine(name: str, in_order: bool = True) -> str:
 def _with_domains() -> frozenset[str]:
     """Return the systems whose name says the size of the fast domain."""
     files = catalogue("systems").items()  # parsing them would take the time of a short command
-    return frozenset(name for name, file in files if "\nfast_domains:" in text_of(file))
+    return frozenset(name for name, file in files if "\nfast_domains:" in read_text(file))
 
 
 @cache

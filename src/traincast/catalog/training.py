@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.catalog.huggingface.adapters import load_training
-from traincast.core import ErrorCollector, InputError, parse
+from traincast.core import ErrorCollector, InputError, parse_quantity
 from traincast.model import (
     FINE_TUNING_BATCH,
     FINE_TUNING_LENGTH,
@@ -113,7 +113,7 @@ def read_input_rate(text: str, model: Model) -> float:
     sizes = {"sequence/s": 1, "token/s": model.seq, "byte/s": id_bytes * model.seq}
     for unit, size in sizes.items():
         try:
-            value = parse(text, unit)
+            value = parse_quantity(text, unit)
         except ValueError:
             continue
         if size:

@@ -159,10 +159,10 @@ ALLOWED_VALUES: Final = {name: spec.allowed for name, spec in KNOB_SPECS.items()
 JOINED_CHOICES: Final = {name: spec.alone for name, spec in KNOB_SPECS.items() if spec.alone}
 
 
-def words(choice: str) -> frozenset[str]:
+def split_choice(choice: str) -> frozenset[str]:
     """Split a choice of words joined by +; empty for ``"none"``.
 
-    >>> sorted(words("attention+norms"))
+    >>> sorted(split_choice("attention+norms"))
     ['attention', 'norms']
     """
     return frozenset() if choice == "none" else frozenset(choice.split("+"))
@@ -170,7 +170,7 @@ def words(choice: str) -> frozenset[str]:
 
 def offloaded_activations(offload: str) -> frozenset[str]:
     """Return the words of a choice of `offload` that move activations: all, or those of modules."""
-    return words(offload) & {"activations", *OFFLOADED_MODULES}
+    return split_choice(offload) & {"activations", *OFFLOADED_MODULES}
 
 
 def chunks(layout: str) -> tuple[int, ...]:

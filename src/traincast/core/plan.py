@@ -28,7 +28,7 @@ from traincast.core.knobs import (
     Number,
     Placement,
     choice_problems,
-    words,
+    split_choice,
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, REMAINDER, Optimizer, Precision
 from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual, Floats, Ints
@@ -181,7 +181,7 @@ Plan.__annotations__ = {
 def contradicting_choices(values: Mapping[str, Any]) -> list[str]:
     """Return a line for each choice that needs another one: SUMMA's attention, and layers to count."""
     needs_grid = values.get("attention") == "summa" != values.get("tp_kind")
-    offloaded = set(words(str(values.get("offload", "none"))))
+    offloaded = set(split_choice(str(values.get("offload", "none"))))
     problems = ["attention summa: needs tp_kind summa"] * needs_grid
     if "attn_proj" in offloaded and "core_attn" not in offloaded:
         problems.append("offload attn_proj: needs core_attn, whose backward pass needs its result as well")
@@ -190,7 +190,7 @@ def contradicting_choices(values: Mapping[str, Any]) -> list[str]:
     return problems + [
         f"{name}_every > 1: needs {name} {needed}"
         for name, needed in (("recompute", "full"), ("offload", "activations"))
-        if values.get(f"{name}_every", 1) > 1 and needed not in words(str(values.get(name, "none")))
+        if values.get(f"{name}_every", 1) > 1 and needed not in split_choice(str(values.get(name, "none")))
     ]
 
 
@@ -256,7 +256,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         stored = self.master_copy
         if stored == "usual" and assumed.memory.stores_remainders and self.optimizer.precision_aware:
             stored = "remainder"
-        on_device = self.zero == 1 and "optimizer" not in words(self.offload)
+        on_device = self.zero == 1 and "optimizer" not in split_choice(self.offload)
         halved = stored == "remainder" and on_device and self.recipe.splits_master
         return REMAINDER if halved else self.recipe.master
 
@@ -367,7 +367,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
 @cache
 def recomputed_modules(recompute: str) -> frozenset[str]:
     """Return the modules that a value of `recompute` repeats in backward; ``full`` means all."""
-    chosen = words(recompute)
+    chosen = split_choice(recompute)
     return (
         chosen if "full" in chosen else frozenset[str]().union(*(RECOMPUTED_MODULES[word] for word in chosen))
     )

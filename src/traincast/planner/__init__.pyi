@@ -11,8 +11,8 @@ from .answers.knob_changes import KnobTester as KnobTester
 from .answers.knob_changes import single_changes as single_changes
 from .answers.plan_sentences import MIN_CHANGE_REPORTED as MIN_CHANGE_REPORTED
 from .answers.plan_sentences import compare_with_best as compare_with_best
-from .answers.plan_sentences import in_words as in_words
-from .answers.plan_sentences import label as label
+from .answers.plan_sentences import component_label as component_label
+from .answers.plan_sentences import plan_in_words as plan_in_words
 from .answers.plan_sentences import time_against_best as time_against_best
 from .answers.plan_sentences import what_decides as what_decides
 from .answers.rankings import ERROR_SAMPLES as ERROR_SAMPLES

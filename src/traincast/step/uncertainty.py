@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.catalog import Stack, error_figures
-from traincast.core import Bools, Column, Floats, Plans, plain, rate
+from traincast.core import Bools, Column, Floats, Plans, plain, rate_text
 from traincast.model import LINEAR_ATTENTIONS, Model
 from traincast.step.model_flops import forward_flops
 
@@ -57,7 +57,7 @@ class CoveredSize:
     def text(self, value: float) -> str:
         """Return a value in words."""
         if self.prefixed:
-            return rate(value, self.prefixed)
+            return rate_text(value, self.prefixed)
         if self.linear:
             return f"{self.unit}{value:g}"
         number = f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

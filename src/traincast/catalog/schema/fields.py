@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
-from traincast.core import UNIT_EXAMPLES, Bound, FigureSpec, figure_specs, parse
+from traincast.core import UNIT_EXAMPLES, Bound, FigureSpec, figure_specs, parse_quantity
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["spec", "measured", "assumed", "fitted"]
@@ -176,7 +176,7 @@ class Quantity(Entry):
     @classmethod
     def _read(cls, raw: object) -> float:
         """Parse the quantity and return it in SI."""
-        return parse(raw, cls.unit)
+        return parse_quantity(raw, cls.unit)
 
 
 PLAIN_NUMBERS: Final[dict[Bound, type[Entry]]] = {

@@ -18,11 +18,11 @@ from traincast.core import (
     chunks,
     make_record,
     replace_fields,
-    words,
+    split_choice,
 )
 from traincast.launch.settings.facts import Facts, as_facts
 from traincast.model import ADAPTER_TARGETS, MODEL_PARTS, SELECTS_LAYERS, ExpertAdapters, Model, expert_rule
-from traincast.step import end_layers, placements, split
+from traincast.step import end_layers, placements, split_layers
 
 FILLED: Final = "filled"
 DIVIDED: Final = "divided"
@@ -183,8 +183,8 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "schedule": plan.pp == 1,
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",
-        "offload_every": "activations" not in words(plan.offload),
-        "master_copy": plan.master_copy in usual_copies or "optimizer" in words(plan.offload),
+        "offload_every": "activations" not in split_choice(plan.offload),
+        "master_copy": plan.master_copy in usual_copies or "optimizer" in split_choice(plan.offload),
     }
     if alone and plan.zero < 2:  # 2 and 3 hold a copy of a layer's weights even there
         facts["zero"] = 0
@@ -195,13 +195,17 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
 
 def normalized_recompute(recompute: str) -> str:
     """Return a recomputation in normal form: modules in alphabetical order, selective as attention."""
-    chosen = {"attention" if word == "selective" else word for word in words(recompute)}
+    chosen = {"attention" if word == "selective" else word for word in split_choice(recompute)}
     return "+".join(sorted(chosen)) or "none"
 
 
 def chunk_layers(model: Model, plan: Plan) -> tuple[int, ...]:
     """Return the number of layers of every model chunk of a plan, in order."""
-    return chunks(plan.layout) if plan.layout else split(model.layers, plan.pp * plan.vp, end_layers(model))
+    return (
+        chunks(plan.layout)
+        if plan.layout
+        else split_layers(model.layers, plan.pp * plan.vp, end_layers(model))
+    )
 
 
 def _in_rank_order(plan: Plan, system: System) -> bool:

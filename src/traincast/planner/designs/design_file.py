@@ -16,8 +16,8 @@ from traincast.core import (
     System,
     close_to,
     first_problems,
-    parse,
     parse_count,
+    parse_quantity,
     require_path,
 )
 from traincast.model import Model
@@ -263,7 +263,7 @@ def _offer(
     numbers = []
     for key, value in zip(("price", "low", "high"), given, strict=True):
         try:
-            numbers.append(parse(value, "$/h"))
+            numbers.append(parse_quantity(value, "$/h"))
         except ValueError as error:
             problems.append(f"{place}.{key} = {value!r}: {error}")
     check_source(place, raw, problems)

@@ -22,9 +22,9 @@ from traincast.core import (
     Result,
     __version__,
     count_of,
-    large,
     number_text,
-    rate,
+    rate_text,
+    total_text,
 )
 from traincast.planner.designs.machines import (
     MACHINE_FIGURES,
@@ -521,7 +521,7 @@ class Designs:
         safe = self.safest
         least = int(np.argmin(self._cost_within))
         built = "machine to build" if self.designed[row] else "machine"
-        energy = rate(self.energy[row] * 1e3, "Wh")
+        energy = rate_text(self.energy[row] * 1e3, "Wh")
         said = [f"Cheapest {built}: {self.name(row)}: {self.figures(row)}, {energy}."]
         if least != row:
             said.append(f"Cheapest of all: {self.name(least)}: {self.figures(least)}.")
@@ -599,7 +599,7 @@ class Designs:
 
     def figures(self, row: int) -> str:
         """Format time and cost of a machine of `more`."""
-        return f"{self.days_text(row, ' days', ', 90%')}, ${large(self.cost[row])}"
+        return f"{self.days_text(row, ' days', ', 90%')}, ${total_text(self.cost[row])}"
 
     def _of_today(self, row: int) -> str:
         """Say how far a machine that exists is behind those designed, and what binds it."""

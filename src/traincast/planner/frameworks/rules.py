@@ -4,7 +4,7 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from traincast.core import DEFAULTS, Bools, Plans, words
+from traincast.core import DEFAULTS, Bools, Plans, split_choice
 from traincast.model import LINEAR_ATTENTIONS, Model
 from traincast.step import Rule
 
@@ -154,7 +154,7 @@ MEGATRON_RULES: Final = (
     Rule(
         "Megatron-Core offloads activations without a pipeline only",
         ("pp",),
-        lambda model, plan, gbs: "activations" not in words(plan.offload) or plan.pp == 1,
+        lambda model, plan, gbs: "activations" not in split_choice(plan.offload) or plan.pp == 1,
         search_only=True,
     ),
     Rule(  # since 0.18; it has an exchange of its own, whatever --cp-comm-type says

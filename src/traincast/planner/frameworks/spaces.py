@@ -22,8 +22,8 @@ from traincast.core import (
     System,
     chunks,
     contradicting_choices,
+    split_choice,
     unknown_name_error,
-    words,
 )
 from traincast.model import Model
 from traincast.planner.frameworks.candidate_batch import ORDER, CandidateBatch, axes_above_one, join_batches
@@ -465,7 +465,7 @@ def _searched_knobs(strategy: str, experts: bool, hybrid: bool) -> set[str]:
 
 def _parts(choice: str, value: Any) -> frozenset[Any]:
     """Return the words of a value of a choice that joins them, else the value alone."""
-    return words(value) if choice in JOINED_CHOICES else frozenset({value})
+    return split_choice(value) if choice in JOINED_CHOICES else frozenset({value})
 
 
 LEAN: Final = "norms"  # stands for the modules that cost least to recompute

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import polars as pl
 
-from traincast.catalog import load_model, raw
+from traincast.catalog import load_model, read_bytes
 from traincast.core import COLUMNS, PRESETS, STRATEGIES, STRATEGY_ALIASES, InputError
 from traincast.planner.studies.pickled_arrays import pickled_rows
 
@@ -93,7 +93,7 @@ def _content(path: Path, strategy: str) -> list[Row]:
     from pydantic import ValidationError
 
     try:
-        content = pickled_rows(raw(path, MAX_BYTES))
+        content = pickled_rows(read_bytes(path, MAX_BYTES))
         return _rows_as_written(strategy).validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

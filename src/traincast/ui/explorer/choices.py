@@ -28,7 +28,7 @@ from traincast.core import (
     __version__,
 )
 from traincast.model import ADAPTER_TARGETS, TARGET_GROUPS, Adapters, Model
-from traincast.planner import FRAMEWORKS, SEARCH_OBJECTIVES, label
+from traincast.planner import FRAMEWORKS, SEARCH_OBJECTIVES, component_label
 from traincast.step import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import (
@@ -164,7 +164,10 @@ def _group_options(options: Iterable[dict[str, Any]], group_of: Callable[[str], 
 
 def _components(kind: str) -> list[dict[str, str]]:
     columns = {name: info for name, info in COLUMNS.items() if info.kind == kind}
-    return [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in columns.items()]
+    return [
+        {"name": name, "label": component_label(name), "meaning": info.meaning}
+        for name, info in columns.items()
+    ]
 
 
 def _lock_kind(name: str) -> dict[str, object]:

@@ -22,7 +22,7 @@ from traincast.core import (
     seconds,
 )
 from traincast.planner import MIN_CHANGE_REPORTED, Found, evaluate_all
-from traincast.planner import label as component_name
+from traincast.planner import component_label as component_name
 from traincast.step import Estimate, estimate, require_one_plan
 from traincast.ui.figures import style
 
