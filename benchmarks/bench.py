@@ -19,20 +19,21 @@ import traincast
 STUDY = """
 import resource, sys, time
 from dataclasses import replace
-from traincast.planner.paper_results import PUBLISHED, STRATEGY
+from traincast.core import STRATEGY_ALIASES
+from traincast.planner.paper_results import PUBLISHED_SEARCHES
 from traincast.catalog.load import load_model, load_system
 from traincast.planner.searches import search_each
-models = [load_model(name) for name in PUBLISHED.models.values()]
-systems = [load_system(f"{gpu}-nvs{domain}") for domain in PUBLISHED.domains for gpu in PUBLISHED.accelerators]
+models = [load_model(name) for name in PUBLISHED_SEARCHES.models.values()]
+systems = [load_system(f"{gpu}-nvs{domain}") for domain in PUBLISHED_SEARCHES.domains for gpu in PUBLISHED_SEARCHES.accelerators]
 if sys.argv[1] == "all":
     systems = [replace(system, accelerator=replace(system.accelerator, hbm_bytes=float("inf"))) for system in systems]
 begin = time.process_time()
 candidates = feasible = 0
 for model in models:
-    for strategy in STRATEGY.values():
+    for strategy in STRATEGY_ALIASES.values():
         for system in systems:
             for result in search_each(
-                model, system, gpus=PUBLISHED.gpus, gbs=PUBLISHED.global_batch, assumptions="paper", strategy=strategy, top=1
+                model, system, gpus=PUBLISHED_SEARCHES.gpus, gbs=PUBLISHED_SEARCHES.global_batch, assumptions="paper", strategy=strategy, top=1
             ):
                 candidates += result.candidates
                 feasible += result.feasible

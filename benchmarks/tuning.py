@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 
-from traincast.planner.answers.rankings import DEGREES, KINDS, plan_distance
-from traincast.tuner.belief import GAIN, Belief, Prior
+from traincast.planner.answers.rankings import PLAN_DEGREES, PLAN_KINDS, plan_distance
+from traincast.tuner.belief import TRIAL_GAIN, Belief, Prior
 from traincast.tuner.replay import Replay, RunGroup, replay
 
 CANDIDATES = 100_000
@@ -27,7 +27,7 @@ def belief_seconds() -> tuple[float, float]:
         seconds=np.sort(rng.uniform(1.0, 2.0, CANDIDATES)),
         memory=rng.uniform(0.5, 1.1, CANDIDATES),
         shares={name: rng.uniform(0.0, 0.4, CANDIDATES) for name in ("communication", "bubble")},
-        coordinates=rng.integers(0, 5, (CANDIDATES, len(DEGREES) + len(KINDS))).astype(np.float64),
+        coordinates=rng.integers(0, 5, (CANDIDATES, len(PLAN_DEGREES) + len(PLAN_KINDS))).astype(np.float64),
         capacity=1.0,
     )
     belief, chosen, said = Belief(prior), [], []
@@ -47,7 +47,7 @@ def optuna_trials(group: RunGroup, seed: int) -> int:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    coordinates, good = group.prior.coordinates, group.seconds <= (1 + GAIN) * group.seconds.min()
+    coordinates, good = group.prior.coordinates, group.seconds <= (1 + TRIAL_GAIN) * group.seconds.min()
     varied = np.flatnonzero(np.ptp(coordinates, axis=0))
     space = {str(knob): np.unique(coordinates[:, knob]).tolist() for knob in varied}
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)

@@ -22,7 +22,7 @@ from traincast.catalog.software_stacks import (
     stack_names,
     with_fitted_values,
 )
-from traincast.core.assumptions import OF_EXPERTS, PAPER, Assumptions
+from traincast.core.assumptions import EXPERT_ASSUMPTIONS, PAPER, Assumptions
 from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
 from traincast.step.uncertainty import ErrorCase, deviation, errors
@@ -89,7 +89,7 @@ def test_fitted_constants_of_experts_have_runs_of_experts():
     measured = {owner for run in with_runs_of_experts() for owner, _ in Stack(run).owners}
     for entry in constants():
         for figure in entries.figures(entry.values):
-            if figure.path in OF_EXPERTS and figure.basis == "fitted":
+            if figure.path in EXPERT_ASSUMPTIONS and figure.basis == "fitted":
                 assert entry.name in measured, f"{entry.name}: {figure.path}"
 
 
@@ -106,7 +106,9 @@ def test_code_of_experts_is_that_of_the_same_program_only():
     loops = {"megatron-core-unfused", "megatron-core-wide-loss"}  # products of one expert after the other
     assert same == {name for name in stack_names() if name.startswith(programs)} - loops
     alone = ("nanotron-2025", "litgpt-2024", "deepspeed-2025", "torchtune-2025", "automodel-2025")
-    of_megatron = {path for owner, paths in Stack("megatron-core-2025").owners for path in paths & OF_EXPERTS}
+    of_megatron = {
+        path for owner, paths in Stack("megatron-core-2025").owners for path in paths & EXPERT_ASSUMPTIONS
+    }
     for name in alone:
         assert not any(other.startswith(programs) for other in Stack(name).same_experts)
         sets = {owner for owner, paths in Stack(name).owners if paths & of_megatron}
@@ -130,7 +132,7 @@ def test_deepspeed_runs_experts_one_after_the_other(name, gpus):
     def took(assumed):
         return tc.estimate(model, "dgx-h100", plan, gbs=gpus, assumptions=assumed).step_seconds
 
-    before = slow.with_values({path: PAPER.value(path) for path in OF_EXPERTS})
+    before = slow.with_values({path: PAPER.value(path) for path in EXPERT_ASSUMPTIONS})
     assert took(slow) > took(grouped) > took(before)
 
 

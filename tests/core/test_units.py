@@ -12,17 +12,17 @@ from traincast.core.units import (
     BASE,
     BINARY,
     DECIMAL,
-    EXAMPLES,
+    UNIT_EXAMPLES,
     format_signed,
     gib,
-    large,
     long_duration,
     number_text,
-    parse,
     parse_count,
-    rate,
+    parse_quantity,
+    rate_text,
     seconds,
     to_si,
+    total_text,
 )
 from traincast.ui.cli.quantities import parse_duration
 
@@ -56,7 +56,7 @@ from traincast.ui.cli.quantities import parse_duration
     ],
 )
 def test_parse(text: str | float, unit: str, value: float) -> None:
-    assert parse(text, unit) == value  # exactly: the nearest float to the decimal number
+    assert parse_quantity(text, unit) == value  # exactly: the nearest float to the decimal number
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_parse(text: str | float, unit: str, value: float) -> None:
 )
 def test_refused(text: str, unit: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
-        parse(text, unit)
-    assert EXAMPLES[unit] in str(caught.value)
+        parse_quantity(text, unit)
+    assert UNIT_EXAMPLES[unit] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_calls_refuse_numbers_in_text(value: str, unit: str, says: str) -> None:
         to_si(value, unit)
 
 
-@pytest.mark.parametrize(("unit", "example"), EXAMPLES.items())
+@pytest.mark.parametrize(("unit", "example"), UNIT_EXAMPLES.items())
 def test_examples_parse(unit: str, example: str) -> None:
-    assert parse(example, unit) > 0
+    assert parse_quantity(example, unit) > 0
 
 
 LARGE = sorted(prefix for prefix, power in DECIMAL.items() if power >= 0)
@@ -121,12 +121,16 @@ SMALL = sorted(prefix for prefix, power in DECIMAL.items() if power <= 0)
 
 @given(st.floats(1e-9, 1e9), st.sampled_from(LARGE))
 def test_decimal_prefixes(value: float, prefix: str) -> None:
-    assert parse(f"{value!r} {prefix}B", "byte") == pytest.approx(value * 10.0 ** DECIMAL[prefix], rel=1e-15)
+    assert parse_quantity(f"{value!r} {prefix}B", "byte") == pytest.approx(
+        value * 10.0 ** DECIMAL[prefix], rel=1e-15
+    )
 
 
 @given(st.floats(1e-9, 1e9), st.sampled_from(SMALL))
 def test_prefixes_of_seconds(value: float, prefix: str) -> None:
-    assert parse(f"{value!r} {prefix}s", "s") == pytest.approx(value * 10.0 ** DECIMAL[prefix], rel=1e-15)
+    assert parse_quantity(f"{value!r} {prefix}s", "s") == pytest.approx(
+        value * 10.0 ** DECIMAL[prefix], rel=1e-15
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,47 +139,49 @@ def test_prefixes_of_seconds(value: float, prefix: str) -> None:
 )
 def test_prefixes_that_can_only_be_typing_errors(text: str, unit: str) -> None:
     with pytest.raises(ValueError, match="is unknown"):
-        parse(text, unit)
+        parse_quantity(text, unit)
 
 
 @given(st.floats(1e-9, 1e9), st.sampled_from(sorted({*LARGE, *BINARY})))
 def test_eight_bits_are_a_byte(value: float, prefix: str) -> None:
-    assert parse(f"{value!r} {prefix}b/s", "byte/s") * 8 == parse(f"{value!r} {prefix}B/s", "byte/s")
+    assert parse_quantity(f"{value!r} {prefix}b/s", "byte/s") * 8 == parse_quantity(
+        f"{value!r} {prefix}B/s", "byte/s"
+    )
 
 
 @given(st.integers(1, 1000))
 def test_binary_exceeds_decimal(value: int) -> None:
-    ratio = parse(f"{value} GiB", "byte") / parse(f"{value} GB", "byte")
+    ratio = parse_quantity(f"{value} GiB", "byte") / parse_quantity(f"{value} GB", "byte")
     assert ratio == pytest.approx(1.073741824)  # 2**30 / 1e9
 
 
 @pytest.mark.parametrize("text", ["1e-320 GB/s", "1e200 GB/s"])
 def test_figures_whose_products_leave_the_floats_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"must be 1e-30 to 1e\+30 byte/s"):
-        parse(text, "byte/s")
+        parse_quantity(text, "byte/s")
 
 
-@given(st.floats(1e-30, 1e30), st.sampled_from(sorted(EXAMPLES)))
+@given(st.floats(1e-30, 1e30), st.sampled_from(sorted(UNIT_EXAMPLES)))
 def test_si_text_reads_back(value: float, unit: str) -> None:
-    assert parse(f"{value!r} {unit}", unit) == value
+    assert parse_quantity(f"{value!r} {unit}", unit) == value
 
 
 @given(st.floats(1e-6, 1e5))
 def test_printed_seconds_read_back(value: float) -> None:
-    assert parse(seconds(value), "s") == pytest.approx(value, rel=1e-3)
+    assert parse_quantity(seconds(value), "s") == pytest.approx(value, rel=1e-3)
 
 
 @given(st.floats(1.0, 1e18))
 def test_printed_rates_read_back(value: float) -> None:
-    assert parse(rate(value, "B/s"), "byte/s") == pytest.approx(value, rel=1e-3)
+    assert parse_quantity(rate_text(value, "B/s"), "byte/s") == pytest.approx(value, rel=1e-3)
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        assert not math.isnan(parse(text, "byte"))
+        assert not math.isnan(parse_quantity(text, "byte"))
     except ValueError as error:
-        assert EXAMPLES["byte"] in str(error)  # noqa: PT017
+        assert UNIT_EXAMPLES["byte"] in str(error)  # noqa: PT017
 
 
 def test_no_unit_hides_another() -> None:
@@ -193,9 +199,9 @@ def test_no_unit_hides_another() -> None:
         (seconds(3e-9), "3 ns"),
         (seconds(0), "0 s"),
         (gib(80 * 2**30), "80.0 GiB"),
-        (rate(4.8e12, "B/s"), "4.8 TB/s"),
-        (rate(989.4e12, "FLOP/s"), "989.4 TFLOP/s"),
-        (rate(12.0, "B/s"), "12 B/s"),
+        (rate_text(4.8e12, "B/s"), "4.8 TB/s"),
+        (rate_text(989.4e12, "FLOP/s"), "989.4 TFLOP/s"),
+        (rate_text(12.0, "B/s"), "12 B/s"),
     ],
 )
 def test_shown(text: str, shown: str) -> None:
@@ -214,10 +220,10 @@ def test_shown(text: str, shown: str) -> None:
         (seconds(12_345.6), "12,346 s"),
         (long_duration(86_400.0 * 1234.4), "1,234 days"),
         (gib(4255.9 * 2**30), "4,255.9 GiB"),
-        (rate(2_469_000.0, "B"), "2.469 MB"),
-        (rate(1.2345e19, "B"), "12,345 PB"),
-        (large(98_304), "98,304"),
-        (large(2_469_137), "2.469 M"),
+        (rate_text(2_469_000.0, "B"), "2.469 MB"),
+        (rate_text(1.2345e19, "B"), "12,345 PB"),
+        (total_text(98_304), "98,304"),
+        (total_text(2_469_137), "2.469 M"),
         (format_signed(52.47), "+5,247%"),
     ],
 )

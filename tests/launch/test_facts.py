@@ -10,11 +10,11 @@ from traincast.core.knobs import Knobs, Number, Placement
 from traincast.launch.formats import FORMATS
 from traincast.launch.settings.canonical import OMITTED_MODEL_FIELDS, PLACEMENT_KNOBS
 from traincast.launch.settings.facts import BlockFacts, Facts, LaunchFacts, ModelFacts, PlanFacts
-from traincast.model.checks import PARTS
+from traincast.model.checks import MODEL_PARTS
 from traincast.model.model import Model
 
 # Rows of what a file says of the model as a whole, or of one of its blocks.
-OF_SEVERAL = {"model", "vocab_multiple", *PARTS}
+OF_SEVERAL = {"model", "vocab_multiple", *MODEL_PARTS}
 
 
 def plain(hint: object) -> object:
@@ -48,7 +48,9 @@ def test_facts_of_a_model_are_its_fields():
 
 def test_facts_of_blocks_are_their_fields():
     blocks = {
-        f"{part}.{field.name}": plain(field.type) for part, kind in PARTS.items() for field in fields(kind)
+        f"{part}.{field.name}": plain(field.type)
+        for part, kind in MODEL_PARTS.items()
+        for field in fields(kind)
     }
     assert facts_of(BlockFacts) == blocks
 

@@ -12,7 +12,7 @@ from traincast.core.errors import InputError
 from traincast.launch.folder import export_folder
 from traincast.launch.frameworks.model_config import config_of
 from traincast.launch.settings.canonical import model_facts
-from traincast.launch.training_programs import PROGRAMS
+from traincast.launch.training_programs import TRAINING_PROGRAMS
 from traincast.model.adapters import parse_training
 from traincast.ui.cli.main import main
 
@@ -130,7 +130,7 @@ def test_all_that_is_wrong_is_said_at_once():
 def test_a_format_without_a_program_has_no_folder():
     with pytest.raises(InputError, match=r"deepspeed|accelerate"):
         folder("megatron")
-    assert set(PROGRAMS) == {"deepspeed", "accelerate"}
+    assert set(TRAINING_PROGRAMS) == {"deepspeed", "accelerate"}
 
 
 def test_the_command_writes_a_folder_whose_script_can_be_run(tmp_path, capsys):

@@ -163,15 +163,16 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
     from traincast.catalog.software_stacks import Stack, stack_names
-    from traincast.core.knobs import ALLOWED
+    from traincast.core.knobs import ALLOWED_VALUES
     from traincast.planner.frameworks.spaces import FRAMEWORKS
 
     facts_by_stack = {name: Stack(name).facts for name in stack_names()}
     for refusal in REFUSALS:
         assert refusal.framework in FRAMEWORKS
-        assert refusal.values <= set(ALLOWED[refusal.choice])
+        assert refusal.values <= set(ALLOWED_VALUES[refusal.choice])
         assert all(
-            value in {"device": ("cpu", "gpu"), **ALLOWED}[name] for name, value in refusal.conditions.items()
+            value in {"device": ("cpu", "gpu"), **ALLOWED_VALUES}[name]
+            for name, value in refusal.conditions.items()
         )
         choices = {refusal.choice: next(iter(refusal.values)), **refusal.conditions}
         if refusal.software:

@@ -12,7 +12,7 @@ from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.model.blocks import KINDS, Experts
 from traincast.model.linear_attention import (
-    LINEAR,
+    LINEAR_ATTENTIONS,
     GatedDelta,
     GatedLinear,
     LinearAttention,
@@ -40,7 +40,7 @@ SCANS = pytest.mark.parametrize("config", [MAMBA, NET, KIMI, LIGHTNING, SELECTIV
 
 def model_of(config: LinearAttention, block: str = "only", **fields: Any) -> Model:
     """Return a model of layers with linear attention."""
-    part = next(name for name, kind in LINEAR.items() if kind is type(config))
+    part = next(name for name, kind in LINEAR_ATTENTIONS.items() if kind is type(config))
     sizes: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 0, "ffn": 0, "seq": 32, "norm": "rmsnorm"}
     return Model(name="m", **sizes | {part: config, "layer_kinds": (f"{part} {block}",)} | fields)
 

@@ -16,7 +16,7 @@ from traincast.operations.operation import total
 from traincast.operations.transformer import parts
 from traincast.step.estimates import usual_assumptions
 from traincast.step.model_flops import forward_flops, model_flops_per_token
-from traincast.step.pipeline_stages import devices, split
+from traincast.step.pipeline_stages import devices, split_layers
 from traincast.ui.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -179,7 +179,7 @@ def test_the_first_stage_has_the_tower() -> None:
 
 @pytest.mark.parametrize(("layers", "number", "end", "begin"), [(36, 4, 1, 3), (36, 2, 1, 40), (8, 8, 1, 9)])
 def test_layers_are_split_beside_a_tower(layers: int, number: int, end: int, begin: int) -> None:
-    parts_of = split(layers, number, end, begin)
+    parts_of = split_layers(layers, number, end, begin)
     assert sum(parts_of) == layers
     assert len(parts_of) == number
     assert min(parts_of) >= 0

@@ -11,7 +11,7 @@ import pytest
 
 import traincast as tc
 from traincast.planner.answers.explain import sensitivity
-from traincast.planner.answers.plan_sentences import compare_with_best, label
+from traincast.planner.answers.plan_sentences import compare_with_best, component_label
 from traincast.planner.frameworks.candidate_batch import CandidateBatch
 from traincast.planner.frameworks.spaces import FRAMEWORKS
 from traincast.planner.space.enumeration import enumerate_space
@@ -544,5 +544,5 @@ def test_a_batch_that_shares_few_divisors_with_the_gpus_is_named():
 
 def test_communication_is_named_by_the_axes_of_the_plans():
     tp, cp, both = tc.Plan(tp=2), tc.Plan(cp=2, cp_kind="ring"), tc.Plan(tp=2, cp=2, cp_kind="ring")
-    names = [label("tp_comm", *plans) for plans in ((tp,), (cp,), (both,), (tp, cp), ())]
+    names = [component_label("tp_comm", *plans) for plans in ((tp,), (cp,), (both,), (tp, cp), ())]
     assert names == [f"{axes} communication" for axes in ("TP", "CP", *["TP and CP"] * 3)]

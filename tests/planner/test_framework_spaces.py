@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.core.knobs import ALLOWED, STRATEGIES
+from traincast.core.knobs import ALLOWED_VALUES, STRATEGIES
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.model.adapters import parse_training
 from traincast.model.blocks import Encoder, Experts
@@ -94,7 +94,7 @@ def test_frameworks_name_choices_that_exist(name):
         words = (
             [part for value in values for part in str(value).split("+")] if choice == "recompute" else values
         )
-        assert set(words) <= set(ALLOWED[choice])
+        assert set(words) <= set(ALLOWED_VALUES[choice])
 
 
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
@@ -884,7 +884,7 @@ def test_a_framework_refuses_optimizers_that_it_lacks(name):
     asked = framework(name)
     having = [
         kind
-        for kind in ALLOWED["optimizer_kind"]
+        for kind in ALLOWED_VALUES["optimizer_kind"]
         if not asked.find_refusals({"optimizer_kind": kind, "zero": 1, "stack": asked.assumptions})
     ]
     assert sorted(having) == sorted(HAVING[name].split())

@@ -9,10 +9,10 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.scores import recommended_order
-from traincast.core.knobs import MODULES, PLACEMENTS
+from traincast.core.knobs import PLACEMENTS, RECOMPUTED_MODULES
 from traincast.core.plan import Plan
 from traincast.core.units import probability_text
-from traincast.planner.answers.plan_sentences import differences, in_words
+from traincast.planner.answers.plan_sentences import differences, plan_in_words
 from traincast.planner.answers.recommend import (
     PREFERENCES,
     RECOMPUTED_WORK,
@@ -26,7 +26,7 @@ from traincast.planner.answers.recommend import (
     unusual_knobs,
 )
 from traincast.step.fit_probability import fits_probability, memory_that_fits
-from traincast.step.uncertainty import WITHIN
+from traincast.step.uncertainty import MODEL_RESOLUTION
 
 QUESTION = {"gpus": 32, "gbs": 128, "assumptions": "megatron-core-2025"}  # software is stated
 
@@ -226,7 +226,7 @@ def test_of_plans_that_differ_in_the_micro_batch_alone_the_fastest_counts():
 
 
 def test_every_module_has_a_place_in_the_order_of_recomputed_work():
-    modules = frozenset().union(*MODULES.values())
+    modules = frozenset().union(*RECOMPUTED_MODULES.values())
     assert set(RECOMPUTED_WORK) == modules | {"full"}
 
 
@@ -258,7 +258,7 @@ def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found
         for one in family.alike:
             changed = {k for k, v in one.plan.to_dict().items() if v != plan.to_dict()[k]}
             assert changed <= {*VARIED, *PLACEMENTS}
-            assert abs(math.log(one.seconds / est.step_seconds)) <= math.log(1 + WITHIN) + 1e-12
+            assert abs(math.log(one.seconds / est.step_seconds)) <= math.log(1 + MODEL_RESOLUTION) + 1e-12
             if len(changed & set(VARIED)) == 1:
                 (knob,) = changed & set(VARIED)
                 assert getattr(one.plan, knob) in family.others(knob)
@@ -267,7 +267,7 @@ def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found
                 other = replace(plan, **dict.fromkeys(PLACEMENTS) | {knob: value})
                 other_est = tc.estimate(found.model, found.system, other, gbs=found.gbs)
                 assert other_est.fits
-                assert other_est.step_seconds == pytest.approx(est.step_seconds, rel=WITHIN * 1.001)
+                assert other_est.step_seconds == pytest.approx(est.step_seconds, rel=MODEL_RESOLUTION * 1.001)
     assert len(kinds) == 10
     times = [found.answer(family.plan)[1].step_seconds for family in listed[1:]]
     assert times == sorted(times)
@@ -367,36 +367,36 @@ DGX = tc.load_system("dgx-h100")
 
 def test_a_plan_in_words():
     plan = Plan(tp=4, pp=4, dp=32, vp=20, fast_tp=4, fast_dp=2, recompute="norms")
-    assert in_words(plan, DGX.tiers) == (
+    assert plan_in_words(plan, DGX.tiers) == (
         "4-way tensor parallel inside a node, 4 pipeline stages of 20 chunks, 32 replicas, "
         "distributed optimizer, micro-batches of 1 sequence, recomputation of norms"
     )
     plan = Plan(tp=16, cp=2, cp_kind="ring", dp=1, fast_tp=8, mbs=2, schedule="1f1b", precision="fp8-block")
-    assert in_words(plan, DGX.tiers) == (
+    assert plan_in_words(plan, DGX.tiers) == (
         "16-way tensor parallel over 2 nodes, 2-way context parallel (ring) over 2 nodes, 1 replica, "
         "distributed optimizer, micro-batches of 2 sequences, fp8-block"
     )
     plan = Plan(tp=2, dp=32, ep=16, sp=False, fast_tp=2, fast_dp=4, tp_overlap=True, ep_overlap=True)
-    assert in_words(plan, DGX.tiers) == (
+    assert plan_in_words(plan, DGX.tiers) == (
         "2-way tensor parallel inside a node without sequence parallelism, 16-way expert parallel over "
         "2 nodes, 32 replicas, distributed optimizer, micro-batches of 1 sequence, TP and EP communication "
         "overlapped"
     )
     plan = Plan(pp=2, dp=8, ep=8, fast_dp=8, dp_overlap=False, order="tp-cp-pp-dp", attention="unfused")
     numerics = {"precision": "mxfp8", "optimizer_kind": "muon", "grad_dtype": "fp32"}
-    assert in_words(replace(plan, **numerics), DGX.tiers) == (
+    assert plan_in_words(replace(plan, **numerics), DGX.tiers) == (
         "2 pipeline stages, 8-way expert parallel inside a node, 8 replicas, distributed optimizer, "
         "micro-batches of 1 sequence, DP communication not overlapped, ranks in order tp-cp-pp-dp, "
         "unfused attention, mxfp8, muon, fp32 gradients"
     )
-    assert "ZeRO-2) within each of 4 groups" in in_words(Plan(dp=8, zero=2, replicas=4), DGX.tiers)
-    assert "8 replicas, nothing sharded over them, micro" in in_words(
+    assert "ZeRO-2) within each of 4 groups" in plan_in_words(Plan(dp=8, zero=2, replicas=4), DGX.tiers)
+    assert "8 replicas, nothing sharded over them, micro" in plan_in_words(
         Plan(dp=8, zero=2, replicas=8), DGX.tiers
     )
-    assert "inside a fast domain of 72" in in_words(
+    assert "inside a fast domain of 72" in plan_in_words(
         Plan(tp=8, fast_tp=8), tc.load_system("gb200-nvl72").tiers
     )
-    assert "inside a fast domain of 8,960" in in_words(
+    assert "inside a fast domain of 8,960" in plan_in_words(
         Plan(tp=8, fast_tp=8), tc.load_system("tpu-v5p-pod").tiers
     )
 
@@ -413,7 +413,7 @@ def test_differences_of_plans():
 def test_a_package_is_no_node(name):
     """Two dies are a module, four modules a node of 8 accelerators (OLCF and LUMI user guides)."""
     tiers = tc.load_system(name).tiers
-    said = {tp: in_words(Plan(tp=tp, fast_tp=min(tp, 2)), tiers).split(",")[0] for tp in (2, 4, 8, 16)}
+    said = {tp: plan_in_words(Plan(tp=tp, fast_tp=min(tp, 2)), tiers).split(",")[0] for tp in (2, 4, 8, 16)}
     assert said == {
         2: "2-way tensor parallel inside a domain of infinity-fabric",
         4: "4-way tensor parallel inside a node",
@@ -429,14 +429,14 @@ def test_a_package_is_no_node(name):
 def test_heads_and_keys_that_are_exchanged_are_of_one_context_group(cp, ulysses, where):
     """8 GPUs are a node of a DGX H100, whichever of them exchange heads."""
     plan = Plan(cp=cp, ulysses=ulysses, cp_kind="ulysses", fast_cp=8, dp=1)
-    assert in_words(plan, DGX.tiers).startswith(f"{cp}-way context parallel (ulysses) {where}, ")
+    assert plan_in_words(plan, DGX.tiers).startswith(f"{cp}-way context parallel (ulysses) {where}, ")
 
 
 def test_a_bridge_is_no_node():
     """Hosts of 8 H200 NVL on PCIe, with bridges between four of them."""
     tiers = tc.load_system("h200-nvl-node").tiers
-    assert "8-way tensor parallel inside a node" in in_words(Plan(tp=8, fast_tp=4), tiers)
-    assert "4-way tensor parallel inside a domain of nvlink" in in_words(Plan(tp=4, fast_tp=4), tiers)
+    assert "8-way tensor parallel inside a node" in plan_in_words(Plan(tp=8, fast_tp=4), tiers)
+    assert "4-way tensor parallel inside a domain of nvlink" in plan_in_words(Plan(tp=4, fast_tp=4), tiers)
 
 
 def test_where_software_is_not_stated_the_recommended_plan_fits_in_all_of_it_as_wanted():

@@ -13,7 +13,7 @@ from traincast.catalog.software_stacks import stack_names
 from traincast.core.knobs import OFFLOADED, VIRTUAL_STAGES
 from traincast.core.plan import Plans
 from traincast.core.precision import PRECISIONS
-from traincast.core.system import PEAKS
+from traincast.core.system import PEAK_FIELDS
 from traincast.planner.space.evaluation import rank
 from traincast.step.validity import broken_rules
 
@@ -159,7 +159,7 @@ def faster(system, figure, factor):
         return replace(system, tiers=tuple(tiers))
     gpu = system.accelerator
     names = {
-        "matrix": [peak for peak, _ in PEAKS.values()],
+        "matrix": [peak for peak, _ in PEAK_FIELDS.values()],
         "vector": ["vector_flops"],
         "hbm": ["hbm_bandwidth"],
         "host": ["host_bandwidth"],
@@ -184,7 +184,7 @@ def test_step_time_is_monotone_in_every_figure_of_hardware(case, figure, factor,
     model, system, choices, (numbers,) = case
     recipe = PRECISIONS[choices["precision"]]
     needed = "fp4" if recipe.microscaling else recipe.rate
-    assume(getattr(system.accelerator, PEAKS[needed][0]) is not None)
+    assume(getattr(system.accelerator, PEAK_FIELDS[needed][0]) is not None)
     before, after = (
         run(model, machine, choices, numbers, assumptions).step_seconds
         for machine in (system, faster(system, figure, factor))

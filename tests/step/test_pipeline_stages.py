@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.plan import Plans
-from traincast.step.pipeline_stages import devices, distinct_devices, end_layers, split, stages, with_load
+from traincast.step.pipeline_stages import (
+    devices,
+    distinct_devices,
+    end_layers,
+    split_layers,
+    stages,
+    with_load,
+)
 from traincast.times.pipeline.schedules import SCHEDULES
 
 LLAMA = tc.load_model("llama-3-8b")
@@ -37,7 +44,7 @@ LLAMA = tc.load_model("llama-3-8b")
     ],
 )
 def test_split(layers, number, end, expected):
-    assert split(layers, number, end) == expected
+    assert split_layers(layers, number, end) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,12 +57,12 @@ def test_split(layers, number, end, expected):
     ],
 )
 def test_split_beside_a_tower(layers, number, end, begin, expected):
-    assert split(layers, number, end, begin) == expected
+    assert split_layers(layers, number, end, begin) == expected
 
 
 @given(st.integers(1, 200), st.integers(2, 64), st.integers(0, 8))
 def test_split_is_even_and_complete(layers, number, end):
-    cut = split(layers, number, end)
+    cut = split_layers(layers, number, end)
     assert (len(cut), sum(cut)) == (number, layers)
     assert max(cut[:-1]) - min(cut[:-1]) <= 1
     assert list(cut[:-1]) == sorted(cut[:-1])  # later chunks are the longer ones
@@ -115,7 +122,7 @@ def test_multi_token_prediction_needs_the_embedding():
 def test_interleaved_and_folded_chunks():
     """8 chunks of 4 devices: 1F1B deals them round, zb-v lays them there and back; ends where they fall."""
     model, cut = replace(LLAMA, layers=15), (2, 2, 2, 2, 2, 2, 2, 1)
-    assert split(15, 8, end_layers(model)) == cut
+    assert split_layers(15, 8, end_layers(model)) == cut
     dealt = [device.stored_parts["dense"] for device in devices(model, 4, 2)]
     assert dealt == [cut[i] + cut[i + 4] for i in range(4)]
     folded = devices(model, 4, 2, "zb-v")

@@ -17,7 +17,7 @@ from traincast.catalog.software_stacks import Stack, calibrated, resolve
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.plan import Plan
 from traincast.planner.answers.rankings import (
-    DRAWS,
+    ERROR_SAMPLES,
     RankedSoftware,
     difference_deviation,
     draw_near_best,
@@ -386,7 +386,7 @@ def test_probabilities_of_the_best_add_up_to_one_and_draws_are_the_same_every_ti
     best = drawn(software, within=0.0)
     assert best.mean(axis=0).sum() == pytest.approx(1)  # one plan of each draw
     assert best.tobytes() == drawn(software, within=0.0).tobytes()
-    assert software.drawn.tolist().count(0) == round(0.3 * DRAWS)
+    assert software.drawn.tolist().count(0) == round(0.3 * ERROR_SAMPLES)
 
 
 def test_software_in_a_ranking_from_times():

@@ -23,7 +23,7 @@ from traincast.operations.linear import MatmulSizes, linear
 from traincast.operations.operation import Gemm, PassCount
 from traincast.operations.transformer import layer
 from traincast.times.kernel_efficiency import tile_cost
-from traincast.times.roofline import arithmetic, memory_time
+from traincast.times.roofline import arithmetic_seconds, memory_time
 
 CALIBRATED = calibrated()
 REPEATED = CALIBRATED.with_values(REPEATED_KERNEL)
@@ -353,7 +353,7 @@ def test_a_young_library_slows_low_precision_products_alone():
     for low, recipe in ((True, PRECISIONS["fp8"]), (False, BF16)):
         work = PassCount((Gemm(**shape, low=low),), 1.0)
         usual, slower = (
-            arithmetic(work, gpu, assumed, recipe) - launch
+            arithmetic_seconds(work, gpu, assumed, recipe) - launch
             for assumed in (CALIBRATED, CALIBRATED.with_values(slow))
         )
         assert slower / usual == pytest.approx(2 if low else 1)
@@ -365,7 +365,7 @@ def test_limits_of_power_and_clock_slow_what_is_sustained():
     work = PassCount((Gemm(8192.0, 8192.0, 8192.0),), 1.0)
 
     def seconds(**limits):
-        return float(arithmetic(work, replace(gpu, **limits), CALIBRATED, BF16)) - (
+        return float(arithmetic_seconds(work, replace(gpu, **limits), CALIBRATED, BF16)) - (
             CALIBRATED.kernels.launch_seconds
         )
 
@@ -380,5 +380,5 @@ def test_a_framework_makes_attention_slower_than_the_kernel():
     at = Heads(1.0, 32.0, 32.0, 8192.0, 8192.0, 128.0, 128.0, 0.5)
     work = flash(2.0, at, ((), ()), dropped=False).forward
     launch = CALIBRATED.attention.launch_seconds
-    usual, slower = (arithmetic(work, gpu, assumed, BF16) - launch for assumed in (CALIBRATED, half))
+    usual, slower = (arithmetic_seconds(work, gpu, assumed, BF16) - launch for assumed in (CALIBRATED, half))
     assert slower / usual == pytest.approx(2)

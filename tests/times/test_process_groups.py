@@ -15,7 +15,7 @@ from traincast.core.system import Tier
 from traincast.times.collectives import collective
 from traincast.times.nccl import distinct
 from traincast.times.pipeline.p2p import transfer
-from traincast.times.process_groups import ORDERS, Group, Placement
+from traincast.times.process_groups import GROUP_ORDERS, Group, Placement
 
 CALIBRATED = calibrated()
 
@@ -31,7 +31,10 @@ RINGS = CALIBRATED.with_values(
 @st.composite
 def plans(draw):
     """A system, and a plan of up to 8192 ranks in powers of two that fills the fast domains in order."""
-    system, order = SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))], draw(st.sampled_from(sorted(ORDERS)))
+    system, order = (
+        SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))],
+        draw(st.sampled_from(sorted(GROUP_ORDERS))),
+    )
     degrees = {
         axis: 2 ** draw(st.integers(0, most)) for axis, most in (("tp", 4), ("cp", 3), ("dp", 4), ("pp", 3))
     }
@@ -49,7 +52,7 @@ def plans(draw):
     }
     gpus = int(np.prod(list(degrees.values())))
     room, fast = min(system.domain(gpus), gpus), {}
-    for axis in ORDERS[order]:
+    for axis in GROUP_ORDERS[order]:
         fast[f"fast_{axis}"] = int(np.gcd(degrees.get(axis, 1), room))
         room //= fast[f"fast_{axis}"]
     return system, degrees, finer, Plans(**degrees, **finer, **fast, order=order, cp_kind="hybrid")
@@ -60,7 +63,7 @@ def first_group(degrees, finer, order):
     all else."""
     ranks = np.arange(np.prod(list(degrees.values())))
     at, rest = {}, ranks
-    for axis in ORDERS[order]:
+    for axis in GROUP_ORDERS[order]:
         at[axis], rest = rest % degrees.get(axis, 1), rest // degrees.get(axis, 1)
     alike = at["cp"] + degrees["cp"] * at["dp"]  # number among those that hold the same weights
     stage = at["tp"] + degrees["tp"] * alike  # and in a stage

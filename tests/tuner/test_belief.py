@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from traincast.planner.answers.rankings import DEGREES, KINDS, RankedSoftware
+from traincast.planner.answers.rankings import PLAN_DEGREES, PLAN_KINDS, RankedSoftware
 from traincast.step.uncertainty import errors
-from traincast.tuner.belief import GAIN, MOST_DRAWN, SHARED, SURE, Belief, Prior
+from traincast.tuner.belief import MOST_DRAWN, SHARED, STOP_PROBABILITY, TRIAL_GAIN, Belief, Prior
 
-KNOWN, NAMES = errors(), (*DEGREES, *KINDS)
+KNOWN, NAMES = errors(), (*PLAN_DEGREES, *PLAN_KINDS)
 
 
 def prior(plans=6, seconds=None, memory=None, **more):
@@ -36,7 +36,7 @@ def written_out(prior):
     for i in range(n):
         for j in range(n):
             x, y = prior.coordinates[i], prior.coordinates[j]
-            degrees, kinds = slice(0, len(DEGREES)), slice(len(DEGREES), None)
+            degrees, kinds = slice(0, len(PLAN_DEGREES)), slice(len(PLAN_DEGREES), None)
             distance = np.abs(x[degrees] - y[degrees]).sum() + (x[kinds] != y[kinds]).sum()
             own = 0.75 * (
                 x[NAMES.index("tp")] == y[NAMES.index("tp")]
@@ -130,7 +130,7 @@ def test_outlook_is_that_of_two_plans_by_hand():
     apart = (V[0, 0] + V[1, 1] - 2 * V[0, 1]) ** 0.5
     from scipy.stats import norm
 
-    expected = norm.cdf((np.log(1.02) + np.log1p(GAIN)) / apart)
+    expected = norm.cdf((np.log(1.02) + np.log1p(TRIAL_GAIN)) / apart)
     assert belief.outlook.within == pytest.approx(expected, abs=0.01)
 
 
@@ -196,7 +196,7 @@ def test_the_best_and_a_rival_alternate_where_noise_decides():
         order.append(belief.choose())
         belief.time(order[-1], 1.0 + 0.02 * order[-1], 0.04)
     assert sorted(order) == [0, 0, 0, 1, 1, 1]
-    assert belief.outlook.within < SURE
+    assert belief.outlook.within < STOP_PROBABILITY
 
 
 def test_a_noisy_rival_is_measured_again():
@@ -205,7 +205,7 @@ def test_a_noisy_rival_is_measured_again():
         belief.time(0, seconds)
     belief.time(1, 1.03)
     assert belief.choose() == 1
-    assert belief.outlook.within < SURE
+    assert belief.outlook.within < STOP_PROBABILITY
 
 
 def test_out_of_memory_makes_larger_plans_unlikely_and_spares_smaller_ones():

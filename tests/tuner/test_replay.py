@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.runs.run import Run, load_bundled_runs, readable, rows
-from traincast.tuner.belief import SURE
+from traincast.tuner.belief import STOP_PROBABILITY
 from traincast.tuner.replay import (
     PRIORS,
     WRONGS,
@@ -128,7 +128,7 @@ def test_recorded_training_is_tuned_to_3_percent_in_5_trials(runs):
         tuner.tell(trial, times[trial.plan])
     assert tuner.best().seconds <= 1.03 * min(times.values())
     if len(tuner.trials) < 5:
-        assert tuner.remaining_gain().within >= SURE
+        assert tuner.remaining_gain().within >= STOP_PROBABILITY
 
 
 def visits(kind):

@@ -40,7 +40,7 @@ from traincast.step.step_time import Step, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panel_time
 from traincast.times.process_groups import Group
-from traincast.times.roofline import arithmetic, exposed_memory
+from traincast.times.roofline import arithmetic_seconds, exposed_memory
 from traincast.tuner import replay
 
 ROOT = Path(__file__).parents[2]
@@ -266,7 +266,7 @@ def times() -> str:
     )  # F_m + F_v FLOP, D bytes
     lines = [
         "An operation takes max(t_c, t_m) and the communication it cannot hide, in each direction.\n\n",
-        formula("t_c", arithmetic(work, system.accelerator, assumed, PRECISIONS["bf16"])),
+        formula("t_c", arithmetic_seconds(work, system.accelerator, assumed, PRECISIONS["bf16"])),
         formula("exposed memory time", exposed_memory(work, tc, system.accelerator, assumed)),
         "\nA collective on n ranks, g of them in each fast domain, of a full tensor of V bytes. "
         "The factors min(1, …) are 1 where a tier is crossed and 0 elsewhere; bandwidths are effective "
@@ -657,9 +657,9 @@ def stated(group: replay.RunGroup, *, ranked: bool) -> Iterator[tuple[float, ...
     least, seconds = np.inf, group.seconds
     for row, gain, belief in replay.try_known_plans(group.prior, seconds, ranked=ranked):
         before, least = least, min(least, float(seconds[row]))
-        within, faster = belief.outlook.within, 1 + replay.GAIN
+        within, faster = belief.outlook.within, 1 + replay.TRIAL_GAIN
         yield within, least <= faster * seconds.min(), gain, faster * seconds[row] < before
-        if within >= replay.SURE or len(belief.times) == len(seconds):
+        if within >= replay.STOP_PROBABILITY or len(belief.times) == len(seconds):
             return
 
 

@@ -19,12 +19,19 @@ import numpy as np
 
 from traincast.accuracy.fit.benchmark_times import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.accuracy.fit.parameters import Setting
-from traincast.catalog import MAX_TABLE_BYTES, calibrated, load_accelerator, load_system, raw, read_document
+from traincast.catalog import (
+    MAX_TABLE_BYTES,
+    calibrated,
+    load_accelerator,
+    load_system,
+    read_bytes,
+    read_document,
+)
 from traincast.core import ATTENTION_KERNELS as ATTENTION
 from traincast.core import (
     CALIBRATED,
     KEY,
-    PEAKS,
+    PEAK_FIELDS,
     PRECISIONS,
     Accelerator,
     Column,
@@ -171,7 +178,9 @@ def _columns(path: Path) -> dict[str, object]:
                 for name in frame.columns
                 if not frame[name].is_null().all()
             }
-        rows = list(csv.DictReader(io.StringIO(raw(path, MAX_TABLE_BYTES).decode("utf-8"), newline="")))
+        rows = list(
+            csv.DictReader(io.StringIO(read_bytes(path, MAX_TABLE_BYTES).decode("utf-8"), newline=""))
+        )
     except ImportError as error:
         raise InputError("kernels", [f"{path}: Parquet files need traincast[results]"]) from error
     except Exception as error:  # of polars: no common class
@@ -436,7 +445,7 @@ KINDS: Final = {
 def _scale_rate(gpu: Accelerator, rate: float) -> Any:
     """Return an accelerator whose products and attention run at another rate."""
     usual = calibrated().kernels.matrix_efficiency
-    rates = {share: gpu.sustained_share(kind, usual) for kind, (_, share) in PEAKS.items()}
+    rates = {share: gpu.sustained_share(kind, usual) for kind, (_, share) in PEAK_FIELDS.items()}
     names = [f"attention_{kernel}" for kernel in ATTENTION]
     known = {name: getattr(gpu, name) for name in names if getattr(gpu, name) is not None}
     fused = known or {"attention_fa1": calibrated().attention.efficiency}

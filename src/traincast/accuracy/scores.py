@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.core import Doc, Floats, Ints, Result
-from traincast.step import WITHIN
+from traincast.step import MODEL_RESOLUTION
 
 MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
 BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`
@@ -228,7 +228,7 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
 
 
 def recommended_order(predicted: Floats, mbs: Floats, layouts: Sequence[Hashable]) -> Ints:
-    """Return plans as a search ranks them: of those as fast as the first within `WITHIN` by micro-batch.
+    """Return plans as a search ranks them: those within `MODEL_RESOLUTION` of the fastest by micro-batch.
 
     Of plans of one layout, which differ in the micro-batch alone, the fastest does so.
     """
@@ -236,7 +236,7 @@ def recommended_order(predicted: Floats, mbs: Floats, layouts: Sequence[Hashable
     place = np.array([numbers[layout] for layout in layouts])
     least = np.full(len(numbers), np.inf)
     np.minimum.at(least, place, predicted)
-    is_tied = (predicted <= predicted.min() * (1 + WITHIN)) & (predicted == least[place])
+    is_tied = (predicted <= predicted.min() * (1 + MODEL_RESOLUTION)) & (predicted == least[place])
     return np.lexsort((predicted, np.where(is_tied, mbs, np.inf)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from traincast.analysis.zero_scaling import Scaling
-from traincast.catalog import text_of
+from traincast.catalog import read_text
 from traincast.core import Doc, InputError, Result, raise_problems
 
 COLUMNS: Final = ("gpus", "seconds", "zero")  # of a file; the last may be left out
@@ -78,7 +78,7 @@ def _compare_stage(stage: Scaling, measured: dict[int, float]) -> MeasuredScalin
 def _read_iterations(path: Path, stages: Sequence[Scaling]) -> dict[tuple[int, int], float]:
     """Read the iterations of a file by stage of ZeRO and number of GPUs [s]."""
     try:
-        lines = text_of(path).splitlines()
+        lines = read_text(path).splitlines()
         rows = list(csv.DictReader(lines, strict=True))
     except (ValueError, csv.Error) as error:
         raise InputError("measured", [f"{path}: {error}"]) from None

@@ -20,7 +20,7 @@ from traincast.core import (
     Plans,
     Result,
     require_known,
-    words,
+    split_choice,
 )
 from traincast.model import Model
 from traincast.operations import parts
@@ -136,7 +136,7 @@ def flops_of_thumb(model: Model, gbs: int, recomputed: bool) -> float:
 
 def recomputes_all(est: Estimate) -> bool:
     """Return whether the plan recomputes the whole forward pass."""
-    return "full" in words(est.plan.recompute)
+    return "full" in split_choice(est.plan.recompute)
 
 
 def _peak(est: Estimate) -> float | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from traincast.analysis.batch_and_network import BatchSizeOption, Network
 from traincast.analysis.per_parameter import STATES, Throughput, flops_of_thumb, per_parameter, recomputes_all
-from traincast.core import GIB, Doc, Result, format_signed, gib, percent, rate
+from traincast.core import GIB, Doc, Result, format_signed, gib, percent, rate_text
 from traincast.step import Estimate, estimate_with, hardware_flops_per_token
 
 BEKMAN: Final = "Bekman"
@@ -52,8 +52,8 @@ def rules_of_thumb(
     of_token = hardware_flops_per_token(est.model, "full" if recomputed else "none", "megatron-full")
     counted = of_token * est.model.seq * est.gbs
     products = (4 if recomputed else 3) - (est.model.adapters is not None)
-    rule = f"{2 * products} × P × tokens: {rate(thumb, 'FLOP')}"
-    yield RuleOfThumb("work of a step", rule, rate(counted, "FLOP"), thumb, thumb, counted)
+    rule = f"{2 * products} × P × tokens: {rate_text(thumb, 'FLOP')}"
+    yield RuleOfThumb("work of a step", rule, rate_text(counted, "FLOP"), thumb, thumb, counted)
     backward = _backward_over_forward(est)
     yield RuleOfThumb("backward pass", "2 × forward", f"{backward:.2f} ×", 2.0, 2.0, backward)
     none, full = (

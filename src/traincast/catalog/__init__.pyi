@@ -8,9 +8,9 @@ from .documents import Folder as Folder
 from .documents import catalogue as catalogue
 from .documents import catalogue_entry as catalogue_entry
 from .documents import parse_document as parse_document
-from .documents import raw as raw
+from .documents import read_bytes as read_bytes
 from .documents import read_document as read_document
-from .documents import text_of as text_of
+from .documents import read_text as read_text
 from .documents import values_of_key as values_of_key
 from .errors_file import error_figures as error_figures
 from .facts import ALWAYS_GIVEN as ALWAYS_GIVEN
@@ -35,10 +35,10 @@ from .load import read_model as read_model
 from .load import system_document as system_document
 from .load import system_names as system_names
 from .load import systems_with as systems_with
-from .names import COUNTED as COUNTED
-from .names import TUNED as TUNED
-from .names import letters as letters
+from .names import ACCELERATOR_COUNT as ACCELERATOR_COUNT
+from .names import TUNED_SUFFIX as TUNED_SUFFIX
 from .names import model_called as model_called
+from .names import normalized_name as normalized_name
 from .names import repository as repository
 from .names import spoken_systems as spoken_systems
 from .schema.fields import Count as Count

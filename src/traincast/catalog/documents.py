@@ -26,7 +26,7 @@ def read_document(file: "Path | Traversable") -> dict[str, Any]:
     is_json = file.name.lower().endswith(".json")
     try:
         content = _parse(
-            text_of(file, MAX_JSON_BYTES if is_json else MAX_YAML_BYTES), _json if is_json else _yaml
+            read_text(file, MAX_JSON_BYTES if is_json else MAX_YAML_BYTES), _json if is_json else _yaml
         )
         _refuse_unusable(content)
     except ValueError as error:
@@ -79,13 +79,13 @@ def values_of_key(folder: Folder, key: str) -> dict[str, tuple[Any, ...]]:
     """
     values = {}
     for name, file in catalogue(folder).items():
-        line = next((line for line in text_of(file).splitlines() if line.startswith(f"{key}:")), "")
+        line = next((line for line in read_text(file).splitlines() if line.startswith(f"{key}:")), "")
         value = (_yaml(line) or {}).get(key) if line else None
         values[name] = (value,) if isinstance(value, str) else tuple(value or ())
     return values
 
 
-def raw(file: "Path | Traversable", limit: int = MAX_BYTES) -> bytes:
+def read_bytes(file: "Path | Traversable", limit: int = MAX_BYTES) -> bytes:
     """Read the bytes of a file; raise ValueError with the reason if that cannot be done, or above a limit."""
     try:
         with file.open("rb") as opened:  # devices have no size: read up to the limit
@@ -101,10 +101,10 @@ def raw(file: "Path | Traversable", limit: int = MAX_BYTES) -> bytes:
         raise ValueError(f"cannot be read ({error.strerror or error})") from None
 
 
-def text_of(file: "Path | Traversable", limit: int = MAX_YAML_BYTES) -> str:
-    """Read the text of a file as `raw` reads its bytes; ValueError also where it is not UTF-8."""
+def read_text(file: "Path | Traversable", limit: int = MAX_YAML_BYTES) -> str:
+    """Read the text of a file as `read_bytes` reads its bytes; ValueError also where it is not UTF-8."""
     try:
-        return raw(file, limit).decode("utf-8-sig")
+        return read_bytes(file, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"is not UTF-8 text (byte {error.object[error.start]:#04x} at offset {error.start})"

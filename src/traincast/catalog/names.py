@@ -12,7 +12,7 @@ from functools import cache
 from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from traincast.catalog.documents import catalogue, catalogue_entry, text_of, values_of_key
+from traincast.catalog.documents import catalogue, catalogue_entry, read_text, values_of_key
 from traincast.core import InputError
 
 Kind: TypeAlias = Literal["model", "system"]
@@ -20,7 +20,7 @@ OWNER: Final = re.compile(
     r"(?:https?://(?:huggingface\.co|hf\.co)/)?\w[\w.-]*/([\w.-]+)", re.IGNORECASE
 )  # owner/model
 # Words of a model's name that do not change its sizes, and a date such as 2507.
-TUNED: Final = re.compile(
+TUNED_SUFFIX: Final = re.compile(
     r"-(?:instruct|chat|base|hf|it|pt|fp16|bf16|bnb|4bit|8bit|thinking|unsloth|nf4|\d{4})(?=-|$)"
 )
 # Words of a machine's name that tell it from no other: who makes or sells it, and the memory of most.
@@ -30,7 +30,7 @@ MAKERS: Final = re.compile(
 MEMORY: Final = re.compile(r"((?<=\d)[ _-]?gi?b|(?<=[ _-]\d\d)g)(?![a-z\d])")  # its unit, not the g of a10g
 DOMAIN: Final = re.compile(r"(.+?)[-_ ]?nvs[-_ ]?([1-9]\d{0,8})")  # a machine with its fast domain chosen
 CHIP: Final = re.compile(r"(?!sxm|hbm|\d{1,3}$|\d+w$)[a-z]*\d+[a-z]*")  # words that say which accelerator
-COUNTED: Final = re.compile(  # accelerators of a node: 8xH100, H100:8, H100x8
+ACCELERATOR_COUNT: Final = re.compile(  # accelerators of a node: 8xH100, H100:8, H100x8
     r"(?P<before>\d{1,6}) ?x ?(?P<gpu>\S.*)|(?P<named>.*\S)(?::| ?x ?)(?P<after>\d{1,6})"
 )
 LINE: Final = 80  # columns of a message
@@ -45,7 +45,7 @@ class Named(NamedTuple):
     taken: str = ""
 
 
-def letters(name: str) -> str:
+def normalized_name(name: str) -> str:
     """Return the letters and digits of a name in lower case, and the points of its numbers."""
     return re.sub(r"(?!(?<=\d)\.\d)[^a-z0-9]", "", name.lower())
 
@@ -73,8 +73,8 @@ def model_called(name: str) -> Named | None:
         return Named(name.lower())
     plain = plain_of(name).lower()
     known = _models()
-    model = known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain)))
-    if model is None or letters(plain) == letters(model):
+    model = known.get(normalized_name(plain)) or known.get(normalized_name(TUNED_SUFFIX.sub("", plain)))
+    if model is None or normalized_name(plain) == normalized_name(model):
         return None if model is None else Named(model)
     return Named(model, f"{name}: taken as {model}, which has the same layers")
 
@@ -86,11 +86,12 @@ def _models() -> dict[str, str]:
     Points of numbers may be left out where no other model has that name: gpt13b is not gpt-1.3b.
     """
     repositories = {
-        TUNED.sub("", repository(model).rpartition("/")[2].lower()): model for model in catalogue("models")
+        TUNED_SUFFIX.sub("", repository(model).rpartition("/")[2].lower()): model
+        for model in catalogue("models")
     }
     aliases = {alias: model for model, names in values_of_key("models", "aliases").items() for alias in names}
     own = {model: model for model in catalogue("models")}
-    known = {letters(name): model for name, model in (repositories | aliases | own).items() if name}
+    known = {normalized_name(name): model for name, model in (repositories | aliases | own).items() if name}
     return {name.replace(".", ""): model for name, model in known.items()} | known
 
 
@@ -170,7 +171,7 @@ def system_called(name: str) -> Named | None:
 
 def _parse_counted(name: str) -> Named | None:
     """Return the usual node of accelerators whose number is that of the node: 8xH100, H100x8 or H100:8."""
-    match = COUNTED.fullmatch(name.lower())
+    match = ACCELERATOR_COUNT.fullmatch(name.lower())
     named = match and system_called(match["gpu"] or match["named"])
     if not match or not named or named.name not in catalogue("systems"):
         return None
@@ -193,7 +194,7 @@ def _machine(name: str, in_order: bool = True) -> str:
 def _with_domains() -> frozenset[str]:
     """Return the systems whose name says the size of the fast domain."""
     files = catalogue("systems").items()  # parsing them would take the time of a short command
-    return frozenset(name for name, file in files if "\nfast_domains:" in text_of(file))
+    return frozenset(name for name, file in files if "\nfast_domains:" in read_text(file))
 
 
 @cache
@@ -258,9 +259,9 @@ def unknown_system(name: str) -> InputError:
     """Return the error of a system that the catalogue does not have; it names those of the same GPU."""
     if "," in name and all(map(system_called, name.split(","))):
         return InputError(f"system {name!r}", ["must be one system; `traincast compare` takes several"])
-    match = COUNTED.fullmatch(name.lower())
+    match = ACCELERATOR_COUNT.fullmatch(name.lower())
     machine = match["gpu"] or match["named"] if match else ""
-    if match and not COUNTED.fullmatch(machine) and system_called(machine):
+    if match and not ACCELERATOR_COUNT.fullmatch(machine) and system_called(machine):
         count = match["before"] or match["after"]
         return InputError(f"unknown system {name!r}", [f"give {machine}, and {count} as the number of GPUs"])
     known = [*_chips(), *spoken_systems()]

@@ -17,7 +17,7 @@ from traincast.catalog.software import Constants, constants, constants_of, month
 from traincast.core import (
     ASSUMPTIONS,
     CALIBRATED,
-    OF_EXPERTS,
+    EXPERT_ASSUMPTIONS,
     PAPER,
     PRESETS,
     Assumptions,
@@ -417,7 +417,7 @@ class Stack:
 
     def values_that_count(self, experts: bool) -> tuple[object, ...]:
         """Return the values of its constants; without `experts` not those of their layers."""
-        left_out = frozenset() if experts else OF_EXPERTS
+        left_out = frozenset() if experts else EXPERT_ASSUMPTIONS
         return tuple(value for path, value in self.assumptions.values().items() if path not in left_out)
 
     def same_software(self, experts: bool = True) -> "Stack":
@@ -446,13 +446,13 @@ class Stack:
     @cached_property
     def _constants_of_experts(self) -> frozenset[str]:
         """What the constants of a layer of experts belong to."""
-        return frozenset(owner for owner, paths in self.owners if not OF_EXPERTS.isdisjoint(paths))
+        return frozenset(owner for owner, paths in self.owners if not EXPERT_ASSUMPTIONS.isdisjoint(paths))
 
     @property
     def _has_own_experts(self) -> bool:
         """Whether constants of a layer of experts are of its framework, not of all."""
         return any(
-            entry.of_frameworks and not OF_EXPERTS.isdisjoint(entry.values.changes())
+            entry.of_frameworks and not EXPERT_ASSUMPTIONS.isdisjoint(entry.values.changes())
             for entry in self.constants
         )
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from traincast.catalog.huggingface.adapters import load_training
-from traincast.core import ErrorCollector, InputError, parse
+from traincast.core import ErrorCollector, InputError, parse_quantity
 from traincast.model import (
     FINE_TUNING_BATCH,
     FINE_TUNING_LENGTH,
-    OBJECTIVES,
+    FINE_TUNING_OBJECTIVES,
     Adapters,
     Documents,
     Model,
@@ -25,7 +25,7 @@ SMALL_VOCABULARY: Final = 65_500  # Megatron-LM stores token ids below it in 2 b
 class Training:
     """What of a model is trained, on what."""
 
-    objective: str = "sft"  # one of `OBJECTIVES`
+    objective: str = "sft"  # one of `FINE_TUNING_OBJECTIVES`
     supervised: bool = False  # whether the objective is stated, so that all weights are fine-tuned
     adapters: Adapters | None = None  # what is trained; the whole model if None
     documents: Documents | None = None  # lengths of the documents; each sequence is one if None
@@ -49,7 +49,7 @@ class Training:
         """
         errors = ErrorCollector("training")
         objective, trained = split_objective(train or "full")
-        stated = (train or "").strip().partition("+")[0] in OBJECTIVES
+        stated = (train or "").strip().partition("+")[0] in FINE_TUNING_OBJECTIVES
         adapters = errors.catch(load_training if files else parse_training, trained)
         documents = None if lengths is None else errors.catch(parse_lengths, lengths, files)
         errors.raise_any()
@@ -113,7 +113,7 @@ def read_input_rate(text: str, model: Model) -> float:
     sizes = {"sequence/s": 1, "token/s": model.seq, "byte/s": id_bytes * model.seq}
     for unit, size in sizes.items():
         try:
-            value = parse(text, unit)
+            value = parse_quantity(text, unit)
         except ValueError:
             continue
         if size:

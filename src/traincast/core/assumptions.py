@@ -561,11 +561,12 @@ def _by_path(record: type, prefix: str = "") -> dict[str, Field[object]]:
     return paths
 
 
-ASSUMPTIONS: Final[Mapping[str, Field[object]]] = _by_path(
-    Assumptions
-)  # path -> type, default, meaning, unit
-# those of the code of a layer of experts
-OF_EXPERTS: Final = frozenset(path for path, item in ASSUMPTIONS.items() if item.metadata["of_experts"])
+# Path -> type, default, meaning, unit
+ASSUMPTIONS: Final[Mapping[str, Field[object]]] = _by_path(Assumptions)
+# Those of the code of a layer of experts
+EXPERT_ASSUMPTIONS: Final = frozenset(
+    path for path, item in ASSUMPTIONS.items() if item.metadata["of_experts"]
+)
 
 PAPER: Final = Assumptions(name="paper")
 ERRATA: Final[dict[int, dict[str, object]]] = {  # erratum of the published results -> values it changes

@@ -17,7 +17,7 @@ MAX_LINE: Final = 1000  # characters of one problem; longer ones are cut in the 
 MAX_NAME: Final = 100  # characters of a name that others are compared with: difflib takes the square of it
 CATALOGUE: Final = "traincast catalog"  # lists what IN_CATALOGUE names
 IN_CATALOGUE: Final = ("model", "system", "accelerator", "stack", "assumptions")
-WHOLE: Final = "must be a whole number of at least 1"
+MUST_BE_WHOLE: Final = "must be a whole number of at least 1"
 # The search tries all divisors; those of larger numbers take too long.
 MAX_VALUES: Final = {"gpus": 1 << 22, "gbs": 1 << 24}
 
@@ -183,7 +183,7 @@ def is_whole(value: Any) -> bool:
 def whole_number_problems(name: str, value: Any) -> list[str]:
     """Return what is wrong with a number that must be whole and at least 1; empty if nothing is."""
     if not is_whole(value):
-        return [f"{name} = {value!r}: {WHOLE}"]
+        return [f"{name} = {value!r}: {MUST_BE_WHOLE}"]
     return (
         [f"{name} = {value:,}: must be at most {MAX_VALUES[name]:,}"]
         if value > MAX_VALUES.get(name, value)

@@ -22,7 +22,8 @@ VIRTUAL_STAGES: Final[Mapping[ScheduleName, int | None]] = {  # of a device; Non
     "dualpipe": 1,
     "dualpipe-v": 2,
 }
-MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modules that are recomputed
+# Word of `recompute` -> modules that are recomputed
+RECOMPUTED_MODULES: Final[Mapping[str, frozenset[str]]] = {
     "selective": frozenset({"attention"}),
     "attention": frozenset({"attention"}),
     "activation": frozenset({"activation"}),
@@ -101,7 +102,7 @@ class Knobs(Generic[Number, Placement]):
     recompute: str = _knob(
         "none",
         "activations recomputed in backward: none, selective, full, or modules joined by +",
-        allowed=("none", "full", *MODULES),
+        allowed=("none", "full", *RECOMPUTED_MODULES),
         alone=("none", "full"),
     )
     zero: Zero = _knob(1, "ZeRO stage: 1 optimizer, 2 + gradients, 3 + weights")
@@ -154,14 +155,14 @@ KNOBS: Final = tuple(knob.name for knob in fields(Knobs) if knob.type in (Number
 CHOICES: Final = tuple(name for name in KNOB_SPECS if name not in KNOBS)
 PLACEMENTS: Final = tuple(knob.name for knob in fields(Knobs) if knob.type is Placement)
 DEFAULTS: Final = {knob.name: knob.default for knob in fields(Knobs)}
-ALLOWED: Final = {name: spec.allowed for name, spec in KNOB_SPECS.items() if spec.allowed}
-JOINED: Final = {name: spec.alone for name, spec in KNOB_SPECS.items() if spec.alone}
+ALLOWED_VALUES: Final = {name: spec.allowed for name, spec in KNOB_SPECS.items() if spec.allowed}
+JOINED_CHOICES: Final = {name: spec.alone for name, spec in KNOB_SPECS.items() if spec.alone}
 
 
-def words(choice: str) -> frozenset[str]:
+def split_choice(choice: str) -> frozenset[str]:
     """Split a choice of words joined by +; empty for ``"none"``.
 
-    >>> sorted(words("attention+norms"))
+    >>> sorted(split_choice("attention+norms"))
     ['attention', 'norms']
     """
     return frozenset() if choice == "none" else frozenset(choice.split("+"))
@@ -169,7 +170,7 @@ def words(choice: str) -> frozenset[str]:
 
 def offloaded_activations(offload: str) -> frozenset[str]:
     """Return the words of a choice of `offload` that move activations: all, or those of modules."""
-    return words(offload) & {"activations", *OFFLOADED_MODULES}
+    return split_choice(offload) & {"activations", *OFFLOADED_MODULES}
 
 
 def chunks(layout: str) -> tuple[int, ...]:
@@ -191,8 +192,8 @@ def choice_problems(choice: str, value: object) -> list[str]:
     """Return what is wrong with the value of a choice: one line, or an empty list."""
     if choice == "layout":
         return _layout_problems(value)
-    allowed = ALLOWED[choice]
-    alone = JOINED.get(choice)
+    allowed = ALLOWED_VALUES[choice]
+    alone = JOINED_CHOICES.get(choice)
     parts: Sequence[object] = str(value).split("+") if alone else [value]
     if alone and len(set(parts)) < len(parts) and all(part in allowed for part in parts):
         once = "+".join(dict.fromkeys(map(str, parts)))
@@ -250,4 +251,6 @@ STRATEGIES: Final = {
         Strategy("hybrid", "cp", {"tp_kind": "1d", "cp_kind": "hybrid"}, knobs=("ulysses",)),
     )
 }
-ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values() if strategy.alias}
+STRATEGY_ALIASES: Final = {
+    strategy.alias: strategy.name for strategy in STRATEGIES.values() if strategy.alias
+}

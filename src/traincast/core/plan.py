@@ -10,25 +10,25 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum
-from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
+from traincast.core.errors import MUST_BE_WHOLE, InputError, is_whole, raise_problems
 from traincast.core.json_schema import closed_object, describe_key
 from traincast.core.knobs import (
-    ALLOWED,
+    ALLOWED_VALUES,
     CHOICES,
     DEFAULTS,
-    JOINED,
+    JOINED_CHOICES,
     KNOB_SPECS,
     KNOBS,
-    MODULES,
     OFFLOADED_MODULES,
     PLACEMENTS,
+    RECOMPUTED_MODULES,
     STRATEGIES,
     VIRTUAL_STAGES,
     Knobs,
     Number,
     Placement,
     choice_problems,
-    words,
+    split_choice,
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, REMAINDER, Optimizer, Precision
 from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual, Floats, Ints
@@ -36,12 +36,12 @@ from traincast.core.records import make_record
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")
-TAKEN: Final = (*COLUMNS, "tp_overlap")  # what a row of columns takes one value of
+TAKEN_COLUMNS: Final = (*COLUMNS, "tp_overlap")  # what a row of columns takes one value of
 ROW_TYPES: Final[dict[str, type]] = dict.fromkeys(KNOBS, int) | {
     "tp_overlap": bool
 }  # knobs that rows may differ in
 _columns_of = attrgetter(*COLUMNS)
-_taken_of = attrgetter(*TAKEN)
+_taken_of = attrgetter(*TAKEN_COLUMNS)
 _layout_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
@@ -71,7 +71,9 @@ class Plan(Knobs[int, int | None]):
             object.__setattr__(self, "ulysses", self.cp)
         values = {knob: getattr(self, knob) for knob in KNOBS}
         values = {knob: n for knob, n in values.items() if n is not None or DEFAULTS[knob] is not None}
-        problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
+        problems = [
+            f"{knob} = {value!r}: {MUST_BE_WHOLE}" for knob, value in values.items() if not is_whole(value)
+        ]
         for choice, value in self.choices().items():
             if value is not DEFAULTS[choice]:
                 problems += choice_problems(choice, value)
@@ -138,8 +140,8 @@ class Plan(Knobs[int, int | None]):
     def __get_pydantic_json_schema__(cls, core_schema: object, handler: object) -> dict[str, object]:
         kinds: dict[str, dict[str, object]] = {knob: {"type": "integer"} for knob in KNOBS}
         for choice in CHOICES:
-            is_text = choice in JOINED or choice not in ALLOWED
-            kinds[choice] = {"type": "string"} if is_text else {"enum": list(ALLOWED[choice])}
+            is_text = choice in JOINED_CHOICES or choice not in ALLOWED_VALUES
+            kinds[choice] = {"type": "string"} if is_text else {"enum": list(ALLOWED_VALUES[choice])}
         return closed_object(
             {name: kind | describe_key(KNOB_SPECS[name].meaning) for name, kind in kinds.items()}
         )
@@ -179,7 +181,7 @@ Plan.__annotations__ = {
 def contradicting_choices(values: Mapping[str, Any]) -> list[str]:
     """Return a line for each choice that needs another one: SUMMA's attention, and layers to count."""
     needs_grid = values.get("attention") == "summa" != values.get("tp_kind")
-    offloaded = set(words(str(values.get("offload", "none"))))
+    offloaded = set(split_choice(str(values.get("offload", "none"))))
     problems = ["attention summa: needs tp_kind summa"] * needs_grid
     if "attn_proj" in offloaded and "core_attn" not in offloaded:
         problems.append("offload attn_proj: needs core_attn, whose backward pass needs its result as well")
@@ -188,7 +190,7 @@ def contradicting_choices(values: Mapping[str, Any]) -> list[str]:
     return problems + [
         f"{name}_every > 1: needs {name} {needed}"
         for name, needed in (("recompute", "full"), ("offload", "activations"))
-        if values.get(f"{name}_every", 1) > 1 and needed not in words(str(values.get(name, "none")))
+        if values.get(f"{name}_every", 1) > 1 and needed not in split_choice(str(values.get(name, "none")))
     ]
 
 
@@ -254,7 +256,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         stored = self.master_copy
         if stored == "usual" and assumed.memory.stores_remainders and self.optimizer.precision_aware:
             stored = "remainder"
-        on_device = self.zero == 1 and "optimizer" not in words(self.offload)
+        on_device = self.zero == 1 and "optimizer" not in split_choice(self.offload)
         halved = stored == "remainder" and on_device and self.recipe.splits_master
         return REMAINDER if halved else self.recipe.master
 
@@ -333,7 +335,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         """Return some rows of the columns; knobs that are plain numbers stay as they are."""
         columns = {
             name: column[index]
-            for name, column in zip(TAKEN, _taken_of(self), strict=True)
+            for name, column in zip(TAKEN_COLUMNS, _taken_of(self), strict=True)
             if isinstance(column, np.ndarray) and column.ndim
         }
         return self._copy(**columns)
@@ -365,8 +367,10 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
 @cache
 def recomputed_modules(recompute: str) -> frozenset[str]:
     """Return the modules that a value of `recompute` repeats in backward; ``full`` means all."""
-    chosen = words(recompute)
-    return chosen if "full" in chosen else frozenset[str]().union(*(MODULES[word] for word in chosen))
+    chosen = split_choice(recompute)
+    return (
+        chosen if "full" in chosen else frozenset[str]().union(*(RECOMPUTED_MODULES[word] for word in chosen))
+    )
 
 
 def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from traincast.core.errors import WHOLE, is_whole
+from traincast.core.errors import MUST_BE_WHOLE, is_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ BOUNDS: Final[Mapping[Bound, str]] = {  # the numbers that a figure may have
     "zero": "must be at least 0",
     "share": "must be above 0",
     "factor": "must be at least 1",
-    "count": WHOLE,
+    "count": MUST_BE_WHOLE,
 }
 
 

@@ -22,7 +22,7 @@ from traincast.core.records import replace_fields
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
 CLOCK_ROOF: Final = 0.948  # share of the peak at a given clock: products of idle data, 0.938 to 0.970
 # rate -> its peak, and the share of it that products sustain
-PEAKS: Final[Mapping[Rate, tuple[str, str]]] = {
+PEAK_FIELDS: Final[Mapping[Rate, tuple[str, str]]] = {
     "fp32": ("fp32_flops", "fp32_sustained"),
     "16-bit": ("matrix_flops", "matrix_sustained"),
     "fp8": ("fp8_flops", "fp8_sustained"),
@@ -127,7 +127,7 @@ class Accelerator(ColumnsEqual):
 
     def sustained_share(self, rate: Rate, usual: Column) -> Column:
         """Return the share of a peak that large products sustain; `usual` if it is not known."""
-        share: Column | None = getattr(self, PEAKS[rate][1])
+        share: Column | None = getattr(self, PEAK_FIELDS[rate][1])
         return usual if share is None else share
 
     def power_limited_share(self, power_exponent: Column, usual: Column) -> Column:
@@ -158,10 +158,10 @@ class Accelerator(ColumnsEqual):
 
     def peak(self, rate: Rate) -> Column:
         """Return the dense peak of the matrix units at a rate [FLOP/s]; `InputError` if there is none."""
-        peak: Column | None = getattr(self, PEAKS[rate][0])
+        peak: Column | None = getattr(self, PEAK_FIELDS[rate][0])
         if peak is None:
             known = ", ".join(
-                name for name, (figure, _) in PEAKS.items() if getattr(self, figure) is not None
+                name for name, (figure, _) in PEAK_FIELDS.items() if getattr(self, figure) is not None
             )
             raise InputError(
                 "precision", [f"{self.name} has no {rate} rate of its matrix units; it has {known}"]
@@ -185,7 +185,7 @@ class Accelerator(ColumnsEqual):
         return self.host_bandwidth
 
 
-CAPACITY: Final = "accelerator.hbm_bytes"  # path of the memory capacity, on which no time depends
+CAPACITY_PATH: Final = "accelerator.hbm_bytes"  # path of the memory capacity, on which no time depends
 _INNERMOST = "the innermost tier has"
 _ALL_LINKS = "the innermost tier's bandwidth is that of all links of an accelerator"
 _LOST_PORTS = "ports that a group cannot make use of on {tier}"
@@ -347,7 +347,9 @@ class System(ColumnsEqual):
                 " multiple of the one before, the last without"
             )
             raise InputError(f"system {self.name}", [wrong])
-        raise_problems(f"system {self.name}", [*used_problems(self.tiers).values(), *figure_problems(self)])
+        raise_problems(
+            f"system {self.name}", [*used_accelerator_problems(self.tiers).values(), *figure_problems(self)]
+        )
 
     @property
     def is_cpu(self) -> bool:
@@ -436,7 +438,7 @@ class System(ColumnsEqual):
     def with_visible(self, nbytes: Column) -> "System":
         """Return the system with as much memory as leaves so much to processes [byte]."""
         kept = self.accelerator.driver_bytes
-        return self.with_figures({CAPACITY: nbytes if kept is None else nbytes + kept})
+        return self.with_figures({CAPACITY_PATH: nbytes if kept is None else nbytes + kept})
 
     def machines(self) -> int:
         """Count the machines: the length of the figures that are columns, or 1."""
@@ -452,7 +454,7 @@ class System(ColumnsEqual):
         return {path: value for path, value in self._figures.items() if getattr(value, "ndim", 0)}
 
 
-def used_problems(tiers: Sequence[Any]) -> dict[int, str]:
+def used_accelerator_problems(tiers: Sequence[Any]) -> dict[int, str]:
     """Return what is wrong with the accelerators that a job uses of a domain, by number of the tier.
 
     Each tier has `used` and `size`, None where it has none.
@@ -469,7 +471,7 @@ def used_problems(tiers: Sequence[Any]) -> dict[int, str]:
 
 
 # Paths of the figures that a time on an accelerator depends on.
-_ACCELERATOR_RATES: Final = {f"accelerator.{name}" for name in figure_specs(Accelerator)} - {CAPACITY}
+_ACCELERATOR_RATES: Final = {f"accelerator.{name}" for name in figure_specs(Accelerator)} - {CAPACITY_PATH}
 
 
 def changes_accelerator(paths: Iterable[str]) -> bool:

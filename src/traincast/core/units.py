@@ -33,7 +33,7 @@ BASE: Final = {  # spelling -> (dimension, size in SI)
     "sequence": ("sequence", 1.0), "sequences": ("sequence", 1.0), "sample": ("sequence", 1.0),
     "samples": ("sequence", 1.0), "token": ("token", 1.0), "tokens": ("token", 1.0),
 }  # fmt: skip
-EXAMPLES: Final = {
+UNIT_EXAMPLES: Final = {
     "byte": "80 GiB",
     "byte/s": "400 Gb/s",
     "FLOP/s": "989 TFLOP/s",
@@ -56,7 +56,7 @@ GIB: Final = 2.0**30  # [byte]
 MOST_COUNTED: Final = 1e16  # 250 times the tokens of the longest training runs known in 2025
 
 
-def parse(text: object, unit: str) -> float:
+def parse_quantity(text: object, unit: str) -> float:
     """Read a quantity such as ``"400 Gb/s"`` from text; raise ValueError with what is allowed.
 
     The unit must be written, since a bare number could be meant in any: ``b`` is a bit and ``B`` a byte,
@@ -64,31 +64,31 @@ def parse(text: object, unit: str) -> float:
     """
     match = _NUMBER.match(text) if isinstance(text, str) else None
     if (match is not None and not match[3]) or _is_number(text):
-        raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"has no unit; write for instance {UNIT_EXAMPLES[unit]!r}")
     if match is None:
-        raise ValueError(f"not a quantity; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"not a quantity; write for instance {UNIT_EXAMPLES[unit]!r}")
     digits, exponent, spelling = match.groups()
     dimension, power, size = _parse_unit(spelling)
     if dimension != unit:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, must be {unit}"
-        raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"unit {spelling!r} {wrong}; write for instance {UNIT_EXAMPLES[unit]!r}")
     # The nearest float: 2.5 us is 2.5e-6.
     value = float(f"{re.sub('[_,]', '', digits)}e{int(exponent or 0) + power}") * size
     if math.isfinite(value) and not (value == 0 or LEAST <= abs(value) <= MOST):
-        raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {UNIT_EXAMPLES[unit]!r}")
     return value
 
 
 def to_si(value: object, unit: str) -> float:
-    """Read a quantity passed to a Python function: text as for `parse`, or a number in SI [`unit`]."""
+    """Read a quantity given in Python: text as for `parse_quantity`, or a number in SI [`unit`]."""
     if _is_number(value):
         try:
             return float(value)
         except OverflowError:  # an integer too large for a float
             return math.inf
-    if unit not in EXAMPLES:
+    if unit not in UNIT_EXAMPLES:
         raise ValueError("must be a number")
-    return parse(value, unit)
+    return parse_quantity(value, unit)
 
 
 def _is_number(raw: object) -> TypeGuard[Real]:
@@ -133,9 +133,9 @@ def number_text(value: float, digits: int = 4) -> str:
     return f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
 
 
-def large(value: float) -> str:
+def total_text(value: float) -> str:
     """Format a total, from a million on with a decimal prefix: ``"98,304"``, ``"2.469 M"``."""
-    return rate(value, "").strip() if abs(value) >= 1e6 else number_text(value)
+    return rate_text(value, "").strip() if abs(value) >= 1e6 else number_text(value)
 
 
 def seconds(value: float) -> str:
@@ -172,7 +172,7 @@ def count_of(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def rate(value: float, unit: str) -> str:
+def rate_text(value: float, unit: str) -> str:
     """Format a rate with a decimal prefix: ``rate(4.8e12, "B/s") == "4.8 TB/s"``."""
     for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -187,7 +187,7 @@ def quantity(value: float, unit: str) -> str:
     if unit == "s":
         return seconds(value)
     if unit.endswith("/s"):
-        return rate(value, unit.replace("byte", "B"))
+        return rate_text(value, unit.replace("byte", "B"))
     return f"{value:,.12g} {unit}".strip()
 
 

@@ -7,9 +7,9 @@ from .exports import export as export
 from .folder import export_folder as export_folder
 from .formats import FORMATS as FORMATS
 from .formats import READERS as READERS
-from .frameworks.maxtext import RECOMPUTED as RECOMPUTED
+from .frameworks.maxtext import RECOMPUTED_BY_POLICY as RECOMPUTED_BY_POLICY
 from .frameworks.megatron import SHARDING_STRATEGIES as SHARDING_STRATEGIES
-from .frameworks.torchtitan import DEGREES as DEGREES
+from .frameworks.torchtitan import DEGREE_SETTINGS as DEGREE_SETTINGS
 from .frameworks.torchtitan import KNOWN_MODELS as KNOWN_MODELS
 from .frameworks.unsupported import UNAMBIGUOUS_SETTINGS as UNAMBIGUOUS_SETTINGS
 from .frameworks.unsupported import check_training_kind as check_training_kind
@@ -23,6 +23,6 @@ from .settings.settings import is_off as is_off
 from .settings.suggestions import DifferingSetting as DifferingSetting
 from .settings.table import setting_names as setting_names
 from .training_programs import DATA_PARALLEL as DATA_PARALLEL
-from .training_programs import PROGRAMS as PROGRAMS
+from .training_programs import TRAINING_PROGRAMS as TRAINING_PROGRAMS
 from .training_programs import write_in_full as write_in_full
 from .write import Launch as Launch

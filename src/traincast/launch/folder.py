@@ -2,7 +2,7 @@
 
 from traincast.core import require_known
 from traincast.launch.exports import export
-from traincast.launch.training_programs import PROGRAMS, TAKEN, add_program
+from traincast.launch.training_programs import TAKEN, TRAINING_PROGRAMS, add_program
 from traincast.launch.write import Launch
 from traincast.planner import Found
 from traincast.step import Estimate
@@ -16,7 +16,7 @@ def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:
     what : Estimate or Found
         An estimate, or a search: its best plan that the format and the program can express in full.
     to : str
-        The format: one of `PROGRAMS`.
+        The format: one of `TRAINING_PROGRAMS`.
 
     Returns
     -------
@@ -30,5 +30,5 @@ def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:
     NothingFits
         If the search found no plan.
     """
-    require_known("format of a folder", to, PROGRAMS)
-    return add_program(export(what, to, beside=frozenset((*TAKEN, *PROGRAMS[to].takes))))
+    require_known("format of a folder", to, TRAINING_PROGRAMS)
+    return add_program(export(what, to, beside=frozenset((*TAKEN, *TRAINING_PROGRAMS[to].takes))))

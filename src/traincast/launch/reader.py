@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from traincast.catalog import catalogue, load_model, raw
+from traincast.catalog import catalogue, load_model, read_bytes
 from traincast.core import (
     KEY,
     Doc,
@@ -434,7 +434,7 @@ def _set_words(value: object) -> tuple[str, ...]:
 def read_text(path: Path) -> str:
     """Return the text of a file; raise an `InputError` if it is unreadable, not text, or too large."""
     try:
-        data = raw(path, MAX_FILE_BYTES)
+        data = read_bytes(path, MAX_FILE_BYTES)
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
     text = data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")

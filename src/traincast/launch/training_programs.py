@@ -69,7 +69,7 @@ class TrainingScript:
             check_output(folder / name, force, (Path(name).suffix,))
 
 
-PROGRAMS: Final[Mapping[str, TrainingScript]] = {  # by format
+TRAINING_PROGRAMS: Final[Mapping[str, TrainingScript]] = {  # by format
     "deepspeed": TrainingScript(
         "deepspeed_engine.py",
         "ds_config.json",
@@ -96,7 +96,7 @@ def add_program(launch: Launch) -> Launch:
     InputError
         If the program of the format does not run such a plan or train such a model.
     """
-    program = PROGRAMS[launch.to]
+    program = TRAINING_PROGRAMS[launch.to]
     est = launch.est
     assert est is not None
     stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
@@ -184,7 +184,7 @@ def write_in_full(
 
     It is a folder where a training program goes with the format.
     """
-    if form.name in PROGRAMS:
+    if form.name in TRAINING_PROGRAMS:
         try:
             est = estimate(model, system, plan, gbs=gbs, assumptions=stack)
             return add_program(export_estimate(est, form))

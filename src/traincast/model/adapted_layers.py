@@ -6,7 +6,15 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from traincast.core import InputError
-from traincast.model.adapters import DEFAULT, GROUPS, JOINED, MLP, ROUTING, TARGETS, Adapters
+from traincast.model.adapters import (
+    ADAPTER_TARGETS,
+    JOINED_TARGETS,
+    MLP,
+    PEFT_DEFAULT,
+    ROUTING_TARGETS,
+    TARGET_GROUPS,
+    Adapters,
+)
 from traincast.model.architecture import Architecture
 from traincast.model.blocks import Kind
 from traincast.model.peft_targets import (
@@ -14,8 +22,8 @@ from traincast.model.peft_targets import (
     JOINED_EXPERTS,
     JOINED_LAYERS,
     LINEAR_ROUTERS,
+    PEFT_VERSION,
     UNREACHED_EXPERTS,
-    VERSION,
     WITHOUT_OUT_PROJ,
 )
 
@@ -30,12 +38,12 @@ def of_type(adapters: Adapters, model_type: str) -> Adapters:
 
     Raises `InputError` if PEFT has no default for the type.
     """
-    if DEFAULT not in adapters.targets:
+    if PEFT_DEFAULT not in adapters.targets:
         return adapters
     targets = DEFAULT_TARGETS.get(model_type)
     if targets is None:
         kind = f"models of type {model_type}" if model_type else "a model of unknown type in transformers"
-        problem = f"{VERSION} has no default target modules for {kind}: state them, {STATED}"
+        problem = f"{PEFT_VERSION} has no default target modules for {kind}: state them, {STATED}"
         raise InputError("adapters.targets", [problem])
     return replace(adapters, targets=targets)
 
@@ -70,23 +78,25 @@ def adapter_problems(model: Architecture) -> list[str]:
     has = _adaptable(model)
     targets = adapter_targets(model)
     rule = expert_rule(model)
-    known = ", ".join(word for word in TARGETS if word in has)
+    known = ", ".join(word for word in ADAPTER_TARGETS if word in has)
     is_peft = model.adapters.experts == "peft"
-    owner = f"{VERSION} adapts no experts of {model.transformers_type}" if is_peft else "experts have none"
+    owner = (
+        f"{PEFT_VERSION} adapts no experts of {model.transformers_type}" if is_peft else "experts have none"
+    )
     why = f" ({owner})" if rule == "none" else ""
-    lacking = [word for word in model.adapters.targets if word not in GROUPS and word not in has]
+    lacking = [word for word in model.adapters.targets if word not in TARGET_GROUPS and word not in has]
     problems = [f"adapters.targets: {word!r} is none of its {known}{why}" for word in lacking]
-    for joined, parts in JOINED.items():
+    for joined, parts in JOINED_TARGETS.items():
         if joined in targets and (twice := targets & set(parts)):
             problems.append(f"adapters.targets: {joined} includes {', '.join(sorted(twice))}; keep one")
     if not targets and not problems:
         problems.append(f"adapters.targets: it has no {'+'.join(model.adapters.targets)} layers{why}")
     if rule == "joined" and model.gated and len(targets & {"gate", "up"}) == 1:
-        problems.append(f"adapters.targets: {VERSION} adapts gate and up of experts together; name both")
+        problems.append(f"adapters.targets: {PEFT_VERSION} adapts gate and up of experts together; name both")
     if is_peft and "proj" in targets and model.transformers_type in WITHOUT_OUT_PROJ:
         problems.append(
-            f"adapters.targets: {VERSION} refuses out_proj of Mamba layers ({model.transformers_type}), and"
-            " adapters of o_proj alone are not modelled; name others, such as q+k+v"
+            f"adapters.targets: {PEFT_VERSION} refuses out_proj of Mamba layers ({model.transformers_type}),"
+            " and adapters of o_proj alone are not modelled; name others, such as q+k+v"
         )
     return problems
 
@@ -132,18 +142,18 @@ def _group(model: Architecture, word: str) -> tuple[str, ...]:
     "all" and "linear" include what routes tokens to experts, where PEFT finds it. The names of linear modules
     include those of stacked experts only if an MLP beside the experts has the same.
     """
-    if word not in GROUPS or model.adapters is None or model.adapters.experts != "peft":
-        return GROUPS.get(word, (word,))
-    layers = GROUPS[word]
+    if word not in TARGET_GROUPS or model.adapters is None or model.adapters.experts != "peft":
+        return TARGET_GROUPS.get(word, (word,))
+    layers = TARGET_GROUPS[word]
     rule = expert_rule(model)
     kind = model.transformers_type
     for joined in JOINED_LAYERS.get(kind, ()):
-        if set(JOINED[joined]) & set(layers):
-            layers = (joined, *(layer for layer in layers if layer not in JOINED[joined]))
+        if set(JOINED_TARGETS[joined]) & set(layers):
+            layers = (joined, *(layer for layer in layers if layer not in JOINED_TARGETS[joined]))
     if word not in ("all", "linear") or rule == "each":
         return layers
     if kind in LINEAR_ROUTERS or (word == "all" and rule == "joined"):
-        return (*layers, *ROUTING)
+        return (*layers, *ROUTING_TARGETS)
     has_mlp = _shared_width(model) or any(kind.feed_forward and not kind.moe for kind in model.kinds)
     layers = layers if has_mlp else tuple(layer for layer in layers if layer not in MLP)
     return (*layers, "shared_gate")

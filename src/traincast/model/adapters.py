@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from traincast.core import WHOLE, InputError, is_whole, raise_problems, unknown_name_error
+from traincast.core import MUST_BE_WHOLE, InputError, is_whole, raise_problems, unknown_name_error
 
 # Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
 # one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The next four are those of
@@ -17,16 +17,16 @@ Target = Literal[
 ExpertAdapters = Literal["peft", "each", "none"]
 Base = Literal["16-bit", "operand", "int8", "nf4", "nf4-single"]
 Loaded = Literal["16-bit", "fp32"]
-TARGETS: Final = get_args(Target)
-JOINED: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
+ADAPTER_TARGETS: Final = get_args(Target)
+JOINED_TARGETS: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
 ATTENTION: Final = ("q", "k", "v", "proj", "q_down", "q_up", "kv_down", "kv_up", "in_proj")
 MLP: Final = ("gate", "up", "fc2")
-ROUTING: Final = ("router", "shared_gate")
+ROUTING_TARGETS: Final = ("router", "shared_gate")
 # Layers of a group, those of them that a model has. "all" and "linear" include routers where PEFT does: all
 # that "all-linear" stands for, or the names of the linear modules, as axolotl lists them for PEFT.
-GROUPS: Final = {"attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP, "linear": ATTENTION + MLP}
-DEFAULT: Final = "default"  # PEFT's targets for the type of the model, where a launch names none
-MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron, torchtune -> target
+TARGET_GROUPS: Final = {"attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP, "linear": ATTENTION + MLP}
+PEFT_DEFAULT: Final = "default"  # PEFT's targets for the type of the model, where a launch names none
+MODULE_TARGETS: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron, torchtune -> target
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "query": "q", "key": "k", "value": "v",
     "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv", "Wqkv": "qkv", "linear_qkv": "qkv",
     "q_a_proj": "q_down", "q_b_proj": "q_up", "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up",
@@ -43,13 +43,13 @@ MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron
 # left out.
 # nf4: 4 bits and, for every 64 weights, a scale in 8 bits, of which 256 share one in fp32: 0.127 bits (QLoRA,
 # arXiv 2305.14314, section 3, double quantisation). nf4-single: that scale in fp32, 0.5 bits.
-PACKED: Final[Mapping[str, float]] = {
+PACKED_BYTES: Final[Mapping[str, float]] = {
     "int8": 1.0,
     "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8,
     "nf4-single": (4 + 32 / 64) / 8,
 }
-METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
-OBJECTIVES: Final = ("sft", "dpo")  # as TRL calls them; before a plus sign
+FINE_TUNING_METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
+FINE_TUNING_OBJECTIVES: Final = ("sft", "dpo")  # as TRL calls them; before a plus sign
 SAMPLING: Final = ("grpo", "ppo", "rloo", "online-dpo")  # objectives of answers that the model samples
 SAMPLING_TAKES_TIME: Final = "not modelled, as sampling takes most of its time; full is its training alone"
 HOW: Final = (
@@ -71,8 +71,8 @@ class Adapters:
     """
 
     rank: int = 16  # inner width r of A and B
-    # Linear layers with an adapter: words of `TARGETS` and of `GROUPS`; "all" are those of the layers, as
-    # PEFT's "all-linear", which includes routers.
+    # Linear layers with an adapter: words of `ADAPTER_TARGETS` and of `TARGET_GROUPS`; "all" are those of
+    # the layers, as PEFT's "all-linear", which includes routers.
     targets: tuple[str, ...] = ("all",)
     # How the linear layers of the layers are held. "operand": as products of low precision take them, without
     # a copy at 16 bits (fp8 primary weights of Transformer Engine). Packed ones, the last three, are
@@ -89,8 +89,8 @@ class Adapters:
     experts: ExpertAdapters = "peft"
 
     def __post_init__(self) -> None:
-        problems = [] if is_whole(self.rank) else [f"rank = {self.rank!r}: {WHOLE}"]
-        allowed = (*GROUPS, *TARGETS, DEFAULT)
+        problems = [] if is_whole(self.rank) else [f"rank = {self.rank!r}: {MUST_BE_WHOLE}"]
+        allowed = (*TARGET_GROUPS, *ADAPTER_TARGETS, PEFT_DEFAULT)
         words = self.targets or ("",)
         problems += [
             f"targets: {word!r} is none of {', '.join(allowed[:-1])}" for word in words if word not in allowed
@@ -120,7 +120,7 @@ def split_objective(text: str) -> tuple[str, str]:
     (('dpo', 'lora:r=16'), ('dpo', 'full'), ('sft', 'qlora:targets=q+v'))
     """
     first, _, rest = text.strip().partition("+")
-    return (first, rest or "full") if first in OBJECTIVES else ("sft", text)
+    return (first, rest or "full") if first in FINE_TUNING_OBJECTIVES else ("sft", text)
 
 
 def names_fine_tuning(text: str) -> bool:
@@ -140,11 +140,11 @@ def parse_training(text: str) -> Adapters | None:
     'nf4'
     """
     method, _, rest = text.strip().partition(":")
-    if method not in METHODS:
+    if method not in FINE_TUNING_METHODS:
         if method.lower() in SAMPLING:
             raise InputError(f"training {method!r}", [SAMPLING_TAKES_TIME])
-        raise unknown_name_error("training", method, (*METHODS, *OBJECTIVES), HOW)
-    base = METHODS[method]
+        raise unknown_name_error("training", method, (*FINE_TUNING_METHODS, *FINE_TUNING_OBJECTIVES), HOW)
+    base = FINE_TUNING_METHODS[method]
     problems = []
     values = {}
     settings = [word.partition("=") for word in rest.split(",") if word.strip()]
@@ -160,13 +160,13 @@ def parse_training(text: str) -> Adapters | None:
         values[key] = value
     rank = values.get("r", values.get("rank", "16"))
     if not rank.isdecimal() or int(rank) < 1:
-        problems.append(f"r = {rank}: {WHOLE}")
+        problems.append(f"r = {rank}: {MUST_BE_WHOLE}")
     if values.get("dropout"):
         problems.append(f"dropout = {values['dropout']}: takes no value; its probability does not matter")
     raise_problems("--train", problems)
     words = values.get("targets", "all").split("+")
-    own = (*GROUPS, *TARGETS)
-    targets = tuple(dict.fromkeys(word if word in own else MODULES.get(word, word) for word in words))
+    own = (*TARGET_GROUPS, *ADAPTER_TARGETS)
+    targets = tuple(dict.fromkeys(word if word in own else MODULE_TARGETS.get(word, word) for word in words))
     chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
     loaded: Loaded = values.get("dtype", "16-bit")  # type: ignore[assignment]  # checked by `Adapters`
     return Adapters(
@@ -181,4 +181,4 @@ def parse_training(text: str) -> Adapters | None:
 
 def expert_adapters(targets: Iterable[str]) -> ExpertAdapters:
     """Return which weights of experts have adapters, by targets: joined layers are Megatron's."""
-    return "each" if JOINED.keys() & set(targets) else "peft"
+    return "each" if JOINED_TARGETS.keys() & set(targets) else "peft"

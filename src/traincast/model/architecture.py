@@ -9,7 +9,7 @@ from traincast.model.adapters import Adapters
 from traincast.model.blocks import (
     DECODER,
     ENCODER,
-    GATED,
+    GATED_ACTIVATIONS,
     NORM_VECTORS,
     Biased,
     Compressed,
@@ -89,7 +89,7 @@ class Architecture:
     # of the layers, which each token meets once.
     beside: tuple[tuple[int, int], ...] = ()
     beside_layers: tuple[tuple[int, int], ...] = ()
-    mlp: Mlp = "gelu"  # activation of the MLP; those of `GATED` have a gate
+    mlp: Mlp = "gelu"  # activation of the MLP; those of `GATED_ACTIVATIONS` have a gate
     experts: Experts | None = None  # mixture of experts
     norm: Norm = "layernorm"  # with scale and shift, with a scale alone, or without weights
     # Norms of a layer: 4 if the outputs of attention and MLP are normed as well (Gemma 2 and 3); 1 if
@@ -196,7 +196,7 @@ class Architecture:
     @property
     def gated(self) -> bool:
         """Whether the MLP is gated, so that its first layer has twice the width."""
-        return self.mlp in GATED
+        return self.mlp in GATED_ACTIVATIONS
 
     @property
     def up_projections(self) -> int:

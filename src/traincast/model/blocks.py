@@ -6,7 +6,7 @@ from itertools import product, starmap
 from math import sqrt
 from typing import Final, Literal, NamedTuple, get_args
 
-from traincast.model.linear_attention import LINEAR
+from traincast.model.linear_attention import LINEAR_ATTENTIONS
 
 MAX_LAYERS: Final = 10_000  # of a model: ten times the deepest that was trained (DeepNet, arXiv 2203.00555)
 
@@ -35,7 +35,7 @@ ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
     "joint",
     "joint-last",
 )
-GATED: Final = frozenset({"swiglu", "geglu", "reglu2"})
+GATED_ACTIVATIONS: Final = frozenset({"swiglu", "geglu", "reglu2"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
     "layernorm": 2,
     "layernorm-scale": 1,
@@ -346,7 +346,7 @@ class Kind(NamedTuple):
     def linear(self) -> str:
         """Name of its linear attention, in place of attention or beside it; "" for none."""
         name = self.mixer.removeprefix("attention+")
-        return name if name in LINEAR else ""
+        return name if name in LINEAR_ATTENTIONS else ""
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from math import gcd
 from reprlib import repr as shortened
 from typing import Final, get_args, get_type_hints
 
-from traincast.core import NO_NUMBERS, WHOLE, is_whole
+from traincast.core import MUST_BE_WHOLE, NO_NUMBERS, is_whole
 from traincast.model.architecture import UNUSED, Architecture, is_unused
 from traincast.model.blocks import (
     KINDS,
@@ -25,7 +25,7 @@ from traincast.model.blocks import (
     QkNorm,
     kind_of,
 )
-from traincast.model.linear_attention import LINEAR
+from traincast.model.linear_attention import LINEAR_ATTENTIONS
 
 WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "mlp": get_args(Mlp),
@@ -33,7 +33,7 @@ WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "positions": get_args(Positions),
     "qk_norm": (*get_args(QkNorm), None),
 }
-PARTS: Final[Mapping[str, type]] = {
+MODEL_PARTS: Final[Mapping[str, type]] = {
     "latent": Latent,
     "indexer": Indexer,
     "compressed": Compressed,
@@ -41,7 +41,7 @@ PARTS: Final[Mapping[str, type]] = {
     "encoder": Encoder,
     "own_width": OwnWidth,
     "experts": Experts,
-    **LINEAR,
+    **LINEAR_ATTENTIONS,
 }
 # Fields of parts that say in which layers they are, with their defaults.
 SELECTS_LAYERS: Final[Mapping[str, Mapping[str, object]]] = {
@@ -60,7 +60,7 @@ REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 def count_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each number that must be whole and is not; columns and symbols pass."""
-    for part, kind in {"": type(model), **PARTS}.items():
+    for part, kind in {"": type(model), **MODEL_PARTS}.items():
         owner = getattr(model, part) if part else model
         if part and not isinstance(owner, kind | None):
             yield f"{part} = {shortened(owner)}: must be {kind.__name__} or None"
@@ -74,7 +74,7 @@ def count_problems(model: Architecture) -> Iterator[str]:
             most = MAX_LAYERS if name in LISTED else MAX_SIZE
             given = f"{part}.{name}" if part else name
             if is_missing or (is_number and not is_whole(value)):
-                yield f"{given} = {shortened(value)}: {WHOLE}"
+                yield f"{given} = {shortened(value)}: {MUST_BE_WHOLE}"
             elif type(value) is int and value > most:
                 yield f"{given} = {shortened(value)}: must be at most {most:,}"
 
@@ -117,7 +117,7 @@ def kind_problems(model: Architecture) -> Iterator[str]:
         yield f"shapes: no layer has {unused[0]!r}; name its layers in layer_kinds"
     if named and model.layers % len(named):
         yield f"layer_kinds: {len(named)} of them must divide layers = {model.layers}"
-    for part in (*LINEAR, "indexer", "compressed", "local", "experts"):
+    for part in (*LINEAR_ATTENTIONS, "indexer", "compressed", "local", "experts"):
         has_layers = any(part in kind.parts for kind in kinds)
         if has_layers and getattr(model, part) is None:
             yield f"{part}: missing; layer_kinds names layers that have it"

@@ -248,7 +248,7 @@ class ShortConv:
 
 
 LinearAttention = Mamba | Mamba2 | GatedDelta | GatedLinear | RgLru | Rwkv | ShortConv
-LINEAR: Final[Mapping[str, type[LinearAttention]]] = {  # by the name of the part in a model
+LINEAR_ATTENTIONS: Final[Mapping[str, type[LinearAttention]]] = {  # by the name of the part in a model
     "mamba": Mamba,
     "mamba2": Mamba2,
     "gated_delta": GatedDelta,

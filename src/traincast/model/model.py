@@ -7,7 +7,7 @@ from functools import cached_property
 from math import log2
 from typing import Final, get_args
 
-from traincast.core import WHOLE, InputError, is_whole, raise_problems
+from traincast.core import MUST_BE_WHOLE, InputError, is_whole, raise_problems
 from traincast.model.adapted_layers import (
     adapter_parameters,
     adapter_problems,
@@ -15,14 +15,14 @@ from traincast.model.adapted_layers import (
     adapter_targets,
     of_type,
 )
-from traincast.model.adapters import FINE_TUNING_BATCH, PACKED, Adapters
+from traincast.model.adapters import FINE_TUNING_BATCH, PACKED_BYTES, Adapters
 from traincast.model.architecture import Architecture
 from traincast.model.blocks import Diffusion, Experts, Kind, Projector, Routing
 from traincast.model.checks import count_problems, kind_problems, part_problems, word_problems
 from traincast.model.documents import Documents
 from traincast.model.linear_attention import LinearAttention
 
-PREFIX: Final = "vision "  # of the names of a tower's kinds of layers among the parts of a model
+TOWER_PREFIX: Final = "vision "  # of the names of a tower's kinds of layers among the parts of a model
 PATCHES: Final = "vision patches"
 PROJECTOR: Final = "projector"
 
@@ -123,7 +123,7 @@ class Model(Architecture):
     @property
     def is_packed(self) -> bool:
         """Whether frozen weights are packed by bitsandbytes (QLoRA)."""
-        return self.adapters is not None and self.adapters.base in PACKED
+        return self.adapters is not None and self.adapters.base in PACKED_BYTES
 
     @property
     def trained_parameters(self) -> int:
@@ -409,7 +409,7 @@ class Model(Architecture):
         documents: Documents | None,
         supervised: bool = False,
     ) -> "Model":
-        """Return the model as training by an objective of `OBJECTIVES` trains it.
+        """Return the model as training by an objective of `FINE_TUNING_OBJECTIVES` trains it.
 
         All weights of "sft" may be trained as in pre-training, or are fine-tuned on answers (`supervised`).
         Batch and length of pre-training are not those of fine-tuning.
@@ -456,7 +456,7 @@ class Model(Architecture):
         self, diffusion: Diffusion, images: int | None, size: int | None, frozen: bool
     ) -> "Model":
         """Return a diffusion model for images of another size; a sequence is one image."""
-        problems = [] if size is None or is_whole(size) else [f"image size = {size!r}: {WHOLE}"]
+        problems = [] if size is None or is_whole(size) else [f"image size = {size!r}: {MUST_BE_WHOLE}"]
         if not problems and size is not None and (size < diffusion.pixels or size % diffusion.pixels):
             problems.append(f"image size = {size}: must be a multiple of {diffusion.pixels} pixels")
         if images not in (None, 1) or frozen:
@@ -532,7 +532,7 @@ class Tower:
     def __post_init__(self) -> None:
         names = ("patch", "patch_size", "size", "merge", "tiles", "images")
         problems = [
-            f"tower.{name} = {getattr(self, name)!r}: {WHOLE}"
+            f"tower.{name} = {getattr(self, name)!r}: {MUST_BE_WHOLE}"
             for name in names
             if not is_whole(getattr(self, name))
         ]
@@ -569,7 +569,7 @@ class Tower:
     @cached_property
     def parts(self) -> dict[str, int]:
         """Its parts, among those of the whole model, with the number of each."""
-        kinds = {PREFIX + str(kind): n for kind, n in Counter(self.layers.pattern).items()}
+        kinds = {TOWER_PREFIX + str(kind): n for kind, n in Counter(self.layers.pattern).items()}
         return {PATCHES: 1} | kinds | ({PROJECTOR: 1} if self.projectors else {})
 
     @property
@@ -604,7 +604,7 @@ class Tower:
         Raises `InputError` if a number is not allowed, or the tower takes images of one size alone.
         """
         problems = [
-            f"{name} = {value!r}: {WHOLE}"
+            f"{name} = {value!r}: {MUST_BE_WHOLE}"
             for name, value in (("images", images), ("image size", size))
             if value is not None and not is_whole(value)
         ]

@@ -8,7 +8,7 @@ weights of PyTorch's meta device.
 from collections.abc import Mapping
 from typing import Final
 
-VERSION: Final = "PEFT 0.21.2"
+PEFT_VERSION: Final = "PEFT 0.21.2"
 # Linear layers with an adapter where a configuration names none, by utils/constants.py,
 # TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING. Its row for mixtral is lost in the conversion to stacked
 # experts, and PEFT stops.

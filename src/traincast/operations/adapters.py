@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from traincast.core import Column, nonzero, replace
-from traincast.model import PACKED, ROUTING
+from traincast.model import PACKED_BYTES, ROUTING_TARGETS
 from traincast.operations.elementwise import dropout, elementwise_operation, with_traffic
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Gemm, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
 
 ROW_PARALLEL: Final = ("output projection", "down projection")
-WHOLE: Final = ("q_down", "kv_down", *ROUTING)  # every tensor rank has all of it
+WHOLE: Final = ("q_down", "kv_down", *ROUTING_TARGETS)  # every tensor rank has all of it
 # Of other roles: their name.
 TARGETS: Final = {"output projection": "proj", "down projection": "fc2", "input projection": "in_proj"}
 
@@ -42,8 +42,8 @@ def add_adapters(
     base = adapters.base if packs else "16-bit"
     for op in operations:
         held = _activation_gradients(_frozen(op, sharding.E * op.weights), op, sharding)
-        if op.weight is not None and base in PACKED:
-            held = replace(held, frozen_bytes=PACKED[base] * scale * op.weights)
+        if op.weight is not None and base in PACKED_BYTES:
+            held = replace(held, frozen_bytes=PACKED_BYTES[base] * scale * op.weights)
             yield _with_reference(_dequantisation(op, sharding, held.frozen_bytes), sharding)
         elif op.weight is not None and base == "operand":
             casts = sharding.sizes.cast_weights(op.weights)  # there is nothing to cast
@@ -54,7 +54,7 @@ def add_adapters(
             if recipe.rate == "fp8" and not sharding.assumptions.memory.stores_16bit_weights:
                 copies = 2 * (recipe.copies - recipe.width)
             held = replace(held, frozen_bytes=held.frozen_bytes + copies * scale * op.weights)
-        if adapters.dtype == "fp32" and (op.weight is None or base not in PACKED):
+        if adapters.dtype == "fp32" and (op.weight is None or base not in PACKED_BYTES):
             held = _in_fp32(held, op, sharding)
         yield _with_reference(_widen_saved(held, sharding), sharding)
         yield from (_widen_saved(part, sharding) for part in _adapters(op, sharding))
@@ -95,7 +95,7 @@ def _widen_saved(op: Operation, sharding: Sharding) -> Operation:
     adapters = sharding.model.adapters
     assumed = sharding.assumptions.memory
     is_norm_or_mask = (op.module == "norms" and assumed.norms_in_fp32) or op.is_mask
-    if not assumed.widens_packed or adapters is None or adapters.base not in PACKED or is_norm_or_mask:
+    if not assumed.widens_packed or adapters is None or adapters.base not in PACKED_BYTES or is_norm_or_mask:
         return op
     return replace(op, saved_bytes=op.saved_bytes * sharding.fp32 / sharding.E)
 
@@ -200,7 +200,7 @@ def _adapters(op: Operation, sharding: Sharding) -> Iterator[Operation]:
     if op.role == "kv_down" and not ranks.keys() & {"q_down", "q_up"}:
         product = _product(op)
         shared = sharding.E * product.m * product.k
-    sizes = sharding.plain_sizes if op.role in ROUTING else sharding.sizes
+    sizes = sharding.plain_sizes if op.role in ROUTING_TARGETS else sharding.sizes
     saved = op.saved_bytes / sizes.saved_operand + shared
     gathers = tuple(call for call in op.backward.collectives if call.kind == "all-gather")
     for target, o in outputs.items():

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from traincast.core import Assumptions, Plans
-from traincast.model import PATCHES, PREFIX, PROJECTOR, Model, Projector, Tower
+from traincast.model import PATCHES, PROJECTOR, TOWER_PREFIX, Model, Projector, Tower
 from traincast.operations import elementwise
 from traincast.operations.adapters import freeze, without_backward
 from traincast.operations.linear import linear
@@ -70,7 +70,7 @@ def tower_parts(
     reads = sharding_of(tower.model, cut, assumptions)
     projects = sharding_of(replace(tower.model, seq=tower.tokens), cut, assumptions)
     parts: dict[str, tuple[Operation, ...]] = {PATCHES: tuple(patches(reads, tower))}
-    parts |= {PREFIX + kind: operations for kind, operations in layers.items()}
+    parts |= {TOWER_PREFIX + kind: operations for kind, operations in layers.items()}
     if tower.frozen or model.adapters is not None:
         parts = {name: _frozen(reads, operations) for name, operations in parts.items()}
     projected = [

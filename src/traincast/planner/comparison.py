@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from traincast.catalog import as_model, as_system
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     INLINE,
     STRATEGIES,
     Assumptions,
@@ -27,7 +27,7 @@ from traincast.core import (
 )
 from traincast.model import Model
 from traincast.planner.answers.differences import Ratio, ratio, ratio_of_intervals
-from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, in_words, label
+from traincast.planner.answers.plan_sentences import MIN_CHANGE_REPORTED, component_label, plan_in_words
 from traincast.planner.answers.saved_answers import SavedAnswer, read_saved_answer
 from traincast.planner.answers.shortfall import short_of
 from traincast.planner.frameworks.spaces import Framework
@@ -110,7 +110,7 @@ class Compared(Result, kw_only=True):
         timed = timed or fits
         low, high = est.interval if timed and est.interval is not None else (None, None)
         shares = {name: float(value / est.step_seconds) for name, value in est.breakdown.items()}
-        words = in_words(est.plan, est.system.tiers)
+        words = plan_in_words(est.plan, est.system.tiers)
         return cls(
             label=letter,
             name=name,
@@ -140,7 +140,9 @@ class Compared(Result, kw_only=True):
         """Return what the step is spent on, the largest components."""
         plan = () if self.est is None else (self.est.plan,)
         largest = [(name, share) for name, share in self.shares.items() if share > MIN_CHANGE_REPORTED]
-        return ", ".join(f"{percent(share)} {label(name, *plan)}" for name, share in largest[:SHARES_SAID])
+        return ", ".join(
+            f"{percent(share)} {component_label(name, *plan)}" for name, share in largest[:SHARES_SAID]
+        )
 
 
 class Difference(Result, kw_only=True):
@@ -413,7 +415,7 @@ def parse_plan(text: str) -> dict[str, Any]:
 
 def _value(name: str, text: str) -> object:
     """Return the value of a knob: a number, yes or no, or a word."""
-    if any(value is True for value in ALLOWED.get(name, ())):
+    if any(value is True for value in ALLOWED_VALUES.get(name, ())):
         return {"true": True, "on": True, "false": False, "off": False}.get(text.lower(), text)
     return int(text) if text.isdecimal() else text
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from traincast.catalog import load_model, load_system
-from traincast.core import ALIASES as STRATEGY
 from traincast.core import (
     ERRATA,
     PAPER,
     PRESETS,
     STRATEGIES,
+    STRATEGY_ALIASES,
     Assumptions,
     Doc,
     Floats,
@@ -73,7 +73,7 @@ class PublishedSearches(NamedTuple):
     assumptions: Assumptions
 
 
-PUBLISHED: Final = PublishedSearches(
+PUBLISHED_SEARCHES: Final = PublishedSearches(
     arxiv="2410.00273",
     models={"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"},
     accelerators=("a100", "h200", "b200"),
@@ -149,7 +149,9 @@ def reproduce() -> Reproduction:
     configurations = [_configurations(*case, rows) for case, rows in by_case.items()]
     begin = time.perf_counter()
     cases = [
-        (load_model(model), strategy) for model in PUBLISHED.models.values() for strategy in STRATEGY.values()
+        (load_model(model), strategy)
+        for model in PUBLISHED_SEARCHES.models.values()
+        for strategy in STRATEGY_ALIASES.values()
     ]
     optima = {(model.name, strategy): _optima(model, strategy) for model, strategy in cases}
     elapsed = time.perf_counter() - begin
@@ -164,7 +166,7 @@ def reproduce() -> Reproduction:
     agrees = all(row.agreeing == row.compared for row in searches)
     agrees = agrees and all(row.worst_difference < 1e-9 for row in configurations)
     return Reproduction(
-        f"arXiv {PUBLISHED.arxiv}", agrees, configurations, searches, total, total * 2, elapsed
+        f"arXiv {PUBLISHED_SEARCHES.arxiv}", agrees, configurations, searches, total, total * 2, elapsed
     )
 
 
@@ -183,14 +185,14 @@ def _optima(model: Model, strategy: str) -> dict[Key, dict[str, Optimum]]:
     """Run one strategy's searches on every machine, with published and corrected assumptions."""
     optima: dict[Key, dict[str, Optimum]] = {}
     # Domains first: machines with equal domains share the enumeration.
-    for domain, gpu in product(PUBLISHED.domains, PUBLISHED.accelerators):
+    for domain, gpu in product(PUBLISHED_SEARCHES.domains, PUBLISHED_SEARCHES.accelerators):
         system = load_system(f"{gpu}-nvs{domain}")
-        for variant, assumed in (("published", PUBLISHED.assumptions), ("corrected", PAPER)):
+        for variant, assumed in (("published", PUBLISHED_SEARCHES.assumptions), ("corrected", PAPER)):
             searched = search_each(
                 model,
                 system,
-                gpus=PUBLISHED.gpus,
-                gbs=PUBLISHED.global_batch,
+                gpus=PUBLISHED_SEARCHES.gpus,
+                gbs=PUBLISHED_SEARCHES.global_batch,
                 assumptions=assumed,
                 strategy=strategy,
                 top=1,
@@ -263,11 +265,11 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
     seconds = dict.fromkeys(errata, 0.0)
     memory = dict.fromkeys(errata, 0.0)
     for (gpu, nvs), batch in machines.items():
-        plans = _plans(STRATEGY[strategy], batch)
-        where = load_model(PUBLISHED.models[model]), load_system(f"{gpu}-nvs{nvs}")
+        plans = _plans(STRATEGY_ALIASES[strategy], batch)
+        where = load_model(PUBLISHED_SEARCHES.models[model]), load_system(f"{gpu}-nvs{nvs}")
         published, corrected, *others = (
-            estimate(*where, plans, gbs=PUBLISHED.global_batch, assumptions=assumed)
-            for assumed in (PUBLISHED.assumptions, PAPER, *errata.values())
+            estimate(*where, plans, gbs=PUBLISHED_SEARCHES.global_batch, assumptions=assumed)
+            for assumed in (PUBLISHED_SEARCHES.assumptions, PAPER, *errata.values())
         )
         recomputed = {
             "published_step_time_s": published.step_seconds,
@@ -286,7 +288,9 @@ def _configurations(model: str, strategy: str, rows: list[dict[str, str]]) -> Co
         for name, other in zip(errata, others, strict=True):
             seconds[name] = max(seconds[name], _largest(other.step_seconds / step))
             memory[name] = max(memory[name], _largest(other.memory_bytes / published.memory_bytes))
-    return Configurations(PUBLISHED.models[model], STRATEGY[strategy], len(rows), worst, seconds, memory)
+    return Configurations(
+        PUBLISHED_SEARCHES.models[model], STRATEGY_ALIASES[strategy], len(rows), worst, seconds, memory
+    )
 
 
 def _flops_per_gpu(est: Estimates) -> object:
@@ -337,13 +341,13 @@ def _column(rows: list[dict[str, str]], name: str) -> Floats:
 
 def _published_rows(table: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a bundled table of published figures."""
-    path = files("traincast").joinpath(f"catalog/published/{PUBLISHED.arxiv}-{table}.csv")
+    path = files("traincast").joinpath(f"catalog/published/{PUBLISHED_SEARCHES.arxiv}-{table}.csv")
     with path.open(encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
 
 def _key(row: dict[str, str]) -> tuple[Key, str]:
     """Return the key of a published search, and its variant."""
-    model = PUBLISHED.models[row["model"]]
-    strategy = STRATEGY[row["strategy"]]
+    model = PUBLISHED_SEARCHES.models[row["model"]]
+    strategy = STRATEGY_ALIASES[row["strategy"]]
     return (model, strategy, row["gpu"].lower(), int(row["nvs"]), int(row["gpus"])), row["variant"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # so that a command can ask before it imports what answers
     from traincast.planner.frameworks.spaces import Framework
 
 Objective = Literal["time", "throughput", "cost", "memory"]
-OBJECTIVES: Final = get_args(Objective)
+SEARCH_OBJECTIVES: Final = get_args(Objective)
 LISTED: Final = 10  # plans, where the question does not say how many
 FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least, where it does not say it
 

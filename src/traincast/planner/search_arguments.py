@@ -7,10 +7,10 @@ from typing import Any
 
 from traincast.catalog import Stack, search_spaces
 from traincast.core import (
-    ALIASES,
     CALIBRATED,
     PRECISIONS,
     STRATEGIES,
+    STRATEGY_ALIASES,
     ErrorCollector,
     InputError,
     System,
@@ -23,8 +23,8 @@ from traincast.model import Model
 from traincast.planner.frameworks.locks import check_locked_values, lock_values
 from traincast.planner.frameworks.spaces import BEYOND, FRAMEWORKS, Framework, default_framework
 from traincast.planner.frameworks.spaces import framework as framework_named
-from traincast.planner.question import FIT_PROBABILITY, OBJECTIVES, Question
-from traincast.step import WITHIN, check_assumptions, check_size
+from traincast.planner.question import FIT_PROBABILITY, SEARCH_OBJECTIVES, Question
+from traincast.step import MODEL_RESOLUTION, check_assumptions, check_size
 
 
 def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
@@ -45,8 +45,8 @@ def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
 def check_ranking(top: int, objective: str = "time") -> None:
     """Refuse an invalid number of plans or an unknown objective."""
     problems = whole_number_problems("top", top)
-    if objective not in OBJECTIVES:
-        problems.append(str(unknown_name_error("objective", str(objective), OBJECTIVES)))
+    if objective not in SEARCH_OBJECTIVES:
+        problems.append(str(unknown_name_error("objective", str(objective), SEARCH_OBJECTIVES)))
     raise_problems("search", problems)
 
 
@@ -56,7 +56,7 @@ def check_recommendation(fit_probability: object, within: object, objective: str
     given = {name: value for name, value in shares.items() if value is not None}
     problems = [
         f"{name} = {value!r}: must be a number between 0 and 1, such as {example}"
-        for (name, value), example in zip(shares.items(), (FIT_PROBABILITY, WITHIN), strict=True)
+        for (name, value), example in zip(shares.items(), (FIT_PROBABILITY, MODEL_RESOLUTION), strict=True)
         if name in given and not _is_share(value, zero=name == "within")
     ]
     if objective == "memory":
@@ -79,7 +79,7 @@ def check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | 
     names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
     problems = [problem for name in names for problem in type_problems("strategy", name, "a name", str)]
     if not problems:
-        names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
+        names = list(dict.fromkeys(STRATEGY_ALIASES.get(name, name) for name in names))
         unknown = [name for name in names if name not in STRATEGIES]
         problems = [str(unknown_name_error("strategy", name, STRATEGIES)) for name in unknown]
     if not names:

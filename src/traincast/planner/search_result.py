@@ -47,7 +47,7 @@ from traincast.planner.space.layouts import AllLayouts, FewLayouts
 from traincast.planner.space.least_times import LeastTimes
 from traincast.planner.space.search_space import Outline, Progress, by_domain, progress_after, report_round
 from traincast.step import (
-    WITHIN,
+    MODEL_RESOLUTION,
     Answer,
     Estimate,
     Job,
@@ -201,7 +201,7 @@ class Found:
         number = max(self.top, PLANS_COMPARED)
         if self.objective == "memory":
             return [Family(plan, ()) for plan in self._ranked(number)]
-        share = WITHIN
+        share = MODEL_RESOLUTION
         rows = list[Family]()
         near = [first]
         while share < 2 * MAX_SLOWDOWN_LISTED and (len(rows) < number or first not in near):

@@ -29,7 +29,7 @@ from traincast.planner.search_arguments import (
 )
 from traincast.planner.search_result import Found, SearchWork
 from traincast.planner.space.search_space import Progress, by_domain
-from traincast.step import WITHIN, check_assumptions, check_gbs
+from traincast.step import MODEL_RESOLUTION, check_assumptions, check_gbs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ def search_request(errors: ErrorCollector, question: Question) -> SearchRequest 
     batches = errors.catch(space.batches, model, locked, assumed, len(system.tiers))
     if batches is None:
         return None
-    usual_within = WITHIN if assumed.errors_known and objective != "memory" else None
+    usual_within = MODEL_RESOLUTION if assumed.errors_known and objective != "memory" else None
     fit_probability = FIT_PROBABILITY if question.fit_probability is None else question.fit_probability
     return SearchRequest(
         model=model,

@@ -39,7 +39,7 @@ from .memory import Footprint as Footprint
 from .memory import MemoryLeft as MemoryLeft
 from .memory import PhaseLeft as PhaseLeft
 from .memory import StoredWeights as StoredWeights
-from .memory import Taken as Taken
+from .memory import TakenMemory as TakenMemory
 from .memory import fullest_bytes as fullest_bytes
 from .model_flops import CONVENTIONS as CONVENTIONS
 from .model_flops import forward_flops as forward_flops
@@ -48,7 +48,7 @@ from .model_flops import index_flops as index_flops
 from .model_flops import model_flops_per_token as model_flops_per_token
 from .pipeline_stages import Stages as Stages
 from .pipeline_stages import end_layers as end_layers
-from .pipeline_stages import split as split
+from .pipeline_stages import split_layers as split_layers
 from .pipeline_stages import stages as stages
 from .pipeline_stages import with_load as with_load
 from .placement import divisors as divisors
@@ -64,9 +64,9 @@ from .step_time import least_step_seconds as least_step_seconds
 from .step_time import step as step
 from .step_time import step_seconds_bound as step_seconds_bound
 from .uncertainty import COMPONENTS as COMPONENTS
-from .uncertainty import NEVER as NEVER
+from .uncertainty import MODEL_RESOLUTION as MODEL_RESOLUTION
+from .uncertainty import NEVER_MEASURED as NEVER_MEASURED
 from .uncertainty import NORMAL_90_PERCENT as NORMAL_90_PERCENT
-from .uncertainty import WITHIN as WITHIN
 from .uncertainty import Alternative as Alternative
 from .uncertainty import ErrorCase as ErrorCase
 from .uncertainty import Errors as Errors

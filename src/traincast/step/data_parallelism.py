@@ -163,7 +163,7 @@ class DataParallelTraffic:
     def _in_step(
         self, time_of: Callable[..., Column], stretch: Sequence[Column]
     ) -> list[tuple[Column, Column]]:
-        """Return the gathers and reductions of every device in a step, by `_exposed` or `_hidden` [s]."""
+        """Return the time of gathers and reductions of every device: `_exposed_time` or `_hidden` [s]."""
         devices = zip(self.stages.stored_parts, self.stages.executed_parts, stretch, strict=True)
         return [self._of_device(time_of, *device) if device[0] else (0.0, 0.0) for device in devices]
 

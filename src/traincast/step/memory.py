@@ -24,9 +24,9 @@ from traincast.core import (
     nonzero,
     offloaded_activations,
     replace,
+    split_choice,
     take_rows,
     where,
-    words,
 )
 from traincast.operations import Operation, offloaded_bytes, total
 from traincast.step.model_parts import ENDS, VOCABULARY, Counts
@@ -281,7 +281,7 @@ class BesideActivations(NamedTuple):
         present = stages.present_parts[i]
         # those of two layers are on the device, one at work and one on its way, beside those that stay there
         if offloaded_activations(plan.offload):
-            figure = "saved" if "activations" in words(plan.offload) else "offloaded"
+            figure = "saved" if "activations" in split_choice(plan.offload) else "offloaded"
             moved = _sum(footprints, stages.executed_parts[i], figure) * self.in_flight
             staying = saved - moved / plan.offload_every
             saved = minimum(saved, staying + 2 * _largest(footprints, present, figure))
@@ -311,7 +311,7 @@ class WorkingMemory(NamedTuple):
     def left_for_states(self, nm: Column, capacity: float, assumed: Assumptions) -> "list[MemoryLeft]":
         """Return what it leaves for `StoredWeights.memory` [byte], in each phase that may be the peak.
 
-        A device is full where what states have `Taken` is what is left, as `devices_phases` adds both up.
+        A device is full where `TakenMemory` of its states is what is left, as `devices_phases` adds both up.
         """
         activations, first, temporary, beside = self
         usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
@@ -424,7 +424,7 @@ def _phases(
     return phases
 
 
-class Taken(NamedTuple):
+class TakenMemory(NamedTuple):
     """What a device holds of the memory that is left for it [byte]."""
 
     states: Column  # while layers are at work, gradients apart
@@ -433,7 +433,7 @@ class Taken(NamedTuple):
     step: Column | None  # in the optimizer's step; None where that can be no peak
 
     @classmethod
-    def from_weights(cls, held: Mapping[str, Column], assumed: Assumptions) -> "Taken":
+    def from_weights(cls, held: Mapping[str, Column], assumed: Assumptions) -> "TakenMemory":
         """Return what `StoredWeights.memory` takes of what is left for it [byte]."""
         apart = held.get("reserved", 0.0)  # of which the allocator has no share
         stored = held["weights"] + held["optimizer"] + apart / (1 + assumed.memory.allocator_share)
@@ -526,7 +526,7 @@ class MemoryLeft(NamedTuple):
     gradients: Column | None  # share of them that is there; None in the optimizer's step, for `Taken.step`
     phases: tuple[PhaseLeft, ...]
 
-    def taken(self, taken: Taken, rows: Ints | Bools | slice) -> Column | None:
+    def taken(self, taken: TakenMemory, rows: Ints | Bools | slice) -> Column | None:
         """Return what `taken` has of it, with `rows` of its columns; None where there is no such phase."""
         if self.gradients is None:
             return taken.step
@@ -540,7 +540,7 @@ def states(
 ) -> dict[str, Column]:
     """Return weights, gradients and optimizer states as ZeRO shards them (arXiv 1910.02054) [byte]."""
     recipe = plan.recipe
-    offloaded = words(plan.offload)
+    offloaded = split_choice(plan.offload)
     element_scale = assumed.memory.element_bytes / 2
     n = plan.shards
     n_experts = plan.expert_shards
@@ -596,7 +596,7 @@ def _step_copies(plan: Plans, stored: StoredWeights, assumed: Assumptions) -> Co
     stage_1_and_2.py, step). With the roots, the flat ones are gone, and with ZeRO-1 and 2 those that were
     flattened: 24 bytes for a parameter with ZeRO-3, whose allocated tensors were counted.
     """
-    if "optimizer" in words(plan.offload) or assumed.memory.gradients_last == "layer":
+    if "optimizer" in split_choice(plan.offload) or assumed.memory.gradients_last == "layer":
         return 0.0
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     stepped = stored.weights / n + stored.expert_weights / n_experts
@@ -620,7 +620,7 @@ def _gathered_weights(
     footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
 ) -> Column:
     """Return the memory of weights gathered (or fetched from the host) for the layers at work [byte]."""
-    if plan.zero < 3 and "weights" not in words(plan.offload):
+    if plan.zero < 3 and "weights" not in split_choice(plan.offload):
         return 0.0
     layer, ends = _units(footprints, counts, assumed, "weights", "expert_weights")
     frozen, frozen_ends = _units(footprints, counts, assumed, "frozen", "expert_frozen")

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from traincast.core import Assumptions, Column, Plans, System, offloaded_activations, words
+from traincast.core import Assumptions, Column, Plans, System, offloaded_activations, split_choice
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.model_parts import Counts
 from traincast.times import exposed_time
@@ -22,7 +22,7 @@ class ExposedCopies(NamedTuple):
 
 def copies_in_passes(plan: Plans) -> bool:
     """Return whether passes copy anything to or from the host."""
-    return "weights" in words(plan.offload) or bool(offloaded_activations(plan.offload))
+    return "weights" in split_choice(plan.offload) or bool(offloaded_activations(plan.offload))
 
 
 def exposed_copies(
@@ -48,7 +48,7 @@ def copy_time(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions
     pytorch/cpu_offload.py, layer_window_map): a layer's share of it counts.
     """
     link = system.accelerator.host_link
-    offloaded = words(plan.offload)
+    offloaded = split_choice(plan.offload)
     weights = plan.recipe.width * assumed.memory.element_bytes * (cost.weights + cost.expert_weights)
     weights = weights + cost.frozen + cost.expert_frozen
     copied = 0 * cost.forward

@@ -1,6 +1,6 @@
 """The optimizer step."""
 
-from traincast.core import Assumptions, Column, Plans, System, nonzero, words
+from traincast.core import Assumptions, Column, Plans, System, nonzero, split_choice
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.model_parts import VOCABULARY, Counts
 
@@ -27,7 +27,7 @@ def optimizer_seconds(
         moved = moved + 2 * vocabulary * element_scale * plan.optimizer.vocabulary_state
     squares = sum_of(costs, layers, "squares") / n + sum_of(costs, layers, "expert_squares") / n_experts
     products = plan.optimizer.iterations * squares / (assumed.kernels.matrix_efficiency * gpu.matrix_flops)
-    if "optimizer" in words(plan.offload):
+    if "optimizer" in split_choice(plan.offload):
         # gradients go to the host, which updates, and weights come back; products stay on the accelerator
         # (deepspeedai/DeepSpeed, pull request 7939)
         copied = updated * element_scale * (plan.gradient_bytes + 2 * plan.recipe.width)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core import PRECISIONS, Column, InputError, Rate, rate, seconds
+from traincast.core import PRECISIONS, Column, InputError, Rate, rate_text, seconds
 from traincast.step.estimates import Estimate, Estimates
 
 CONVENTION: Final = "megatron"  # counts what cannot be left out: attention only as far as the mask leaves it
@@ -56,7 +56,7 @@ def _refusal(
     predicted = _row_value(est.step_seconds, row)
     kind = PRECISIONS[est.plan.precision].rate
     peak = _row_value(est.system.accelerator.peak(kind), row)
-    of_peak = f"of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"
+    of_peak = f"of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate_text(peak, 'FLOP/s')}"
     least_text = f"a step of {est.gbs:,} sequences takes at least {seconds(time * share)} there"
     every = _suspects(est, row, time, recompute_factor, peak)
     suspects = [suspect for suspect in every if MIN_CORRECTED_SHARE <= share / suspect.factor <= 1]
@@ -90,7 +90,9 @@ def _suspects(
         except InputError:
             continue
         if other > peak:
-            yield Suspect(f"run in {faster}? Its peak is {rate(other, 'FLOP/s')} (--precision)", other / peak)
+            yield Suspect(
+                f"run in {faster}? Its peak is {rate_text(other, 'FLOP/s')} (--precision)", other / peak
+            )
     if recompute_factor > 1:
         yield Suspect("run without the recomputation of the plan?", recompute_factor)
 

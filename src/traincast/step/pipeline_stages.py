@@ -85,7 +85,7 @@ def begin_layers(model: Model) -> int:
     return round(tower.images * rows / (model.seq * model.layer_parameters(active=True) / model.layers))
 
 
-def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, ...]:
+def split_layers(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, ...]:
     """Split layers into chunks as evenly as they divide; ends count as layers of the first and last chunk.
 
     Frameworks count so where they account for embedding and loss in the split. A remainder makes later chunks
@@ -93,9 +93,9 @@ def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, 
 
     `end` are the layers that the head counts for, `begin` those that a vision tower does.
 
-    >>> split(126, 16, end=1)
+    >>> split_layers(126, 16, end=1)
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
-    >>> split(61, 16, end=4)
+    >>> split_layers(61, 16, end=4)
     (4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1)
     """
     if number == 1:
@@ -104,7 +104,7 @@ def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, 
     last = max(share - end, 0)
     if begin and number > 2:
         first = min(max(share - begin, 0), layers - last)
-        return first, *split(layers - first, number - 1, end)
+        return first, *split_layers(layers - first, number - 1, end)
     if begin:
         last = min(max(last, layers - max(share - begin, 0)), layers)
     each, more = divmod(layers - last, number - 1)
@@ -140,7 +140,7 @@ def layers_of_chunks(model: Model, number: int, layout: str = "") -> tuple[int, 
     """Return the layers of every chunk, first to last: those of a layout, else split evenly over `number`."""
     if layout:
         return chunks(layout)
-    return split(model.layers, number, end_layers(model), begin_layers(model))
+    return split_layers(model.layers, number, end_layers(model), begin_layers(model))
 
 
 def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") -> list[Counter[str]]:

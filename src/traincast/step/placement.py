@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from traincast.core import STRATEGIES, Bools, Ints, Plan, Plans
-from traincast.times import ORDERS
+from traincast.times import GROUP_ORDERS
 
 
 @lru_cache(maxsize=4096)
@@ -68,7 +68,7 @@ def placements_in_order(
     """
     fast = np.ones_like(degrees)
     room = np.broadcast_to(domain, len(degrees))
-    for axis in ORDERS[order]:
+    for axis in GROUP_ORDERS[order]:
         if axis in axes:
             i = axes.index(axis)
             fast[:, i] = np.gcd(degrees[:, i], room)

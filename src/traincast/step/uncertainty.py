@@ -17,14 +17,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.catalog import Stack, error_figures
-from traincast.core import Bools, Column, Floats, Plans, plain, rate
-from traincast.model import LINEAR, Model
+from traincast.core import Bools, Column, Floats, Plans, plain, rate_text
+from traincast.model import LINEAR_ATTENTIONS, Model
 from traincast.step.model_flops import forward_flops
 
-WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
+# Of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
+MODEL_RESOLUTION: Final = 0.02
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 LEAST_SHARE: Final = 0.05  # of the largest share: what is rarer changes intervals by less than 1 %
-NEVER: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
+NEVER_MEASURED: Final = "never measured: "  # before a respect in which a plan lies outside of measured runs
 LEAST_WIDTH: Final = 0.01  # of what an interval is said to be made of
 # Deviation of the logarithm of the time in which a host issues a kernel, where no run was measured that waits
 # for it: that of torch.nn.Linear takes 13 us with the Xeon 8480C of a DGX H100, and 33 to 37 us with Grace
@@ -56,7 +57,7 @@ class CoveredSize:
     def text(self, value: float) -> str:
         """Return a value in words."""
         if self.prefixed:
-            return rate(value, self.prefixed)
+            return rate_text(value, self.prefixed)
         if self.linear:
             return f"{self.unit}{value:g}"
         number = f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
@@ -399,7 +400,7 @@ class ErrorCase:
     @property
     def scans(self) -> bool:
         """Whether layers have linear attention, of whose scans no backward pass was timed alone."""
-        return not self.layers.isdisjoint(LINEAR)
+        return not self.layers.isdisjoint(LINEAR_ATTENTIONS)
 
     @property
     def shortness(self) -> Column:
@@ -638,13 +639,15 @@ def widths(
         variance = np.average((logs - np.average(logs, weights=weights)) ** 2, weights=weights)
         among = float(np.hypot(NORMAL_90_PERCENT * variance**0.5, scale * spread))
         found.append(Width(software, among, software))
-    found.append(Width(f"{NEVER}this release of the software", scale * release, "an unmeasured release"))
+    found.append(
+        Width(f"{NEVER_MEASURED}this release of the software", scale * release, "an unmeasured release")
+    )
     never = _respects(case)
     for name, distance in case.distances(known).items():
         if distance:
             half = scale * float(known.drifts[name] * distance)
-            found.append(Width(NEVER + never[name], half, _in_brief(name, case, known)))
-    waits = f"{NEVER}the host's pace, which {float(case.waiting):.0%} of the step waits for"
+            found.append(Width(NEVER_MEASURED + never[name], half, _in_brief(name, case, known)))
+    waits = f"{NEVER_MEASURED}the host's pace, which {float(case.waiting):.0%} of the step waits for"
     found.append(Width(waits, scale * float(host_deviation(case)), "the host's pace"))
     lengths = "lengths of packed documents, which nothing states"
     found.append(Width(lengths, scale * float(length_deviation(case)), "unstated lengths of documents"))

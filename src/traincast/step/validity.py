@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from traincast.core import AXES, Bools, Plan, Plans, chunks, raise_problems
-from traincast.model import LINEAR, Experts, LinearAttention, Mamba, Model, RgLru
+from traincast.model import LINEAR_ATTENTIONS, Experts, LinearAttention, Mamba, Model, RgLru
 from traincast.times import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
@@ -51,7 +51,7 @@ def _of_linear_attention(holds: Callable[[LinearAttention, Plans], bool | Bools]
 
     def holds_everywhere(model: Model, plan: Plans, gbs: int) -> bool | Bools:
         held: bool | Bools = True
-        for part in LINEAR:
+        for part in LINEAR_ATTENTIONS:
             config = getattr(model, part)
             if config is not None:
                 held = held & holds(config, plan)

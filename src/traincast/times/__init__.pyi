@@ -22,13 +22,13 @@ from .pipeline.schedules import Schedule as Schedule
 from .pipeline.simulation import SimulatedPass as SimulatedPass
 from .pipeline.simulation import Timeline as Timeline
 from .pipeline.simulation import simulate as simulate
-from .process_groups import ORDERS as ORDERS
+from .process_groups import GROUP_ORDERS as GROUP_ORDERS
 from .process_groups import AnyPlacement as AnyPlacement
 from .process_groups import Group as Group
 from .process_groups import Placement as Placement
 from .process_groups import domains as domains
 from .process_groups import is_group as is_group
-from .roofline import arithmetic as arithmetic
+from .roofline import arithmetic_seconds as arithmetic_seconds
 from .roofline import exposed_memory as exposed_memory
 from .timed_operation import OperationPasses as OperationPasses
 from .timed_operation import PassSeconds as PassSeconds

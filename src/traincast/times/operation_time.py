@@ -30,7 +30,7 @@ from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.nccl import achieved_bandwidth
 from traincast.times.overlap import exposed_time, panel_time
 from traincast.times.process_groups import AnyPlacement, Group, Placement, is_group
-from traincast.times.roofline import arithmetic, expert_products, exposed_memory, memory_time
+from traincast.times.roofline import arithmetic_seconds, expert_products, exposed_memory, memory_time
 from traincast.times.timed_operation import OperationPasses, PassSeconds, Timed, TimedOperation
 
 EXPERT_AXES: Final = ("ep", "etp", "tp-ep")
@@ -158,7 +158,7 @@ class OperationTimer:
         gpu = self.system.accelerator
         compute: Column = 0 * assumed.kernels.launch_seconds
         if work.kernels:
-            compute = arithmetic(work, gpu, assumed, plan.recipe)
+            compute = arithmetic_seconds(work, gpu, assumed, plan.recipe)
         memory = exposed_memory(work, compute, gpu, assumed)
         if not work.collectives and work.panels is None and work.rounds is None:
             return PassSeconds(compute, memory, 0.0, 0.0, self._dispatch(work))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from traincast.core import Column, Plans, Tier, ceil, common_divisor, floor, maximum, minimum, nonzero
 from traincast.operations import Axis
 
-ORDERS: Final = {
+GROUP_ORDERS: Final = {
     "tp-cp-dp-pp": ("tp", "tp2", "cp", "dp", "pp"),  # Megatron-Core, torchtitan, DeepSpeed
     "tp-cp-pp-dp": ("tp", "tp2", "cp", "pp", "dp"),  # Megatron-Core with use-tp-pp-dp-mapping
 }
@@ -96,7 +96,7 @@ def _members(plan: Plans, axis: Axis) -> Column:
 
 def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Column]]:
     """Return, for each tier but the outermost, the members of every axis in one domain."""
-    names = ORDERS[plan.order]
+    names = GROUP_ORDERS[plan.order]
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in names}
     per_domain = [fast]
     fast["stage"] = fast["tp"] * fast["cp"] * fast["dp"]  # ranks of one pipeline stage

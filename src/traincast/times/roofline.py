@@ -6,7 +6,7 @@ from traincast.times.kernel_efficiency import attention, burst, work_done
 from traincast.times.overlap import exposed_time
 
 
-def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
+def arithmetic_seconds(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
     """Return the compute time of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273) [s].
 
     Matrix and vector units work one after the other. Fused attention is one kernel, with its own rate if one

@@ -1,8 +1,8 @@
 """What `tuner` gives to other packages; each name is imported when it is first used."""
 
-from .belief import GAIN as GAIN
-from .belief import SURE as SURE
-from .launches import STEPS as STEPS
+from .belief import STOP_PROBABILITY as STOP_PROBABILITY
+from .belief import TRIAL_GAIN as TRIAL_GAIN
+from .launches import TRIAL_STEPS as TRIAL_STEPS
 from .launches import OwnTraining as OwnTraining
 from .replay import Replayed as Replayed
 from .replay import ReplayReport as ReplayReport

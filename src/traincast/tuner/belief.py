@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from traincast.core import Floats, Ints
-from traincast.planner import DEGREES, DRAWS, KINDS, RankedSoftware
+from traincast.planner import ERROR_SAMPLES, PLAN_DEGREES, PLAN_KINDS, RankedSoftware
 from traincast.step import NORMAL_90_PERCENT, Errors, errors
 
 # Deviation of the shared error. That of published runs is 0.03; with so little, a machine that is faster than
@@ -52,8 +52,8 @@ PART_OF: Final = dict.fromkeys(("sp", "tp_kind", "tp_overlap"), "tp") | {
 REACH: Final = 0.5  # of the known reach: in its distances a doubled degree counts twice, as it halves dp
 NOISE: Final = 0.005  # of a trial's time, relative, before repeats say otherwise
 NOISE_REPEATS: Final = 4  # repeats that this counts as
-GAIN: Final = 0.01  # what is worth a trial: plans within it of each other are equal
-SURE: Final = 0.95  # probability that the best so far is within `GAIN`, at which trials end
+TRIAL_GAIN: Final = 0.01  # what is worth a trial: plans within it of each other are equal
+STOP_PROBABILITY: Final = 0.95  # probability that the best so far is within `TRIAL_GAIN`, at which trials end
 TIE: Final = 0.02  # relative difference of probabilities of a gain that a cheaper trial outweighs
 FIRST_FITS: Final = 0.9  # probability to fit of the first trial
 MOST_DRAWN: Final = 512  # candidates whose errors are drawn together, the likeliest to be faster
@@ -112,12 +112,12 @@ class Prior:
             result += share[rows, None] * share[columns]
         distance = np.zeros_like(result)
         same_shapes = np.ones(result.shape, np.bool_)
-        knobs = dict(zip((*DEGREES, *KINDS), self.coordinates.T, strict=True))
+        knobs = dict(zip((*PLAN_DEGREES, *PLAN_KINDS), self.coordinates.T, strict=True))
         for name, column in knobs.items():
             if name == FOLLOWING or not np.ptp(column):
                 continue
             apart = np.abs(column[rows, None] - column[columns])
-            if name in KINDS:
+            if name in PLAN_KINDS:
                 apart = apart > 0
             if name in PART_OF:
                 degree = knobs[PART_OF[name]]
@@ -133,14 +133,14 @@ class Prior:
 class Outlook(NamedTuple):
     """What is to be gained by further trials."""
 
-    within: float  # probability that no other candidate is faster by more than `GAIN`
+    within: float  # probability that no other candidate is faster by more than `TRIAL_GAIN`
     gain: float  # expected remaining gain, relative to the time of the best so far
 
 
 class Belief:
     """Belief on candidates after trials; `draws` are samples for probabilities, with a fixed random state."""
 
-    def __init__(self, prior: Prior, draws: int = DRAWS):
+    def __init__(self, prior: Prior, draws: int = ERROR_SAMPLES):
         self.prior = prior
         self.draws = draws
         self.times: dict[int, list[float]] = {}  # candidate → measured times [s]
@@ -278,7 +278,7 @@ class Belief:
         return np.where(self.excluded, 0.0, result)
 
     def log_gain_probability(self) -> Floats:
-        """Return the logarithm of each candidate's probability to fit and to be faster by `GAIN`."""
+        """Return the logarithm of each candidate's probability to fit and to be faster by `TRIAL_GAIN`."""
         from scipy.special import log_ndtr
 
         best = self.best
@@ -287,17 +287,18 @@ class Belief:
         mean, deviation, _ = self.posterior
         with np.errstate(divide="ignore"):
             log_fits = np.log(self.fits)
-        result = log_ndtr((mean[best] - np.log1p(GAIN) - mean) / deviation) + log_fits
+        result = log_ndtr((mean[best] - np.log1p(TRIAL_GAIN) - mean) / deviation) + log_fits
         result[best] = -np.inf
         return np.asarray(result)
 
     def choose(self) -> int | None:
         """Return the candidate to try next; None where there is none.
 
-        It is that with the highest probability to fit and to be faster by `GAIN`; of those within `TIE` of it
-        the one whose steps take the least time. Before any time is known, it is the fastest that fits with a
-        probability of `FIRST_FITS`, or else the likeliest to fit. Where it was measured before and the best
-        is less sure, the best is measured again: the two alternate until noise does not decide.
+        It is that with the highest probability to fit and to be faster by `TRIAL_GAIN`; of those within
+        `TIE` of it the one whose steps take the least time. Before any time is known, it is the fastest
+        that fits with a probability of `FIRST_FITS`, or else the likeliest to fit. Where it was measured
+        before and the best is less sure, the best is measured again: the two alternate until noise does not
+        decide.
         """
         seconds = self.prior.seconds
         best = self.best
@@ -320,7 +321,7 @@ class Belief:
 
     @cached_property
     def outlook(self) -> Outlook:
-        """Probability that the best so far is within `GAIN`, and the expected remaining gain, by draws.
+        """Probability that the best so far is within `TRIAL_GAIN`, and the expected remaining gain, by draws.
 
         Errors of the likeliest candidates are drawn together, those of others as if independent.
         """
@@ -341,7 +342,7 @@ class Belief:
         drawn = np.where(fits, mean[pool] + deviations, np.inf)
         drawn[:, 0] = mean[best] + deviations[:, 0]
         gain = np.maximum(drawn[:, 0] - drawn.min(axis=1), 0.0)
-        within = float(np.mean(gain <= np.log1p(GAIN))) * float(np.exp(others))
+        within = float(np.mean(gain <= np.log1p(TRIAL_GAIN))) * float(np.exp(others))
         return Outlook(within, float(np.mean(-np.expm1(-gain))))
 
 

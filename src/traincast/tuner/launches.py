@@ -9,7 +9,7 @@ from traincast.core import Plan, System
 from traincast.launch import FORMATS, Launch, write_in_full
 from traincast.model import Model
 
-STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
+TRIAL_STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
 # how formats say the number of steps, where a launch has it
 STEPS_SAID: Final = re.compile(r"(--train-iters |train\.train_iters\s*=\s*|train_steps: |\bsteps ?= ?)\d+")
 
@@ -23,7 +23,7 @@ class Exported:
     system: System
     gbs: int
     stack: str
-    steps: int = STEPS
+    steps: int = TRIAL_STEPS
 
     def write(self, plan: Plan) -> Launch | None:
         """Return the launch of a plan; None where the framework refuses it or the format cannot express it.
@@ -43,7 +43,7 @@ class OwnTraining:
 
     model: Model
     gbs: int
-    steps: int = STEPS
+    steps: int = TRIAL_STEPS
     name: str = "measure --step"
     command: str = f"python -m {TRAINING_MODULE}.one_plan {{launch}} {{log}}"
 

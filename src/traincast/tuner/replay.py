@@ -21,7 +21,7 @@ from traincast.catalog import resolve
 from traincast.core import Doc, Floats, Result, System
 from traincast.planner import Question, plan_coordinates
 from traincast.step import errors
-from traincast.tuner.belief import GAIN, LEARNT, SURE, Belief, Prior
+from traincast.tuner.belief import LEARNT, STOP_PROBABILITY, TRIAL_GAIN, Belief, Prior
 from traincast.tuner.candidates import of_search
 
 MIN_PLANS: Final = 5  # of a group
@@ -247,16 +247,16 @@ def replay(group: RunGroup) -> Replayed:
     stop = 0
     regret = 0.0
     sure = False
-    good = seconds <= (1 + GAIN) * seconds.min()
+    good = seconds <= (1 + TRIAL_GAIN) * seconds.min()
     for row, _, belief in try_known_plans(group.prior, seconds):
         if stop and row in order:
             break
         order.append(row)
-        if not stop and (belief.outlook.within >= SURE or len(belief.times) == len(seconds)):
+        if not stop and (belief.outlook.within >= STOP_PROBABILITY or len(belief.times) == len(seconds)):
             best = belief.best
             assert best is not None  # a plan was timed
             stop = len(order)
-            sure = belief.outlook.within >= SURE
+            sure = belief.outlook.within >= STOP_PROBABILITY
             regret = float(seconds[best] / seconds.min() - 1)
         if stop and good[order].any():
             break
@@ -285,14 +285,14 @@ def summary(prior: str, wrong: str, kind: str, groups: Sequence[Replayed]) -> Re
     """Return means over groups."""
     same = ("trials", "regret", "ranked_regret", "to_best", "ranked_to_best")
     means = {name: float(np.mean([getattr(group, name) for group in groups])) for name in same}
-    sure = [group.regret <= GAIN for group in groups if group.sure]
+    sure = [group.regret <= TRIAL_GAIN for group in groups if group.sure]
     return ReplaySummary(
         prior=prior,
         wrong=wrong,
         kind=kind,
         groups=len(groups),
         within_four=float(np.mean([group.trials <= MANY for group in groups])),
-        right=float(np.mean([group.regret <= GAIN for group in groups])),
+        right=float(np.mean([group.regret <= TRIAL_GAIN for group in groups])),
         reliability=float(np.mean(sure)) if sure else None,
         **means,
     )

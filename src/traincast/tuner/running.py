@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final
 
 from traincast.accuracy import WARM_UP, StepTimes, read_times
 from traincast.core import GIB, ErrorCollector, InputError, Plan, check_folder, close_to, seconds
-from traincast.launch import PROGRAMS, Launch
-from traincast.tuner.launches import STEPS
+from traincast.launch import TRAINING_PROGRAMS, Launch
+from traincast.tuner.launches import TRIAL_STEPS
 from traincast.tuner.tuner import Trial, Tuner
 
 OUT_OF_MEMORY: Final = re.compile(  # as PyTorch, CUDA, HIP, XLA and DeepSpeed say it
@@ -58,7 +58,7 @@ class Runner:
     # trials are run by hand.
     command: str | None = None
     log: str | None = None  # of a trial, with {trial}; the command's output if None
-    steps: int = STEPS  # of a trial
+    steps: int = TRIAL_STEPS  # of a trial
     # Of a trial [s]; if None, ten times the expected time and a quarter of an hour.
     timeout: float | None = None
     warm_up: int = WARM_UP  # steps at the beginning that do not count, at most half of them
@@ -69,7 +69,7 @@ class Runner:
         errors.catch(check_folder, self.folder)
         problems = []
         launcher = self.tuner.launcher
-        has_log = launcher is not None and launcher.name in PROGRAMS  # of its own
+        has_log = launcher is not None and launcher.name in TRAINING_PROGRAMS  # of its own
         if self.command is None and self.log is None and not has_log:
             problems.append("--log: give it with --manual: the log that each job writes, with {trial}")
         if self.log is not None and "{trial}" not in self.log:

@@ -30,10 +30,10 @@ from traincast.model import Model
 from traincast.planner import Framework, Question
 from traincast.planner import framework as framework_named
 from traincast.step import NORMAL_90_PERCENT, Job, check_assumptions, check_gbs, check_size, usual_assumptions
-from traincast.tuner.belief import GAIN, SURE, Belief, Outlook
+from traincast.tuner.belief import STOP_PROBABILITY, TRIAL_GAIN, Belief, Outlook
 from traincast.tuner.candidates import Candidates, of_runs, of_search
 from traincast.tuner.journal import Journal
-from traincast.tuner.launches import STEPS, Exported, Launcher
+from traincast.tuner.launches import TRIAL_STEPS, Exported, Launcher
 
 if TYPE_CHECKING:
     from traincast.accuracy import Calibration
@@ -167,7 +167,7 @@ class Tuner:
         to: str | Launcher | None = None,
         trials: int = TRIALS,
         budget: float | None = None,
-        steps: int = STEPS,
+        steps: int = TRIAL_STEPS,
         journal: str | Path | None = None,
     ):
         errors = ErrorCollector("tune")
@@ -255,11 +255,11 @@ class Tuner:
     def stopped(self) -> str | None:
         """Why no further trial begins; None while one may."""
         within = self.belief.outlook.within
-        self._sure = self._sure or within >= SURE  # draws near the threshold do not start it again
+        # Draws near the threshold do not start it again
+        self._sure = self._sure or within >= STOP_PROBABILITY
         if self._sure:
-            return (
-                f"the best is within {GAIN:.0%} of every candidate with {probability_text(max(within, SURE))}"
-            )
+            probability = probability_text(max(within, STOP_PROBABILITY))
+            return f"the best is within {TRIAL_GAIN:.0%} of every candidate with {probability}"
         if len(self.trials) >= self.most:
             return f"the limit of {count_of(self.most, 'trial')} is reached"
         if self.budget is not None and self.took >= self.budget:
@@ -309,9 +309,8 @@ class Tuner:
             deviation = self.belief.posterior.deviation[row]
             return f"measured again: the best so far, whose time is known to {deviation:.1%} only"
         chance = np.exp(self.belief.log_gain_probability()[row])
-        why = (
-            f"{chance:.0%} likely to be more than {GAIN:.0%} faster than trial {self._trial_of(best).number}"
-        )
+        number = self._trial_of(best).number
+        why = f"{chance:.0%} likely to be more than {TRIAL_GAIN:.0%} faster than trial {number}"
         return f"measured again: {why}" if row in self.belief.times else why
 
     def _launch(self, row: int) -> Launch | None:

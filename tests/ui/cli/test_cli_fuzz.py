@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from bounded_memory import bounded_memory
 from every_command import DESIGN, STUDY
-from traincast.core.knobs import ALLOWED
+from traincast.core.knobs import ALLOWED_VALUES
 from traincast.ui.cli.app import app
 from traincast.ui.cli.main import OWN_MISTAKE
 
@@ -96,7 +96,7 @@ ODD = [
     *("", "0", "-1", "1", "3", "7", "2.5", "1e9", "1e400", "-1e-320", "nan", "inf", str(10**30)),
     *("1,2", "1/3", "8:0.5,16:0.5", "2%", "80 GiB", "400 Gb/s", "1e-320 GB/s", "7 furlongs", "1M", "15T"),
     *("None", "true", "\x1b[31mred", "ä\u202e", "..", "/", "/dev/null", "/dev/zero", "missing.yaml", "--"),
-    *FILES, *sorted({str(value) for values in ALLOWED.values() for value in values}),
+    *FILES, *sorted({str(value) for values in ALLOWED_VALUES.values() for value in values}),
 ]  # fmt: skip
 OPTIONS = {
     name: [

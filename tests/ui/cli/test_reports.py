@@ -6,7 +6,7 @@ import re
 import polars as pl
 
 from html_pages import read
-from traincast.core.units import gib, rate, seconds
+from traincast.core.units import gib, rate_text, seconds
 from traincast.core.version import __version__
 
 PLAN = "plan llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --strategy 1d --top 3"
@@ -29,8 +29,8 @@ def test_a_plan_as_a_report(run, tmp_path):
     assert tiles["Throughput of a GPU"] == f"{best['tokens_per_second_per_gpu']:,.0f} token/s"
     assert tiles["Utilisation (MFU)"] == f"{best['metrics']['mfu']['megatron']:.1%}"
     assert tiles["The whole run"] == f"{best['metrics']['days']:,.0f} days"
-    assert tiles["Its price"] == f"${rate(best['metrics']['cost'], '')}".strip()
-    assert tiles["Its electricity"] == rate(best["metrics"]["energy_kwh"] * 1000, "Wh")
+    assert tiles["Its price"] == f"${rate_text(best['metrics']['cost'], '')}".strip()
+    assert tiles["Its electricity"] == rate_text(best["metrics"]["energy_kwh"] * 1000, "Wh")
     text = " ".join(page.said["body"][0].split())
     for parts, form in (("breakdown_seconds", seconds), ("memory_by_component_bytes", gib)):
         assert all(form(value) in text for value in best[parts].values() if value)

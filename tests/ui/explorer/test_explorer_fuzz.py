@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from bounded_memory import bounded_memory
-from traincast.core.knobs import ALLOWED
+from traincast.core.knobs import ALLOWED_VALUES
 from traincast.ui.explorer.app import POST_QUESTIONS, application
 from traincast.ui.explorer.question import FIELDS, LOCKS, State
 from traincast.ui.explorer.worker_pool import Pool
@@ -83,7 +83,9 @@ configs = st.fixed_dictionaries(
 )
 knobs = st.dictionaries(
     st.sampled_from(LOCKS),
-    st.one_of(sizes, scalars, st.sampled_from([value for values in ALLOWED.values() for value in values])),
+    st.one_of(
+        sizes, scalars, st.sampled_from([value for values in ALLOWED_VALUES.values() for value in values])
+    ),
     max_size=5,
 )
 LIKELY = {

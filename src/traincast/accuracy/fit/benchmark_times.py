@@ -9,7 +9,7 @@ from traincast.accuracy.logs import Collective, Gemm
 from traincast.core import PRECISIONS, Accelerator, Assumptions, Column, Floats, Precision, System
 from traincast.operations import CollectiveKind, PassCount
 from traincast.operations import Gemm as Product
-from traincast.times import Group, arithmetic, collective, exposed_memory
+from traincast.times import Group, arithmetic_seconds, collective, exposed_memory
 
 KINDS: Final[dict[str, CollectiveKind]] = {
     "allreduce": "all-reduce",
@@ -30,7 +30,7 @@ REPEATED_COLLECTIVE: Final = {"collectives.skew_seconds": 0.0, "collectives.laun
 
 def pass_seconds(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
     """Return the time of one pass without communication: arithmetic and exposed memory traffic [s]."""
-    compute = arithmetic(work, gpu, assumed, recipe)
+    compute = arithmetic_seconds(work, gpu, assumed, recipe)
     return compute + exposed_memory(work, compute, gpu, assumed)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole_number
-from traincast.core import WHOLE, InputError, raise_problems
+from traincast.core import MUST_BE_WHOLE, InputError, raise_problems
 
 TABLE_HEADER: Final = r"#\s+size\s+count\s+type\b"
 TEST_START: Final = r"# nThread \d+ nGpus \d+"
@@ -103,7 +103,7 @@ def _placement(test: CollectiveTest, file: str, given: Mapping[str, object]) -> 
 def check_given(given: Mapping[str, object]) -> None:
     """Raise `InputError` for given values of collectives that are invalid, all at once."""
     problems = [
-        f"{name} = {given[name]!r}: {WHOLE}"
+        f"{name} = {given[name]!r}: {MUST_BE_WHOLE}"
         for name in ("nodes", "gpus_per_node")
         if name in given and whole_number(given[name]) is None
     ]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from traincast.catalog import raw
+from traincast.catalog import read_bytes
 from traincast.core import InputError
 
 MAX_WHOLE: Final = 1e15  # above any count that a setting states
@@ -20,7 +20,7 @@ _POINT_GROUPS: Final = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+,\d+")
 def content(path: Path) -> str:
     """Read a file without colours: UTF-8, or UTF-16 with a byte order mark; invalid bytes are replaced."""
     try:
-        data = raw(path)
+        data = read_bytes(path)
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
     is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))

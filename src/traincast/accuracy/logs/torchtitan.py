@@ -11,7 +11,7 @@ from traincast.accuracy.logs.settings import section
 from traincast.accuracy.logs.text import number, whole_number
 from traincast.accuracy.logs.training_log import UNREAD, Log, LogFormat
 from traincast.catalog import accelerator_called
-from traincast.launch import DEGREES as SETTINGS
+from traincast.launch import DEGREE_SETTINGS as SETTINGS
 from traincast.launch import KNOWN_MODELS
 
 CONFIG_DUMP: Final = r"Running with (?:args|configs?):"

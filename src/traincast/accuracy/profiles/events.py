@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.accuracy.profiles.labels import Operator, label_of, labels_of
-from traincast.catalog import MAX_BYTES, raw
+from traincast.catalog import MAX_BYTES, read_bytes
 from traincast.core import InputError, raise_problems
 
 GZIP = b"\x1f\x8b"
@@ -111,7 +111,7 @@ def read_events(path: str | Path) -> DeviceEvents:
     """Read the events of one rank; raise `InputError` where a file is no profile or holds no device work."""
     path = Path(path)
     try:
-        data = raw(path)
+        data = read_bytes(path)
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
     if data.startswith(SQLITE):

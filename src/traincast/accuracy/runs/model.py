@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from traincast.accuracy.runs.cells import Cells, is_file, patterns
 from traincast.catalog import load_model, model_names
 from traincast.model import (
-    GATED,
+    GATED_ACTIVATIONS,
     Adapters,
     Encoder,
     Experts,
@@ -173,7 +173,7 @@ def _family_arguments(cells: Cells, mlp: str) -> dict[str, object]:
         cells.refuse(f"positions = {positions!r}: must be one of {', '.join(get_args(Positions))}")
         positions = ""
     return {
-        "norm": "rmsnorm" if mlp in GATED and not gpt else "layernorm",
+        "norm": "rmsnorm" if mlp in GATED_ACTIVATIONS and not gpt else "layernorm",
         "biases": biased if gpt and not mpt else (),
         "qk_norm": "head" if cells.states("qwen3") else None,
         # dropped from benchmarks when fused attention came

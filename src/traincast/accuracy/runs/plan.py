@@ -17,7 +17,7 @@ from typing import Any, Final
 from traincast.accuracy.runs.cells import SOFTWARE, Cells, Unreadable, patterns
 from traincast.core import PRECISIONS, InputError, Plan, System, choice_problems
 from traincast.core import chunks as chunks_of
-from traincast.launch import RECOMPUTED
+from traincast.launch import RECOMPUTED_BY_POLICY
 from traincast.model import Experts, Model
 from traincast.step import estimate
 
@@ -227,7 +227,7 @@ def recompute_choice(cells: Cells) -> dict[str, Any] | None:
 def policies() -> Mapping[str, dict[str, object] | None]:
     """Return what each policy of rematerialisation recomputes, by name; None where the name does not say."""
     known: dict[str, dict[str, object] | None] = {
-        name: {"recompute": kind} for name, kind in RECOMPUTED.items()
+        name: {"recompute": kind} for name, kind in RECOMPUTED_BY_POLICY.items()
     }
     return known | dict(patterns()["remat_policies"])
 

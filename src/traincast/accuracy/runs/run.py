@@ -42,9 +42,9 @@ from traincast.catalog import (
     catalogue,
     load_accelerator,
     load_system,
+    read_text,
     stack_names,
     systems_with,
-    text_of,
 )
 from traincast.core import (
     CALIBRATED,
@@ -357,7 +357,7 @@ def rows(path: str | Path, given: Iterable[str] = ()) -> list[dict[str, str]]:
     missing or repeated.
     """
     try:
-        text = text_of(Path(path), MAX_TABLE_BYTES)
+        text = read_text(Path(path), MAX_TABLE_BYTES)
         first = text[:10_000].partition("\n")[0]
         reader = csv.DictReader(
             io.StringIO(text, newline=""), restval="", delimiter=max(",;\t", key=first.count)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from traincast.catalog.documents import read_document
-from traincast.core import WHOLE, InputError, is_whole, raise_problems
-from traincast.model import METHODS, MODULES, Adapters, parse_training
+from traincast.core import MUST_BE_WHOLE, InputError, is_whole, raise_problems
+from traincast.model import FINE_TUNING_METHODS, MODULE_TARGETS, Adapters, parse_training
 
 # Settings that would train or compute something else, with the values that do not
 NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
@@ -34,9 +34,9 @@ def load_training(text: str) -> Adapters | None:
     method, _, rest = text.strip().partition(":")
     if not text.strip().lower().endswith(".json"):
         return parse_training(text)
-    is_method = method in METHODS
+    is_method = method in FINE_TUNING_METHODS
     adapters = _of_config(Path(rest if is_method else text.strip()))
-    base = METHODS[method] if is_method else "16-bit"
+    base = FINE_TUNING_METHODS[method] if is_method else "16-bit"
     if base is None:
         raise InputError("--train", [f"{text!r}: full has no adapters"])
     return replace(adapters, base=base)
@@ -54,20 +54,20 @@ def _of_config(path: Path) -> Adapters:
     rank = document.get("r", 8)
     modules = document.get("target_modules")
     if not is_whole(rank):
-        problems.append(f"r = {rank!r}: {WHOLE}")
+        problems.append(f"r = {rank!r}: {MUST_BE_WHOLE}")
     names = [modules] if isinstance(modules, str) else modules
     if not isinstance(names, list) or not names:
         problems.append(f"target_modules = {modules!r}: must be a list of names, or 'all-linear'")
         names = []
     last = {name: str(name).rpartition(".")[2] for name in names}
     problems += [
-        f"target_modules: {name!r} is none of {', '.join(MODULES)}"
+        f"target_modules: {name!r} is none of {', '.join(MODULE_TARGETS)}"
         for name, module in last.items()
-        if module not in MODULES
+        if module not in MODULE_TARGETS
     ]
     dropout = document.get("lora_dropout", 0.0)
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         problems.append(f"lora_dropout = {dropout!r}: must be a number from 0 to below 1")
     raise_problems(str(path), problems)
-    targets = tuple(dict.fromkeys(MODULES[module] for module in last.values()))
+    targets = tuple(dict.fromkeys(MODULE_TARGETS[module] for module in last.values()))
     return Adapters(rank=rank, targets=targets, dropout=bool(dropout))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.catalog.documents import read_document
-from traincast.core import WHOLE, is_whole
+from traincast.core import MUST_BE_WHOLE, is_whole
 from traincast.model import MAX_LAYERS
 
 NULLABLE: Final = (  # fields that may be null besides those whose default is null
@@ -104,7 +104,7 @@ class Config:
             return int(value)
         nullable = name in NULLABLE or self.defaults.get(name, _MISSING) is None
         if value is not None or (self._present(name) and not nullable):
-            self.wrong(name, WHOLE if least else WHOLE.replace("1", "0"))
+            self.wrong(name, MUST_BE_WHOLE if least else MUST_BE_WHOLE.replace("1", "0"))
         return None
 
     def size(self, name: str) -> int:

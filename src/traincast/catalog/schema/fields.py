@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
-from traincast.core import EXAMPLES, Bound, FigureSpec, figure_specs, parse
+from traincast.core import UNIT_EXAMPLES, Bound, FigureSpec, figure_specs, parse_quantity
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["spec", "measured", "assumed", "fitted"]
@@ -176,7 +176,7 @@ class Quantity(Entry):
     @classmethod
     def _read(cls, raw: object) -> float:
         """Parse the quantity and return it in SI."""
-        return parse(raw, cls.unit)
+        return parse_quantity(raw, cls.unit)
 
 
 PLAIN_NUMBERS: Final[dict[Bound, type[Entry]]] = {
@@ -193,7 +193,7 @@ def entry_type(spec: FigureSpec) -> type[Entry]:
     """Return the class of a declared figure in a file."""
     if not spec.unit:
         return PLAIN_NUMBERS[spec.bound]
-    attributes = {"unit": spec.unit, "bound": spec.bound, "example": EXAMPLES[spec.unit]}
+    attributes = {"unit": spec.unit, "bound": spec.bound, "example": UNIT_EXAMPLES[spec.unit]}
     return type("Quantity", (Quantity,), attributes | {"__module__": __name__, "__doc__": spec.meaning})
 
 

@@ -26,7 +26,7 @@ from traincast.core import (
     Tier,
     close_to,
     figure_specs,
-    used_problems,
+    used_accelerator_problems,
 )
 
 
@@ -165,7 +165,7 @@ class SystemKeys(File):
                 )
         counts = [{key: getattr(tier, key, None) for key in ("size", "used")} for tier in network]
         parts = [{key: item and item.value for key, item in of_tier.items()} for of_tier in counts]
-        for i, problem in used_problems([SimpleNamespace(**part) for part in parts]).items():
+        for i, problem in used_accelerator_problems([SimpleNamespace(**part) for part in parts]).items():
             raise Misplaced((i, "used"), problem.partition(": ")[2])
         return network
 

@@ -5,7 +5,16 @@ from typing import Any, Final
 
 from traincast.core import InputError
 from traincast.launch.settings.settings import Settings
-from traincast.model import DEFAULT, MODULES, VERSION, Adapters, Model, Target, adapter_ranks, expert_rule
+from traincast.model import (
+    MODULE_TARGETS,
+    PEFT_DEFAULT,
+    PEFT_VERSION,
+    Adapters,
+    Model,
+    Target,
+    adapter_ranks,
+    expert_rule,
+)
 
 BRIDGE_NAMES: Final[Mapping[Target, str]] = {
     "qkv": "linear_qkv",
@@ -32,9 +41,9 @@ def targets_of(setting: str, modules: Any) -> tuple[str, ...]:
     """
     listed = modules if isinstance(modules, list | tuple) else [modules]
     last = [str(module).rpartition(".")[2] for module in listed]
-    if unknown := [module for module in last if module not in MODULES]:
-        raise InputError(setting, [f"{setting}: {unknown[0]!r} is none of {', '.join(MODULES)}"])
-    return tuple(dict.fromkeys(MODULES[module] for module in last))
+    if unknown := [module for module in last if module not in MODULE_TARGETS]:
+        raise InputError(setting, [f"{setting}: {unknown[0]!r} is none of {', '.join(MODULE_TARGETS)}"])
+    return tuple(dict.fromkeys(MODULE_TARGETS[module] for module in last))
 
 
 def notes(model: Model, given: Adapters | None) -> Iterator[str]:
@@ -42,11 +51,12 @@ def notes(model: Model, given: Adapters | None) -> Iterator[str]:
     adapters = model.adapters
     if given is None or adapters is None:
         return
-    if DEFAULT in given.targets:
+    if PEFT_DEFAULT in given.targets:
         layers = "+".join(adapters.targets)
-        yield f"adapters of {layers}, the default of {VERSION} for models of type {model.transformers_type}"
+        kind = model.transformers_type
+        yield f"adapters of {layers}, the default of {PEFT_VERSION} for models of type {kind}"
     if adapters.dropout and expert_rule(model) == "joined" and adapter_ranks(model, experts=True):
-        yield f"adapters of experts pass dropout, at which {VERSION} stops: set lora_dropout to 0"
+        yield f"adapters of experts pass dropout, at which {PEFT_VERSION} stops: set lora_dropout to 0"
 
 
 def probability(settings: Settings, name: str) -> bool:

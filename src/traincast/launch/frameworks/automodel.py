@@ -15,7 +15,7 @@ from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Writing
 from traincast.launch.settings.settings import Settings, not_allowed
 from traincast.launch.settings.table import Conversions, Values
-from traincast.model import GROUPS, JOINED, LINEAR, Adapters
+from traincast.model import JOINED_TARGETS, LINEAR_ATTENTIONS, TARGET_GROUPS, Adapters
 
 MODEL: Final = "model.pretrained_model_name_or_path"
 NAMES_OF_MODEL: Final = (MODEL, "model.config.pretrained_model_name_or_path", "model.config")
@@ -37,7 +37,7 @@ LAYER: Final = 11  # a number of a layer, of which patterns are tried besides th
 EXPERTS: Final = f"model.layers.{LAYER}.mlp.experts"  # stacked, which are no linear layer
 PROJECTIONS: Final = ("in_proj", "out_proj")  # of linear attention
 PARTS: Final = {"attention": "self_attn", "mlp": "mlp"}  # group of layers -> where they stand in a layer
-OF_MOST: Final = ("q", "k", "v", "proj", *GROUPS["mlp"])  # what layers of most models have
+OF_MOST: Final = ("q", "k", "v", "proj", *TARGET_GROUPS["mlp"])  # what layers of most models have
 RANK: Final = 8  # components/_peft/lora.py, PeftConfig
 DTYPES: Final = {"auto": "bf16", "bfloat16": "bf16", "bf16": "bf16", "float32": "fp32", "fp32": "fp32"}
 STRATEGIES: Final = ("fsdp2", "ddp", "megatron_fsdp")
@@ -106,7 +106,7 @@ def read_training(settings: Settings) -> Facts:
     patterns = [named] if isinstance(named, str) else [str(pattern) for pattern in named]
     reaches_experts = _matches(patterns, EXPERTS)
     targets = _targets(settings, patterns)
-    if reaches_experts and not {"mlp", *GROUPS["mlp"]} & set(targets):
+    if reaches_experts and not {"mlp", *TARGET_GROUPS["mlp"]} & set(targets):
         written = ", ".join(patterns)
         raise InputError("peft", [f"{TARGETED} = {written}: adapters of experts alone are not predicted"])
     base = "int8" if settings.is_on("quantization.load_in_8bit") else "16-bit"
@@ -129,7 +129,7 @@ def _targets(settings: Settings, patterns: Sequence[str]) -> tuple[str, ...]:
     of_layers = [pattern for pattern in patterns if not _matches([pattern], EXPERTS)]
     if of_layers == [USUAL_TARGETS]:
         return ("attention", "mlp")
-    layers = [name for target, name in LAYERS.items() if target not in (*JOINED, "head")]
+    layers = [name for target, name in LAYERS.items() if target not in (*JOINED_TARGETS, "head")]
     modules = [
         name
         for pattern in of_layers
@@ -151,8 +151,8 @@ def _all_linear(settings: Settings) -> tuple[str, ...]:
             _require_no_mixers(settings, pattern)
     targets: list[str] = []
     for group, part in PARTS.items():
-        kept = [name for name in GROUPS[group] if not _is_excluded(patterns, f"{part}.{LAYERS[name]}")]
-        if len(kept) == len(GROUPS[group]):
+        kept = [name for name in TARGET_GROUPS[group] if not _is_excluded(patterns, f"{part}.{LAYERS[name]}")]
+        if len(kept) == len(TARGET_GROUPS[group]):
             targets.append(group)
         else:
             targets += [name for name in kept if name in OF_MOST]
@@ -178,7 +178,7 @@ def _matches(patterns: Sequence[str], layer: str) -> bool:
 def _require_no_mixers(settings: Settings, pattern: str) -> None:
     """Refuse a pattern that excludes a projection of linear attention where the model may have any."""
     named = ErrorCollector("").catch(named_model, settings)
-    if not named or any(getattr(load_model(named), part) is not None for part in LINEAR):
+    if not named or any(getattr(load_model(named), part) is not None for part in LINEAR_ATTENTIONS):
         problem = f"{EXCLUDED} = {pattern}: adapters of one projection of linear attention are not predicted"
         raise InputError("peft", [problem])
 

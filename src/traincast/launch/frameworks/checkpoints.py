@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from traincast.catalog import TUNED, catalogue, letters
+from traincast.catalog import TUNED_SUFFIX, catalogue, normalized_name
 from traincast.catalog import model_called as named_model
 from traincast.core import InputError, some_of
 from traincast.launch.settings.table import load_document
@@ -51,10 +51,10 @@ def _members_of_family(name: str) -> list[str]:
     >>> _members_of_family("mistralai/mixtral")
     ['mixtral-8x22b', 'mixtral-8x7b']
     """
-    family = letters(name.rpartition("/")[2].removesuffix(".yaml"))
+    family = normalized_name(name.rpartition("/")[2].removesuffix(".yaml"))
     if not family:
         return []
-    return [model for model in sorted(catalogue("models")) if letters(model).startswith(family)]
+    return [model for model in sorted(catalogue("models")) if normalized_name(model).startswith(family)]
 
 
 def catalogue_name(name: str) -> str:
@@ -69,7 +69,7 @@ def catalogue_name(name: str) -> str:
     """
     plain = name.rpartition("/")[2].removesuffix(".yaml").lower()
     known = _names_of_programs()
-    if model := known.get(letters(plain)) or known.get(letters(TUNED.sub("", plain))):
+    if model := known.get(normalized_name(plain)) or known.get(normalized_name(TUNED_SUFFIX.sub("", plain))):
         return model
     named = named_model(plain)
     return named.name if named else ""
@@ -78,4 +78,4 @@ def catalogue_name(name: str) -> str:
 @cache
 def _names_of_programs() -> dict[str, str]:
     """Return the models of the catalogue by the letters of the names that programs have for them."""
-    return {letters(name): model for name, model in load_document("dialects")["models"].items()}
+    return {normalized_name(name): model for name, model in load_document("dialects")["models"].items()}

@@ -27,7 +27,7 @@ from traincast.launch.settings.settings import Settings, flatten, is_off, not_al
 from traincast.launch.settings.table import Conversions, Values, load_document, matches
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import unread_rules
-from traincast.model import DEFAULT, MODULES, Adapters
+from traincast.model import MODULE_TARGETS, PEFT_DEFAULT, Adapters
 
 BATCH = "per_device_train_batch_size"
 ACCUMULATION = "gradient_accumulation_steps"
@@ -58,7 +58,11 @@ OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as t
 }
 KNOWN_OPTIMIZERS: Final = {name: kind for kind, names in OPTIMIZERS.items() for name in names.split()}
 LAYERS: Final[Mapping[Any, str]] = {  # target -> linear layer of most models of transformers
-    **{target: name for name, target in reversed([*MODULES.items()]) if name.endswith(("_proj", "lm_head"))},
+    **{
+        target: name
+        for name, target in reversed([*MODULE_TARGETS.items()])
+        if name.endswith(("_proj", "lm_head"))
+    },
     "proj": "o_proj",
     "kv_down": "kv_a_proj_with_mqa",
     "router": "gate",
@@ -339,7 +343,9 @@ class TrainerProgram:
         elif modules == ["all-linear"]:
             targets = ("all",)
         else:
-            targets = targets_of("lora_target_modules", _module_names(modules)) if modules else (DEFAULT,)
+            targets = (
+                targets_of("lora_target_modules", _module_names(modules)) if modules else (PEFT_DEFAULT,)
+            )
         dropout = self.usual["lora_dropout"] > 0
         if settings.get("lora_dropout") is not None:
             dropout = probability(settings, "lora_dropout")

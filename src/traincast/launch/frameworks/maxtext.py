@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from traincast.catalog import parse_document
 from traincast.catalog import read_document as read_file
-from traincast.core import InputError, count_of, raise_problems, words
+from traincast.core import InputError, count_of, raise_problems, split_choice
 from traincast.launch.frameworks.checkpoints import catalogue_name, unknown_model
 from traincast.launch.scripts.bash import commands
 from traincast.launch.settings.canonical import normalized_recompute
@@ -370,7 +370,9 @@ def _on_device(kept: tuple[str, ...]) -> Kept:
 
 
 # remat_policy -> what is recomputed, of policies that keep tensors on the device
-RECOMPUTED: Final = {"none": "none"} | {name: _on_device(kept).recompute for name, kept in KEPT.items()}
+RECOMPUTED_BY_POLICY: Final = {"none": "none"} | {
+    name: _on_device(kept).recompute for name, kept in KEPT.items()
+}
 
 
 def kept_tensors(settings: Settings) -> Kept | None:
@@ -408,11 +410,11 @@ def read_recompute(settings: Settings) -> Facts:
 
 def write_recompute(facts: Facts) -> Values:
     """Write what is recomputed, and what is kept in the host's memory."""
-    on_host = set(words(facts.get("offload", "none")))
+    on_host = set(split_choice(facts.get("offload", "none")))
     if facts.get("recompute_every", 1) > 1 or not on_host <= {"none", "optimizer", "activations"}:
         return {}
     optimizer = {OPTIMIZER_ON_HOST: True} if "optimizer" in on_host else {}
-    names = {normalized_recompute(what): name for name, what in reversed(RECOMPUTED.items())}
+    names = {normalized_recompute(what): name for name, what in reversed(RECOMPUTED_BY_POLICY.items())}
     policy = names.get(facts["recompute"])
     if policy is None:
         return {}

@@ -4,7 +4,7 @@ import re
 from typing import Any, Final
 
 from traincast.catalog import Stack, load_model
-from traincast.core import OFFLOADED_MODULES, InputError, words
+from traincast.core import OFFLOADED_MODULES, InputError, split_choice
 from traincast.launch.frameworks import deepspeed, megatron_model
 from traincast.launch.frameworks.adapters import (
     BRIDGE_NAMES,
@@ -355,7 +355,7 @@ def write_moments(facts: Facts) -> Values:
     aware = {"use_precision_aware_optimizer": True}
     if moments:
         return aware | {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments}
-    return aware if "optimizer" in words(facts["offload"]) else {}
+    return aware if "optimizer" in split_choice(facts["offload"]) else {}
 
 
 def write_master_copy(facts: Facts) -> Values:
@@ -447,7 +447,7 @@ def write_offload(facts: Facts) -> Values:
 
     Of all layers they never are.
     """
-    offloaded = words(facts["offload"])
+    offloaded = split_choice(facts["offload"])
     settings: dict[str, Any] = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
     if "activations" in offloaded and facts["pp"] == 1:
         moved = min(facts["layers"] // facts.get("offload_every", 1), facts["layers"] - 1)

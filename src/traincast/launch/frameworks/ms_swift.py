@@ -11,8 +11,7 @@ from contextlib import suppress
 from math import gcd
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog import load_model, parse_document
-from traincast.catalog import read_document as read_document
+from traincast.catalog import load_model, parse_document, read_document
 from traincast.core import InputError
 from traincast.launch.frameworks.checkpoints import NAMED_MODEL, model_called
 from traincast.launch.scripts.bash import arguments, directives, read_script

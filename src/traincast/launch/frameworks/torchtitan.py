@@ -45,7 +45,7 @@ WHY: Final = {
     "model": f"no flavour known ({_KNOWN}) has these sizes;"
     " torchtitan stops unless one is registered by this name"
 }
-DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
+DEGREE_SETTINGS: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
     "tp": "tensor_parallel_degree",
     "cp": "context_parallel_degree",
     "pp": "pipeline_parallel_degree",
@@ -63,8 +63,8 @@ SCHEDULE_NAMES: Final[Mapping[str, ScheduleName]] = {  # of torchtitan -> schedu
 }
 RESHARD_POLICIES: Final = {2: "never", 3: "always"}  # by ZeRO stage
 PARALLELISM: Final = "parallelism."
-REPLICATE, SHARD = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("replicate", "shard"))
-PP, CP, TP, EP = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("pp", "cp", "tp", "ep"))
+REPLICATE, SHARD = (f"{PARALLELISM}{DEGREE_SETTINGS[degree]}" for degree in ("replicate", "shard"))
+PP, CP, TP, EP = (f"{PARALLELISM}{DEGREE_SETTINGS[degree]}" for degree in ("pp", "cp", "tp", "ep"))
 EXPERT_TP: Final = f"{PARALLELISM}expert_tensor_parallel_degree"  # in the TOML of 2025
 RESHARD: Final = f"{PARALLELISM}fsdp_reshard_after_forward"
 MICROBATCH: Final = f"{PARALLELISM}pipeline_parallel_microbatch_size"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.catalog import raw
+from traincast.catalog import read_bytes
 from traincast.core import InputError
 
 MAX_CALLS: Final = 8  # of functions of a file by each other that are followed
@@ -23,7 +23,7 @@ def tree_of(text: str) -> ast.Module:
 def tree_of_file(file: Path) -> ast.Module:
     """Return the syntax tree of a file that another one imports; an `InputError` names it."""
     try:
-        return tree_of(raw(file).decode("utf-8-sig", errors="replace"))
+        return tree_of(read_bytes(file).decode("utf-8-sig", errors="replace"))
     except (ValueError, InputError) as error:
         problem = error.problems[0] if isinstance(error, InputError) else error
         raise InputError("Python", [f"{file}: {problem}"]) from None

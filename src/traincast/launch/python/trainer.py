@@ -44,9 +44,6 @@ SIGNS: Final[Mapping[str, str]] = {
     for spec in load_document("unsupported")["programs"].values()
     if isinstance(spec, dict) and spec.get("format") in ("trl-program", "trainer-program")
 }
-OTHER_ADAPTERS: Final = re.compile(
-    r"^(?!Lora)\w*(?:IA3|Tuning|AdaLora|LoHa|LoKr|OFT|BOFT|Vera|FourierFT|Poly)Config$"
-)
 OF_MODELS: Final = {  # arguments of `from_pretrained` -> settings; others change no step
     "dtype": "dtype",
     "torch_dtype": "dtype",

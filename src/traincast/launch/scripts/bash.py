@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from traincast.catalog import read_document as read_document
+from traincast.catalog import read_document
 from traincast.launch.scripts.shell import ALL_PARAMETERS, Command, Script, interpret, substitute
 from traincast.launch.scripts.shell_syntax import split_command_lines
 from traincast.launch.settings.arguments import MEGATRON

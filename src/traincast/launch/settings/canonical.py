@@ -18,11 +18,11 @@ from traincast.core import (
     chunks,
     make_record,
     replace_fields,
-    words,
+    split_choice,
 )
 from traincast.launch.settings.facts import Facts, as_facts
-from traincast.model import PARTS, SELECTS_LAYERS, TARGETS, ExpertAdapters, Model, expert_rule
-from traincast.step import end_layers, placements, split
+from traincast.model import ADAPTER_TARGETS, MODEL_PARTS, SELECTS_LAYERS, ExpertAdapters, Model, expert_rule
+from traincast.step import end_layers, placements, split_layers
 
 FILLED: Final = "filled"
 DIVIDED: Final = "divided"
@@ -53,7 +53,7 @@ RARE_MODEL_FIELDS: Final = {
 OMITTED_MODEL_FIELDS: Final = (
     *("name", "transformers_type", "left_out", "sources", "taken", "global_batch", "training_sequences"),
     "supervised",  # a step is the same
-    *PARTS,
+    *MODEL_PARTS,
 )
 # Facts of parts that few models have, with what the others have: stated only where a model differs.
 RARE_PART_FACTS: Final[Facts] = {"latent.shared": False, "latent.proj_groups": 1, "encoder.small_weights": 0}
@@ -108,7 +108,7 @@ def model_facts(model: Model) -> Facts:
         facts["max_positions"] = model.max_positions or model.seq
     else:
         del facts["max_positions"]
-    for part in PARTS:
+    for part in MODEL_PARTS:
         block = getattr(model, part)
         if block is not None:
             omitted = PATTERN_FIELDS if part in SELECTS_LAYERS else ()
@@ -122,7 +122,7 @@ def model_facts(model: Model) -> Facts:
     if model.tower is not None:
         facts["tower"] = model.tower.title
     if model.adapters is not None:  # targets in one order, groups as what they stand for
-        targets = tuple(target for target in TARGETS if target in model.adapter_targets)
+        targets = tuple(target for target in ADAPTER_TARGETS if target in model.adapter_targets)
         experts = EXPERTS_OF_RULE[expert_rule(model)]  # equal of rules that make no difference
         facts["adapters"] = replace(model.adapters, targets=targets, experts=experts)
     return as_facts({name: value for name, value in facts.items() if value is not None})
@@ -183,8 +183,8 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "schedule": plan.pp == 1,
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",
-        "offload_every": "activations" not in words(plan.offload),
-        "master_copy": plan.master_copy in usual_copies or "optimizer" in words(plan.offload),
+        "offload_every": "activations" not in split_choice(plan.offload),
+        "master_copy": plan.master_copy in usual_copies or "optimizer" in split_choice(plan.offload),
     }
     if alone and plan.zero < 2:  # 2 and 3 hold a copy of a layer's weights even there
         facts["zero"] = 0
@@ -195,13 +195,17 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
 
 def normalized_recompute(recompute: str) -> str:
     """Return a recomputation in normal form: modules in alphabetical order, selective as attention."""
-    chosen = {"attention" if word == "selective" else word for word in words(recompute)}
+    chosen = {"attention" if word == "selective" else word for word in split_choice(recompute)}
     return "+".join(sorted(chosen)) or "none"
 
 
 def chunk_layers(model: Model, plan: Plan) -> tuple[int, ...]:
     """Return the number of layers of every model chunk of a plan, in order."""
-    return chunks(plan.layout) if plan.layout else split(model.layers, plan.pp * plan.vp, end_layers(model))
+    return (
+        chunks(plan.layout)
+        if plan.layout
+        else split_layers(model.layers, plan.pp * plan.vp, end_layers(model))
+    )
 
 
 def _in_rank_order(plan: Plan, system: System) -> bool:
@@ -220,7 +224,7 @@ def model_from_facts(facts: Mapping[str, object], name: str) -> Model:
     if absent:
         raise InputError(name, [f"{key}: missing" for key in absent])
     arguments = _arguments(Model, facts)
-    for part, kind in PARTS.items():
+    for part, kind in MODEL_PARTS.items():
         prefix = f"{part}."
         block = {key.removeprefix(prefix): value for key, value in facts.items() if key.startswith(prefix)}
         block |= _pattern_fields(part, facts)

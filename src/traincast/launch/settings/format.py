@@ -8,7 +8,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
-from traincast.core import WHOLE, ErrorCollector, InputError, Plan
+from traincast.core import MUST_BE_WHOLE, ErrorCollector, InputError, Plan
 from traincast.launch.settings.arguments import Arguments
 from traincast.launch.settings.canonical import (
     DIVIDED,
@@ -37,7 +37,7 @@ from traincast.launch.settings.table import (
 )
 from traincast.launch.settings.text_formats import TEXT_FORMATS
 from traincast.launch.settings.unread_settings import UnreadRules, unread_rules
-from traincast.model import LINEAR, Model
+from traincast.model import LINEAR_ATTENTIONS, Model
 from traincast.planner import FRAMEWORKS, Framework, Refusal
 from traincast.step import Rule
 
@@ -50,7 +50,7 @@ PositiveFact: TypeAlias = Literal[
 REPLICA_AXES: Final[tuple[ReplicaAxis, ...]] = get_args(ReplicaAxis)  # product: accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names
-    "adapters", "reference", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.",
+    "adapters", "reference", "tower", "layer_kinds", *(f"{part}." for part in LINEAR_ATTENTIONS), "encoder.",
     "streams", "compressed.", "latent.shared",
     "own_width.", "shared_layers", "inner_norms", "keys_are_values", "value_dim", "beside", "beside_layers",
     *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
@@ -317,7 +317,7 @@ def complete_facts(facts: Facts) -> Facts:
     completed = facts.copy()
     below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
     if below_one:
-        raise InputError("launch", [f"{name} = {completed[name]}: {WHOLE}" for name in below_one])
+        raise InputError("launch", [f"{name} = {completed[name]}: {MUST_BE_WHOLE}" for name in below_one])
     gpus_per_replica = prod(completed.get(axis, 1) for axis in REPLICA_AXES)
     if "gpus" in completed and "dp" not in completed:
         completed["dp"], remainder = divmod(completed["gpus"], gpus_per_replica)

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from traincast.core import Column, Doc, Plan, Result
-from traincast.planner.answers.plan_sentences import in_words
+from traincast.planner.answers.plan_sentences import plan_in_words
 from traincast.step import Answer
 
 
@@ -28,6 +28,6 @@ class DescribedPlan(ParetoPlan):
     def from_answer(cls, answer: Answer) -> "DescribedPlan":
         """Return the description of a plan with its estimate."""
         plan, est = answer
-        words = in_words(plan, est.system.tiers)
+        words = plan_in_words(plan, est.system.tiers)
         figures = plan, est.step_seconds, est.memory_bytes, words, est.fits_probability
         return cls(est.strategy, *figures)

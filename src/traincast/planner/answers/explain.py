@@ -12,7 +12,7 @@ from traincast.catalog import with_fitted_values
 from traincast.core import (
     AXES,
     KEY,
-    PEAKS,
+    PEAK_FIELDS,
     STRATEGIES,
     Column,
     Doc,
@@ -31,7 +31,7 @@ from traincast.planner.answers.plan_changes import HeldKnob, accuracy_costs, hel
 from traincast.planner.answers.plan_sentences import (
     MIN_CHANGE_REPORTED,
     compare_with_best,
-    label,
+    component_label,
     time_against_best,
 )
 from traincast.planner.answers.recommend import explain_preference
@@ -256,7 +256,7 @@ class Explanation(Result):
         plan, best = self.plans[0]
         shares = [(float(value / best.step_seconds), name) for name, value in best.breakdown.items()]
         largest = sorted((row for row in shares if row[0] > MIN_CHANGE_REPORTED), reverse=True)
-        spent = ", ".join(f"{percent(share)} {label(name, plan)}" for share, name in largest)
+        spent = ", ".join(f"{percent(share)} {component_label(name, plan)}" for share, name in largest)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
         moved = [f"{name} {format_signed(change)}" for name, change in gains if change < -MIN_CHANGE_REPORTED]
         return [
@@ -477,7 +477,7 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     figures = system.figures()
     paths = {"matrix FLOP/s": "accelerator.matrix_flops"}  # at 16 bits, as attention and head multiply
     if rate != "16-bit":
-        paths[f"{rate} FLOP/s"] = f"accelerator.{PEAKS[rate][0]}"
+        paths[f"{rate} FLOP/s"] = f"accelerator.{PEAK_FIELDS[rate][0]}"
     paths |= {"vector FLOP/s": "accelerator.vector_flops", "HBM bandwidth": "accelerator.hbm_bandwidth"}
     if est.plan.offload != "none":
         paths["host link"] = "accelerator.host_bandwidth"

@@ -53,7 +53,7 @@ COMPONENT_NAMES: Final = {
 }
 
 
-def label(component: str, *plans: Plan) -> str:
+def component_label(component: str, *plans: Plan) -> str:
     """Return the name of a component of time or memory in a sentence, on some plans or in general."""
     if component == "tp_comm" and plans and all(plan.cp == 1 for plan in plans):
         return "TP communication"
@@ -62,7 +62,7 @@ def label(component: str, *plans: Plan) -> str:
     return COMPONENT_NAMES.get(component, component)
 
 
-def in_words(plan: Plan, tiers: Sequence[Tier]) -> str:
+def plan_in_words(plan: Plan, tiers: Sequence[Tier]) -> str:
     """Say what a placed plan is, on a network of some tiers.
 
     The largest domain of at most `LARGEST_NODE` accelerators is a node. A smaller one, such as that of the
@@ -151,7 +151,7 @@ def compare_with_best(pair: Answer, best: Answer) -> tuple[str, str]:
     parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
     causes = [item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12]
     largest = sorted(causes, key=lambda item: -abs(item[1]))[:3]
-    changes = ((label(name, plan, best[0]), value) for name, value in largest)
+    changes = ((component_label(name, plan, best[0]), value) for name, value in largest)
     differences = ", ".join(f"{name} {'+' * (value > 0)}{number_text(value, 3)} s" for name, value in changes)
     return f"{time_against_best(est, winner)}  {plan}", differences or "the same components"
 

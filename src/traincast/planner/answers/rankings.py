@@ -17,9 +17,9 @@ from traincast.step import COMPONENTS, NORMAL_90_PERCENT, Errors, errors
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
 SLIGHT: Final = 0.2  # of errors of single plans, below which what software changes adds 4 % to their variance
-DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
-DEGREES: Final = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp", "vp", "mbs", "replicas", "recompute_every")
-KINDS: Final = (
+ERROR_SAMPLES: Final = 4096  # samples of the errors, for probabilities to about 1 %
+PLAN_DEGREES: Final = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp", "vp", "mbs", "replicas", "recompute_every")
+PLAN_KINDS: Final = (
     *("tp_kind", "cp_kind", "sp", "tp_overlap", "zero", "schedule", "recompute", "offload", "layout"),
     *("order", "precision", "optimizer_kind", "grad_dtype", "master_copy"),
 )
@@ -34,8 +34,8 @@ def plan_coordinates(plans: Sequence[Plan | Plans], numbers: dict[Any, int] | No
     blocks = []
     for plan in plans:
         columns = plan.columns() if isinstance(plan, Plan) else plan
-        block: list[Any] = [np.log2(getattr(columns, name)) for name in DEGREES]
-        for name in KINDS:
+        block: list[Any] = [np.log2(getattr(columns, name)) for name in PLAN_DEGREES]
+        for name in PLAN_KINDS:
             value = getattr(columns, name)
             is_flag = isinstance(value, bool | np.ndarray)  # of columns: whether a tensor group is overlapped
             block.append(value if is_flag else indices.setdefault((name, value), len(indices)))
@@ -49,7 +49,7 @@ def plan_distance(first: Floats, second: Floats) -> Floats:
     `first, second`: plans as `plan_coordinates` gives them, shape (..., degrees and choices).
     """
     difference = np.abs(first - second)
-    is_choice = np.arange(difference.shape[-1]) >= len(DEGREES)
+    is_choice = np.arange(difference.shape[-1]) >= len(PLAN_DEGREES)
     return np.asarray(np.where(is_choice, difference > 0, difference).sum(axis=-1))
 
 
@@ -117,7 +117,7 @@ class RankedSoftware:
     @property
     def drawn(self) -> Ints:
         """Index of the software of each draw: of each as many as its weight, shape (draws,)."""
-        places = (np.arange(DRAWS) + 0.5) / DRAWS
+        places = (np.arange(ERROR_SAMPLES) + 0.5) / ERROR_SAMPLES
         return np.searchsorted(np.cumsum(self.weights)[:-1], places, side="right")
 
 
@@ -144,9 +144,9 @@ def draw_near_best(
     if software is not None:
         scale = software.factors[software.drawn][:, None] * known.apart / NORMAL_90_PERCENT
     rng = np.random.default_rng(0)
-    log_error = np.zeros((DRAWS, len(seconds)))
+    log_error = np.zeros((ERROR_SAMPLES, len(seconds)))
     for name in COMPONENTS:
-        log_error += getattr(known, name) * scale * rng.standard_normal((DRAWS, 1)) * shares[name]
+        log_error += getattr(known, name) * scale * rng.standard_normal((ERROR_SAMPLES, 1)) * shares[name]
     distance = plan_distance(coordinates[:, None], coordinates[None])
     correlation = np.exp(-distance / known.reach) + 1e-9 * np.eye(len(coordinates))
     log_error += known.own * scale * rng.standard_normal(log_error.shape) @ np.linalg.cholesky(correlation).T
@@ -188,12 +188,12 @@ def layouts_compared(seconds: Floats, coordinates: Floats) -> int:
     `seconds, coordinates`: as for `draw_near_best`.
     """
     near = seconds <= seconds.min() * np.exp(MAX_LOG_SLOWDOWN)
-    return len(np.unique(np.delete(coordinates[near], DEGREES.index("mbs"), axis=1), axis=0))
+    return len(np.unique(np.delete(coordinates[near], PLAN_DEGREES.index("mbs"), axis=1), axis=0))
 
 
 def ranking_features(drawn: Column, layouts: Column) -> Floats:
     """Return what the log-odds of a ranking are linear in, shape (rankings, 3)."""
-    smooth = (np.atleast_1d(drawn) * DRAWS + 0.5) / (DRAWS + 1)
+    smooth = (np.atleast_1d(drawn) * ERROR_SAMPLES + 0.5) / (ERROR_SAMPLES + 1)
     ones = np.ones(len(smooth))
     return np.column_stack((np.log(smooth / (1 - smooth)), ones, np.log(layouts) * ones))
 

@@ -24,7 +24,7 @@ from traincast.core import (
     seconds,
 )
 from traincast.planner.answers.plan_sentences import differences
-from traincast.step import WITHIN
+from traincast.step import MODEL_RESOLUTION
 
 VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest
 # Knobs in which plans of a family differ.
@@ -388,7 +388,7 @@ def families(
 
     The family of `first` stands first, and `first` for it. Of others it is the plan that `choose` prefers of
     those at most `within` longer than the fastest that needs no more than the limit [byte], if one does.
-    Alike are those whose time differs by at most `WITHIN`.
+    Alike are those whose time differs by at most `MODEL_RESOLUTION`.
     """
     groups: dict[object, list[Candidate]] = {_family_of(first.plan): []}
     for candidate in distinct(candidates):
@@ -398,8 +398,8 @@ def families(
         pool = [candidate for candidate in members if candidate.memory <= memory_limit] or members or [first]
         chosen = choose([one for one in pool if one.seconds <= pool[0].seconds * (1 + within)]).candidate
         chosen = chosen if rows else first
-        low = chosen.seconds / (1 + WITHIN)
-        high = chosen.seconds * (1 + WITHIN)
+        low = chosen.seconds / (1 + MODEL_RESOLUTION)
+        high = chosen.seconds * (1 + MODEL_RESOLUTION)
         alike = tuple(one for one in members if low <= one.seconds <= high)
         rows.append((chosen, Family(chosen.plan, alike)))
     return [rows[0][1], *(family for _, family in sorted(rows[1:], key=lambda row: row[0][1:]))]

@@ -6,7 +6,7 @@ import numpy as np
 
 from traincast.core import STRATEGIES, format_signed, gib, probability_text
 from traincast.planner.answers.plan_changes import leaner_plans
-from traincast.planner.answers.plan_sentences import label, time_against_best, what_decides
+from traincast.planner.answers.plan_sentences import component_label, time_against_best, what_decides
 from traincast.step import Estimate
 
 MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit
@@ -28,7 +28,8 @@ def short_of(est: Estimate, advice: bool = False) -> str:
         short += f"\n    {decides}"
     largest, name = max((float(value), name) for name, value in est.memory.items())
     lever = f"; {_lever(name, est)} would cut it" if largest > missing else ""
-    return f"{short}\n    largest part: {label(name)}, {gib(largest)}{lever}{_advice(est) if advice else ''}"
+    advised = _advice(est) if advice else ""
+    return f"{short}\n    largest part: {component_label(name)}, {gib(largest)}{lever}{advised}"
 
 
 def _advice(est: Estimate) -> str:

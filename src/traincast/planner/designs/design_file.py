@@ -16,14 +16,14 @@ from traincast.core import (
     System,
     close_to,
     first_problems,
-    parse,
     parse_count,
+    parse_quantity,
     require_path,
 )
 from traincast.model import Model
 from traincast.planner.designs.designs import Designs
 from traincast.planner.designs.machines import (
-    FIGURES,
+    MACHINE_FIGURES,
     DesignQuestion,
     Limits,
     MachineFamily,
@@ -227,14 +227,14 @@ def _family(
     if not isinstance(vary, Mapping) or not vary:
         problems.append(f"{place}.vary: must be a mapping of figures to values")
         vary = {}
-    unknown = [str(path) for path in vary if path not in FIGURES]
+    unknown = [str(path) for path in vary if path not in MACHINE_FIGURES]
     problems += first_problems(
-        unknown, lambda path: f"{place}.vary.{path}: has no price; {close_to(path, FIGURES)}"
+        unknown, lambda path: f"{place}.vary.{path}: has no price; {close_to(path, MACHINE_FIGURES)}"
     )
     axes = {
         str(path): axis_values(f"{place}.vary.{path}", values, problems, str(path))
         for path, values in vary.items()
-        if path in FIGURES
+        if path in MACHINE_FIGURES
     }
     base: System | None = errors.catch(as_system, str(raw.get("base")))
     count = math.prod(map(len, axes.values()))
@@ -263,7 +263,7 @@ def _offer(
     numbers = []
     for key, value in zip(("price", "low", "high"), given, strict=True):
         try:
-            numbers.append(parse(value, "$/h"))
+            numbers.append(parse_quantity(value, "$/h"))
         except ValueError as error:
             problems.append(f"{place}.{key} = {value!r}: {error}")
     check_source(place, raw, problems)

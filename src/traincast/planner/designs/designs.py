@@ -22,12 +22,12 @@ from traincast.core import (
     Result,
     __version__,
     count_of,
-    large,
     number_text,
-    rate,
+    rate_text,
+    total_text,
 )
 from traincast.planner.designs.machines import (
-    FIGURES,
+    MACHINE_FIGURES,
     DesignQuestion,
     Machines,
     Runs,
@@ -119,7 +119,7 @@ class Worth(Result):
     def title(self) -> str:
         """Say how much more of which figure: ``"10% more FLOP/s"``."""
         more = "twice the" if self.figure == SIZE else f"{self.factor - 1:.0%} more"
-        return f"{more} {FIGURES[self.figure]}"
+        return f"{more} {MACHINE_FIGURES[self.figure]}"
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ class Designs:
         """Return the figures of a row of which there may be more, in SI."""
         part = self.parts[self.part[row]]
         machine = int(self.within[row]) // part.sizes
-        base = {path: float(part.figure(path)[machine]) for path in FIGURES}
+        base = {path: float(part.figure(path)[machine]) for path in MACHINE_FIGURES}
         outer = part.family.base.tiers[1].size
         if not fits_in(outer, 2 * base[SIZE]):
             del base[SIZE]  # a domain twice as large would not fit into the tier around it
@@ -521,7 +521,7 @@ class Designs:
         safe = self.safest
         least = int(np.argmin(self._cost_within))
         built = "machine to build" if self.designed[row] else "machine"
-        energy = rate(self.energy[row] * 1e3, "Wh")
+        energy = rate_text(self.energy[row] * 1e3, "Wh")
         said = [f"Cheapest {built}: {self.name(row)}: {self.figures(row)}, {energy}."]
         if least != row:
             said.append(f"Cheapest of all: {self.name(least)}: {self.figures(least)}.")
@@ -531,7 +531,9 @@ class Designs:
             f"the then cheapest{safest}."
         )
         path, share = self.binds(row)
-        said.append(f"The {built} is bound by {FIGURES[path]}: 1% more saves {share:.2f}% of the time.")
+        said.append(
+            f"The {built} is bound by {MACHINE_FIGURES[path]}: 1% more saves {share:.2f}% of the time."
+        )
         pays = [of for of in self.worth if of.worth is not None and of.worth > of.price]
         deals = (f"{of.title} (${of.worth:,.0f} a GPU for ${of.price:,.0f})" for of in pays)
         return [*said, f"Worth more than the parts cost: {'; '.join(deals) or 'nothing'}."]
@@ -597,7 +599,7 @@ class Designs:
 
     def figures(self, row: int) -> str:
         """Format time and cost of a machine of `more`."""
-        return f"{self.days_text(row, ' days', ', 90%')}, ${large(self.cost[row])}"
+        return f"{self.days_text(row, ' days', ', 90%')}, ${total_text(self.cost[row])}"
 
     def _of_today(self, row: int) -> str:
         """Say how far a machine that exists is behind those designed, and what binds it."""
@@ -608,7 +610,7 @@ class Designs:
             "no designed machine is as fast" if cost is None else f"{cost:.3g} times the cost of one as fast"
         )
         slower = "none as cheap" if hours is None else f"{hours:.3g} times the time of one as cheap"
-        bound = FIGURES[self.binds(row)[0]]
+        bound = MACHINE_FIGURES[self.binds(row)[0]]
         return f"{self.name(row)}: {self.figures(row)}; {dearer}, {slower}; bound by {bound}."
 
     def misfit(self, row: int) -> str:
@@ -649,7 +651,7 @@ class Designs:
             "gpus": self.gpus.astype(int),
         }
         figures = [part.columns() for part in self.parts]
-        columns |= {path: np.concatenate([figure[path] for figure in figures]) for path in FIGURES}
+        columns |= {path: np.concatenate([figure[path] for figure in figures]) for path in MACHINE_FIGURES}
         columns |= {
             f"days.{work.model.name}": hours / 24
             for work, hours in zip(self.question.workload, self.run_hours, strict=True)

@@ -24,7 +24,7 @@ from traincast.planner.studies.sweep import (
     with_shape,
 )
 
-FIGURES: Final = {  # figure of a machine -> its name in sentences
+MACHINE_FIGURES: Final = {  # figure of a machine -> its name in sentences
     "accelerator.matrix_flops": "FLOP/s",
     "accelerator.hbm_bytes": "memory capacity",
     "accelerator.hbm_bandwidth": "memory bandwidth",
@@ -361,7 +361,7 @@ class Machines:
 
     def columns(self) -> dict[str, Floats]:
         """Return figures of every row."""
-        return {path: self._rows(self.figure(path)) for path in FIGURES}
+        return {path: self._rows(self.figure(path)) for path in MACHINE_FIGURES}
 
 
 def value_text(path: str, value: float) -> str:

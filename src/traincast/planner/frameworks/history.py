@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from traincast.core import JOINED, STRATEGIES, Bools, InputError, Plans, words
+from traincast.core import JOINED_CHOICES, STRATEGIES, Bools, InputError, Plans, split_choice
 from traincast.model import Model
 from traincast.planner.frameworks.releases import RELEASES, numbers_of
 from traincast.step import Rule
@@ -59,7 +59,7 @@ class Feature:
 
     def younger(self, value: Any) -> bool:
         """Return whether a value of the choice has it."""
-        of_value = words(value) if value and self.name in JOINED else {value}
+        of_value = split_choice(value) if value and self.name in JOINED_CHOICES else {value}
         return bool(of_value & self.values)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     AXES,
     CHOICES,
     KNOBS,
@@ -21,7 +21,7 @@ LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
 
 def lock_values(choice: str, lock: object) -> tuple[object, ...]:
     """Return the values that a lock leaves of a choice: several where a sequence of them is given."""
-    return tuple(lock) if choice in ALLOWED and isinstance(lock, list | tuple) else (lock,)
+    return tuple(lock) if choice in ALLOWED_VALUES and isinstance(lock, list | tuple) else (lock,)
 
 
 def check_locked_values(locks: Mapping[str, object]) -> None:

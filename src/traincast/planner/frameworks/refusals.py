@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.catalog import Stack
-from traincast.core import DEFAULTS, JOINED, MODULES, OPTIMIZERS, words
+from traincast.core import DEFAULTS, JOINED_CHOICES, OPTIMIZERS, RECOMPUTED_MODULES, split_choice
 from traincast.planner.frameworks.releases import numbers_of
 
 
@@ -39,7 +39,7 @@ class Refusal:
             return False
         for name, value in self.conditions.items():
             given = choices.get(name)
-            if not (value in words(given or "none") if name in JOINED else given == value):
+            if not (value in split_choice(given or "none") if name in JOINED_CHOICES else given == value):
                 return False
         software = _software(choices.get("stack", ""))
         return all(software.get(fact) == value for fact, value in self.software.items())
@@ -51,10 +51,10 @@ class Refusal:
 
     def _remaining_part(self, value: Any) -> Any:
         """Return what remains of a value; None where nothing of it is refused."""
-        if self.choice not in JOINED:
+        if self.choice not in JOINED_CHOICES:
             off = type(value)() if isinstance(value, int) else DEFAULTS[self.choice]
             return off if value in self.values else None
-        if value is None or not words(value) & self.values:
+        if value is None or not split_choice(value) & self.values:
             return None
         return "+".join(word for word in value.split("+") if word not in self.values) or "none"
 
@@ -78,7 +78,7 @@ MEGATRON_CORE: Final[tuple[tuple[str, str, set[Any], dict[str, Any], str], ...]]
     (
         MEGATRON,
         "recompute",
-        {"full", *MODULES},
+        {"full", *RECOMPUTED_MODULES},
         {"offload": "activations"},
         "Megatron offloads or recomputes",
     ),

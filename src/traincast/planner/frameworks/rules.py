@@ -9,8 +9,8 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from traincast.core import DEFAULTS, Bools, Plans, words
-from traincast.model import LINEAR, Model
+from traincast.core import DEFAULTS, Bools, Plans, split_choice
+from traincast.model import LINEAR_ATTENTIONS, Model
 from traincast.step import Rule
 
 
@@ -109,13 +109,13 @@ def _has_one_stage(model: Model, plan: Plans, gbs: int) -> bool | Bools:
 
 def _has_linear_attention_of_megatron(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether a model has no linear attention but Mamba-2 and the gated delta net."""
-    missing = (part for part in LINEAR if part not in ("mamba2", "gated_delta"))
+    missing = (part for part in LINEAR_ATTENTIONS if part not in ("mamba2", "gated_delta"))
     return all(getattr(model, part) is None for part in missing)
 
 
 def _offloads_without_pipeline(model: Model, plan: Plans, gbs: int) -> bool | Bools:
     """Return whether activations are offloaded without a pipeline only."""
-    return "activations" not in words(plan.offload) or plan.pp == 1
+    return "activations" not in split_choice(plan.offload) or plan.pp == 1
 
 
 def _keeps_biased_experts_whole(model: Model, plan: Plans, gbs: int) -> bool | Bools:

@@ -10,10 +10,10 @@ import numpy as np
 
 from traincast.catalog import Stack
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     DEFAULTS,
-    JOINED,
-    MODULES,
+    JOINED_CHOICES,
+    RECOMPUTED_MODULES,
     STRATEGIES,
     Assumptions,
     Bools,
@@ -23,8 +23,8 @@ from traincast.core import (
     System,
     chunks,
     contradicting_choices,
+    split_choice,
     unknown_name_error,
-    words,
 )
 from traincast.model import Model
 from traincast.planner.frameworks.candidate_batch import ORDER, CandidateBatch, axes_above_one, join_batches
@@ -165,10 +165,10 @@ class Framework:
         if name in STRATEGIES["1d"].choices:
             return tuple(dict.fromkeys(STRATEGIES[strategy].choices[name] for strategy in self.runs))
         if name == "order" and not self.ordered:
-            return ALLOWED[name]
+            return ALLOWED_VALUES[name]
         values = (*self.choices.get(name, (DEFAULTS[name],)), *self.held.get(name, ()))
         if name == "recompute" and "selective" in values:  # Megatron's, of any modules
-            values += tuple(word for word in MODULES if word != "per-op")
+            values += tuple(word for word in RECOMPUTED_MODULES if word != "per-op")
         return tuple(dict.fromkeys(values))
 
     def usual_assumptions(self, model: Model, system: System | None = None) -> str:
@@ -349,7 +349,7 @@ class Framework:
             strategies = tuple(name for name in other.strategies if name in self.runs)
             choices = {**other.choices, "tp_overlap": self.choices["tp_overlap"]}
             if "sp" in choices:  # of a group of one rank this framework has the default already
-                choices["sp"] = ALLOWED["sp"]
+                choices["sp"] = ALLOWED_VALUES["sp"]
             unsearched = {
                 name: DEFAULTS[name] for name in self.choices if name in locks and name not in choices
             }
@@ -470,7 +470,7 @@ def _searched_knobs(strategy: str, experts: bool, hybrid: bool) -> set[str]:
 
 def _parts(choice: str, value: Any) -> frozenset[Any]:
     """Return the words of a value of a choice that joins them, else the value alone."""
-    return words(value) if choice in JOINED else frozenset({value})
+    return split_choice(value) if choice in JOINED_CHOICES else frozenset({value})
 
 
 LEAN: Final = "norms"  # stands for the modules that cost least to recompute

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     KNOBS,
     STRATEGIES,
     Bools,
@@ -340,7 +340,7 @@ def _with_partial(
     """Add the placements in the order of ranks that use a part of every domain, in either order."""
     gpus, job = np.unique(degrees.prod(axis=1), return_inverse=True)
     used = np.array([max(n for n in divisors(size) if n <= domain) for size in gpus.tolist()], np.int64)[job]
-    for order in ALLOWED["order"]:
+    for order in ALLOWED_VALUES["order"]:
         more, suits = placements_in_order(used, STRATEGIES[batch.strategy].axes, order, degrees)
         placement, known = np.nonzero((more[:, None] == places).all(axis=2))
         placeable[:, known] |= suits[:, placement]

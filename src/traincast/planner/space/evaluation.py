@@ -18,7 +18,7 @@ import numpy as np
 
 from traincast.catalog import with_fitted_values
 from traincast.core import (
-    CAPACITY,
+    CAPACITY_PATH,
     STRATEGIES,
     Assumptions,
     Column,
@@ -625,7 +625,7 @@ def take_costs(costs: Costs, index: Any) -> Costs:
 
 def _distinct_timings(system: System) -> tuple[System, Ints]:
     """Return the machines that differ in more than memory, and the row of each machine among them."""
-    columns = [value for path, value in system.columns().items() if path != CAPACITY]
+    columns = [value for path, value in system.columns().items() if path != CAPACITY_PATH]
     if not columns:
         largest = float(np.max(system.accelerator.visible_bytes))
         return system.with_visible(largest), np.zeros(system.machines(), np.int64)

@@ -50,7 +50,7 @@ from traincast.step import (
     PhaseLeft,
     Stages,
     StoredWeights,
-    Taken,
+    TakenMemory,
     divisors,
     stages,
 )
@@ -72,7 +72,7 @@ AROUND_BESIDE: Final = (*AROUND_WORKING, *EVERY, "recompute", "offload")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
 AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
-Held = list[Taken]  # of each device
+Held = list[TakenMemory]  # of each device
 
 
 @dataclass(frozen=True, eq=False)
@@ -523,7 +523,7 @@ class Census:
         if key not in stored:
             stored[key] = [StoredWeights.for_device(parts, footprints) for parts in devices.stored_parts]
         of_devices = (one.memory(footprints, plans, self._assumed) for one in stored[key])
-        return [Taken.from_weights(one, self._assumed) for one in of_devices]
+        return [TakenMemory.from_weights(one, self._assumed) for one in of_devices]
 
     def _left_on_devices(
         self,

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core import CAPACITY, Floats, Ints, distinct_values
+from traincast.core import CAPACITY_PATH, Floats, Ints, distinct_values
 from traincast.planner.space.enumeration import space_of
 from traincast.planner.space.evaluation import StrategyResult, evaluate_all
 from traincast.planner.space.fits_in_memory import Census, Figure, Searched
@@ -79,7 +79,7 @@ class AllLayouts(Layouts):
         """Return what memory excludes of batches."""
         outcomes = [self._outcomes[index] for index in batches]
         capacity = float(outcomes[0].system.accelerator.visible_bytes)
-        unlimited = outcomes[0].system.with_figures({CAPACITY: np.inf})
+        unlimited = outcomes[0].system.with_figures({CAPACITY_PATH: np.inf})
         spaces = tuple(_of_one_job(outcome) for outcome in outcomes)
         evaluations = evaluate_all(spaces, unlimited, outcomes[0].evaluation.assumptions, capacity)
         times = LeastTimes.from_outcomes([one.outcomes()[0] for one in evaluations], self.times.exhaustive)

@@ -38,7 +38,7 @@ import numpy as np
 
 from traincast.core import (
     STRATEGIES,
-    TAKEN,
+    TAKEN_COLUMNS,
     Assumptions,
     Bools,
     Floats,
@@ -481,7 +481,7 @@ def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
     """Return the distinct rows of tables of plans with equal choices, and the place of every table's rows."""
     sizes = [np.size(table.mbs) for table in tables]
     together = stack_columns(tables, sizes)
-    columns = [column for name in TAKEN if np.ndim(column := getattr(together, name))]
+    columns = [column for name in TAKEN_COLUMNS if np.ndim(column := getattr(together, name))]
     first, kind = distinct(columns, sum(sizes))
     return together.take(first), np.split(kind, np.cumsum(sizes)[:-1])
 
@@ -505,7 +505,7 @@ def experts_apart(layers: Plans) -> tuple[Plans, Ints]:
     What depends on these degrees has shape (rows, layers), with a row for each that a layer can have, so that
     the operations outside of experts are computed once for all of them. Places count row by row.
     """
-    columns = {name: column for name in TAKEN if np.ndim(column := getattr(layers, name))}
+    columns = {name: column for name in TAKEN_COLUMNS if np.ndim(column := getattr(layers, name))}
     of_experts = {name: columns.pop(name) for name in OF_EXPERTS if name in columns}
     number = np.size(layers.mbs)
     if not of_experts or not number:

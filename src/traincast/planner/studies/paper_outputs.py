@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import polars as pl
 
-from traincast.catalog import load_model, raw
-from traincast.core import ALIASES as STRATEGY
-from traincast.core import COLUMNS, PRESETS, STRATEGIES, InputError
+from traincast.catalog import load_model, read_bytes
+from traincast.core import COLUMNS, PRESETS, STRATEGIES, STRATEGY_ALIASES, InputError
 from traincast.planner.studies.pickled_arrays import pickled_rows
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _rows(path: Path) -> Iterator[dict[str, object]]:
         raise InputError(
             str(path), ["the name must be exec_<strategy>_<model>_<system>.npy, as the code writes it"]
         )
-    strategy = STRATEGY[match["strategy"]]
+    strategy = STRATEGY_ALIASES[match["strategy"]]
     model = match["model"].lower().replace("_", "-")
     described = {
         "model": model,
@@ -94,7 +93,7 @@ def _content(path: Path, strategy: str) -> list[Row]:
     from pydantic import ValidationError
 
     try:
-        content = pickled_rows(raw(path, MAX_BYTES))
+        content = pickled_rows(read_bytes(path, MAX_BYTES))
         return _rows_as_written(strategy).validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

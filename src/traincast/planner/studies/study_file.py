@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictI
 from pydantic_core import ErrorDetails
 
 from traincast.catalog import Training, load_model, read_document
-from traincast.core import COLUMNS, EXAMPLES, InputError, parse, parse_count, raise_problems
+from traincast.core import COLUMNS, UNIT_EXAMPLES, InputError, parse_count, parse_quantity, raise_problems
 from traincast.model import Model
 from traincast.planner.question import Question
 from traincast.planner.studies.sweep import Study, as_list, define_study
@@ -171,8 +171,8 @@ def _series_problem(kind: str, numbers: list[float], given: int) -> str | None:
 def _number(place: str, raw: object, problems: list[str], unit: str) -> float:
     """Return a number in SI; a mistake is added to `problems`."""
     try:
-        if unit in EXAMPLES:
-            return parse(raw, unit)
+        if unit in UNIT_EXAMPLES:
+            return parse_quantity(raw, unit)
         if isinstance(raw, str) and ".model.seq" in place:
             return parse_count(raw, place, 1024)  # as --seq
         if isinstance(raw, bool) or not isinstance(raw, int | float):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from traincast.catalog import as_model, as_system, resolve
 from traincast.core import (
     CALIBRATED,
-    CAPACITY,
+    CAPACITY_PATH,
     COLUMNS,
     INTERVALS,
     KNOBS,
@@ -126,7 +126,7 @@ class Study:
         shaping = {path: values for path, values in fields.items() if path not in columns}
         shapes = np.array([np.zeros(self.points), *shaping.values()])
         _, first, group = np.unique(shapes, axis=1, return_index=True, return_inverse=True)
-        timing = [values for path, values in columns.items() if path != CAPACITY]
+        timing = [values for path, values in columns.items() if path != CAPACITY_PATH]
         for shape, first_point in enumerate(first):
             points = np.flatnonzero(group == shape)
             points = points[np.lexsort([values[points] for values in timing])] if timing else points

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from traincast.core import (
-    WHOLE,
+    MUST_BE_WHOLE,
     ErrorCollector,
     InputError,
     check_folder,
@@ -171,18 +171,19 @@ def flops(
 
 def _flops_text(result: "FlopsByPart") -> "Parts":
     """Show FLOPs by part, of the whole model, and the intensity of matmuls."""
-    from traincast.core import rate
+    from traincast.core import rate_text
     from traincast.ui.text.tables import heading, note, paragraphs, table, title_line
 
     names = [row.convention for row in result.totals]
     yield title_line(f"{result.model.title}, sequences of {result.seq:,} tokens")
     yield from paragraphs(*filter(None, (result.model.taken,)))
-    yield f"parameters: {rate(result.parameters, '')}, {rate(result.active_parameters, '')} of them active"
+    active_parameters = rate_text(result.active_parameters, "")
+    yield f"parameters: {rate_text(result.parameters, '')}, {active_parameters} of them active"
     yield heading("Forward pass of a token [GFLOP]")
     cells = []
     for part in result.parts:
-        weights = rate(part.parameters, "")
-        active = rate(part.active_parameters, "")
+        weights = rate_text(part.parameters, "")
+        active = rate_text(part.active_parameters, "")
         cells.append((part.part, weights, active, *(f"{part.forward_flops[n] / 1e9:,.3f}" for n in names)))
     yield table(("part", "weights", "active", *names), cells, gap=1)
     yield heading("Both passes of the whole model [GFLOP]")
@@ -299,7 +300,7 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
     """Read whole numbers separated by commas; every mistake is named."""
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
-    raise_problems(name, [f"{word!r}: {WHOLE}" for word in wrong])
+    raise_problems(name, [f"{word!r}: {MUST_BE_WHOLE}" for word in wrong])
     return tuple(map(int, words))
 
 
@@ -407,10 +408,10 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
-    from traincast.planner import PUBLISHED, reproduce
+    from traincast.planner import PUBLISHED_SEARCHES, reproduce
 
-    if paper.lower().removeprefix("arxiv:") != PUBLISHED.arxiv:
-        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PUBLISHED.arxiv}"])
+    if paper.lower().removeprefix("arxiv:") != PUBLISHED_SEARCHES.arxiv:
+        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PUBLISHED_SEARCHES.arxiv}"])
     check_folder(figures)
     with progress("searching"):
         result = reproduce()

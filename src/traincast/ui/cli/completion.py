@@ -88,8 +88,8 @@ def names_of_strategies(context: "CompletionContext") -> list[str]:
 
 def names_of_choices(context: "CompletionContext") -> list[str]:
     """Return the values of a plan's choice, appended to words already joined; nothing for a number."""
-    from traincast.core import ALLOWED, JOINED
+    from traincast.core import ALLOWED_VALUES, JOINED_CHOICES
 
     name = context.argument.field_info.name
-    written = context.incomplete.rpartition("+") if name in JOINED else ("", "", "")
-    return ["".join((*written[:2], str(word))) for word in ALLOWED.get(name, ())]
+    written = context.incomplete.rpartition("+") if name in JOINED_CHOICES else ("", "", "")
+    return ["".join((*written[:2], str(word))) for word in ALLOWED_VALUES.get(name, ())]

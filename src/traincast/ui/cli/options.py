@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Group, Parameter
 
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     KNOBS,
     PLACEMENTS,
     ErrorCollector,
@@ -287,7 +287,7 @@ LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: i
 def locked_values(locks: object) -> dict[str, object]:
     """Return the knobs and choices that the command line sets; several values of a choice with commas."""
     given = {name: value for name, value in vars(locks).items() if value is not None}
-    several = {name for name, value in given.items() if name in ALLOWED and "," in str(value)}
+    several = {name for name, value in given.items() if name in ALLOWED_VALUES and "," in str(value)}
     return {name: tuple(value.split(",")) if name in several else value for name, value in given.items()}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from traincast.core import InputError, check_output, printable, rate
+from traincast.core import InputError, check_output, printable, rate_text
 from traincast.ui.terminal_width import columns_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
         decided += candidates
         far = f" after {done / total:.0%}" if total else ""
         if bar is not None:
-            speed = rate(decided / (time.perf_counter() - begin), " candidates/s") if decided else ""
+            speed = rate_text(decided / (time.perf_counter() - begin), " candidates/s") if decided else ""
             bar.update(done, total, speed)
 
     try:

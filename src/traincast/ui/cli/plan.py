@@ -361,16 +361,16 @@ def export(
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
     from traincast.core import check_output
-    from traincast.launch import DATA_PARALLEL, FORMATS, PROGRAMS, export_folder
+    from traincast.launch import DATA_PARALLEL, FORMATS, TRAINING_PROGRAMS, export_folder
     from traincast.launch import export as launch_of
     from traincast.model import names_fine_tuning
 
     if to is None:
         to = "trl" if names_fine_tuning(options.train) else "megatron"
     require_known("format", to, FORMATS)
-    is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
+    is_folder = output is not None and to in TRAINING_PROGRAMS and (output.is_dir() or not output.suffix)
     if output is not None and is_folder:
-        PROGRAMS[to].check_folder(output, force)
+        TRAINING_PROGRAMS[to].check_folder(output, force)
     else:
         check_output(output, force, (FORMATS[to].ending,))
     of_program = DATA_PARALLEL if is_folder and gpus is not None else {}

@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from traincast.core import InputError, parse, raise_problems
+from traincast.core import InputError, parse_quantity, raise_problems
 
 DURATIONS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # spelling -> [s]
 
 
 def parse_option(text: str, unit: str, name: str) -> float:
-    """Read a quantity of the command line as `parse` does; raise `InputError` with the name of the option."""
+    """Read a quantity of an option as `parse_quantity` does; raise `InputError` with the option's name."""
     try:
-        return parse(text, unit)
+        return parse_quantity(text, unit)
     except ValueError as error:
         raise InputError(name, [f"{text!r}: {error}"]) from None
 

@@ -204,14 +204,14 @@ def _runner(
     from traincast.catalog import load_system
     from traincast.launch import FORMATS
     from traincast.planner import default_framework
-    from traincast.tuner import STEPS, OwnTraining, Runner, Tuner, own_command
+    from traincast.tuner import TRIAL_STEPS, OwnTraining, Runner, Tuner, own_command
 
     model = question.model
     (gpus,) = question.gpus
     assert model is not None
     command = launches.command
     log = launches.log
-    steps = STEPS if launches.steps is None else launches.steps
+    steps = TRIAL_STEPS if launches.steps is None else launches.steps
     own = launches.to == OWN
     launcher: str | OwnTraining | None = launches.to
     plans = None
@@ -266,12 +266,12 @@ def _runner(
 
 def _format(to: str | None, own: bool) -> str | None:
     """Return the format of launches; `OWN` by default where neither a command nor a person runs them."""
-    from traincast.launch import FORMATS, PROGRAMS
+    from traincast.launch import FORMATS, TRAINING_PROGRAMS
 
     if to is None:
         return OWN if own else None
     require_known("format", to, (*FORMATS, OWN))
-    if own and to not in (OWN, *PROGRAMS):
+    if own and to not in (OWN, *TRAINING_PROGRAMS):
         raise InputError("--to", [f"{to}: give --command, which runs a launch, or --manual"])
     return to
 

@@ -17,7 +17,7 @@ from cyclopts import (
 )
 from cyclopts.exceptions import UnusedCliTokensError
 
-from traincast.catalog import COUNTED
+from traincast.catalog import ACCELERATOR_COUNT
 from traincast.core import some_of
 from traincast.ui.cli.aliases import COMMANDS, MODEL, TELLING, is_called, name_of
 from traincast.ui.cli.app import app
@@ -86,7 +86,7 @@ def _example(name: str, words: Sequence[str]) -> str:
     if name == "--system":
         return ", such as --system h100"
     systems = (after for word, after in pairwise(words) if word == "--system")
-    match = COUNTED.fullmatch(next(systems, "").lower())
+    match = ACCELERATOR_COUNT.fullmatch(next(systems, "").lower())
     if name != "--gpus" or match is None:
         return ""
     machine = match["gpu"] or match["named"]

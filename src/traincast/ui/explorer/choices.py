@@ -17,18 +17,18 @@ from traincast.catalog import (
     values_of_key,
 )
 from traincast.core import (
-    ALLOWED,
+    ALLOWED_VALUES,
     CALIBRATED,
     CHOICES,
     COLUMNS,
-    JOINED,
+    JOINED_CHOICES,
     PRESETS,
     STRATEGIES,
     System,
     __version__,
 )
-from traincast.model import GROUPS, TARGETS, Adapters, Model
-from traincast.planner import FRAMEWORKS, OBJECTIVES, label
+from traincast.model import ADAPTER_TARGETS, TARGET_GROUPS, Adapters, Model
+from traincast.planner import FRAMEWORKS, SEARCH_OBJECTIVES, component_label
 from traincast.step import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import (
@@ -62,13 +62,13 @@ def catalog() -> dict[str, Any]:
         "adapters": {
             "rank": Adapters().rank,
             "targets": "+".join(Adapters().targets),
-            "layers": (*GROUPS, *TARGETS),
+            "layers": (*TARGET_GROUPS, *ADAPTER_TARGETS),
         },
         "frameworks": [
             {name: getattr(framework, name) for name in framework_fields} for framework in FRAMEWORKS.values()
         ],
         "strategies": tuple(STRATEGIES),
-        "objectives": OBJECTIVES,
+        "objectives": SEARCH_OBJECTIVES,
         "assumptions": tuple(dict.fromkeys((CALIBRATED, *PRESETS, *stack_names()))),
         "locks": [{"name": name, "meaning": COLUMNS[name].meaning, **_lock_kind(name)} for name in LOCKS],
         "components": {kind: _components(kind) for kind in ("time", "memory")},
@@ -164,17 +164,20 @@ def _group_options(options: Iterable[dict[str, Any]], group_of: Callable[[str], 
 
 def _components(kind: str) -> list[dict[str, str]]:
     columns = {name: info for name, info in COLUMNS.items() if info.kind == kind}
-    return [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in columns.items()]
+    return [
+        {"name": name, "label": component_label(name), "meaning": info.meaning}
+        for name, info in columns.items()
+    ]
 
 
 def _lock_kind(name: str) -> dict[str, object]:
     """Return what a knob or choice can be locked to: a number, text, or one of several values."""
     if name not in CHOICES:
         return {"kind": "number"}
-    if name not in ALLOWED:
+    if name not in ALLOWED_VALUES:
         return {"kind": "text"}
-    joined = {"joined": True} if name in JOINED else {}
-    return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
+    joined = {"joined": True} if name in JOINED_CHOICES else {}
+    return {"kind": "choice", "values": list(ALLOWED_VALUES[name]), **joined}
 
 
 def model_info(model: Model) -> dict[str, object]:

@@ -26,7 +26,7 @@ from traincast.catalog import (
 )
 from traincast.core import (
     COLUMNS,
-    WHOLE,
+    MUST_BE_WHOLE,
     ErrorCollector,
     InputError,
     Plan,
@@ -302,7 +302,7 @@ def _training(state: State) -> Training:
         line for name, text in texts.items() for line in type_problems(name, text, "a text", str, type(None))
     ]
     problems += [
-        f"{name} = {value!r}: {WHOLE}"
+        f"{name} = {value!r}: {MUST_BE_WHOLE}"
         for name, value in numbers.items()
         if value is not None and not (is_whole(value) and value <= MOST_TOKENS)
     ]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from traincast.core import Floats, InputError
-from traincast.planner import FIGURES, value_text
+from traincast.planner import MACHINE_FIGURES, value_text
 from traincast.ui.figures import style
 from traincast.ui.figures.study import label_isolines
 
@@ -167,7 +167,7 @@ def binding_map(found: "Designs") -> Figure:
     ax.set_yticks(range(len(grid.ys)), [value_text(grid.y, value) for value in grid.ys])
     ax.set(xlabel=style.label(grid.x, ""), ylabel=style.label(grid.y, ""))
     drawn = [path for number, path in enumerate(grid.paths) if (grid.binding == number).any()]
-    handles = [Patch(facecolor=looks[path], alpha=0.7, label=FIGURES[path]) for path in drawn]
+    handles = [Patch(facecolor=looks[path], alpha=0.7, label=MACHINE_FIGURES[path]) for path in drawn]
     if (grid.binding < 0).any():
         handles.append(Patch(label="does not fit", **style.INFEASIBLE))
     figure.legend(handles=handles, loc="outside lower center", ncols=2)

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 from matplotlib.figure import Figure
 
-from traincast.catalog import MAX_JSON_BYTES, load_model, load_system, parse_document, raw
+from traincast.catalog import MAX_JSON_BYTES, load_model, load_system, parse_document, read_bytes
 from traincast.core import InputError
 from traincast.planner import Found, Results, possible_software, read_results, search
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
@@ -25,7 +25,7 @@ OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
 def draw_plan(path: Path, kind: str) -> Figure:
     """Draw the best plan of a search printed with ``traincast plan --json``, which is run again."""
     try:
-        text = raw(path, MAX_JSON_BYTES)
+        text = read_bytes(path, MAX_JSON_BYTES)
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
     try:

@@ -13,13 +13,13 @@ from traincast.accuracy import CollectiveRow, collective_seconds
 from traincast.accuracy import read_measurements as measured_on
 from traincast.catalog import load_model, load_system, resolve, with_fitted_values
 from traincast.core import CALIBRATED, PAPER, Assumptions, Plan
-from traincast.planner import PUBLISHED, Axis, Question, Study, define_study, run_study
+from traincast.planner import PUBLISHED_SEARCHES, Axis, Question, Study, define_study, run_study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SYSTEM: Final = "b200-nvs8"  # of the studies of one machine
-GPT, VIT = PUBLISHED.models.values()
+GPT, VIT = PUBLISHED_SEARCHES.models.values()
 GENERATIONS: Final = ("a100-nvs8", "h200-nvs8", "b200-nvs8", "b200-next-nvs8")  # of studies 4 and 5
 HBM: Final = ("accelerator.hbm_bytes", "accelerator.hbm_bandwidth")
 RATES: Final = ("accelerator.matrix_flops", "accelerator.vector_flops")
@@ -40,16 +40,20 @@ def paper_studies() -> dict[str, Study]:
     """Return studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is not a search."""
     capacity = np.linspace(80e9, 1000e9, 32)
     bandwidth = np.linspace(500e9, 16000e9, 28)
-    systems = [f"{name}-nvs{domain}" for name in PUBLISHED.accelerators for domain in PUBLISHED.domains]
+    systems = [
+        f"{name}-nvs{domain}"
+        for name in PUBLISHED_SEARCHES.accelerators
+        for domain in PUBLISHED_SEARCHES.domains
+    ]
     sweeps: dict[str, tuple[Axis, ...]] = {
         "capacity-bandwidth": ({HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}),
         "flops-capacity": (between_generations(HBM, 4), between_generations(RATES, 8)),
     }
-    question = Question(gpus=PUBLISHED.gpus, top=1)
-    published = replace(question, assumptions=PUBLISHED.assumptions)
+    question = Question(gpus=PUBLISHED_SEARCHES.gpus, top=1)
+    published = replace(question, assumptions=PUBLISHED_SEARCHES.assumptions)
     of_1d = replace(question, strategy=["1d"])
-    batch = PUBLISHED.global_batch
-    models = list(PUBLISHED.models.values())
+    batch = PUBLISHED_SEARCHES.global_batch
+    models = list(PUBLISHED_SEARCHES.models.values())
     found = [
         define_study(models, systems, question, batches=batch, name="strong-scaling"),
         define_study([GPT, VIT], [SYSTEM], published, batches=batch, name="optima-published"),
@@ -91,7 +95,9 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
             stem = f"3-design-space-{model}-{plan.strategy}"
             yield (
                 stem,
-                plots.design_space(load_model(model), machine, DESIGN_GPUS, PUBLISHED.global_batch, plan),
+                plots.design_space(
+                    load_model(model), machine, DESIGN_GPUS, PUBLISHED_SEARCHES.global_batch, plan
+                ),
             )
     marks = [load_system(name) for name in GENERATIONS]
     yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, CONTOUR_GPUS, marks=marks)
@@ -102,7 +108,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
 
 def timed_collectives() -> tuple[CollectiveRow, ...]:
     """Return the collectives that the paper's code has timings of: two groups of 32 GPUs of Perlmutter."""
-    source = files("traincast").joinpath(f"catalog/published/{PUBLISHED.arxiv}-collectives.csv")
+    source = files("traincast").joinpath(f"catalog/published/{PUBLISHED_SEARCHES.arxiv}-collectives.csv")
     with as_file(source) as bundled:
         return measured_on(THEORY_SYSTEM, nccl=(bundled,)).collectives
 

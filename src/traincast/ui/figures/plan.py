@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from traincast.core import (
-    CAPACITY,
+    CAPACITY_PATH,
     COLUMNS,
     Accelerator,
     Floats,
@@ -22,7 +22,7 @@ from traincast.core import (
     seconds,
 )
 from traincast.planner import MIN_CHANGE_REPORTED, Found, evaluate_all
-from traincast.planner import label as component_name
+from traincast.planner import component_label as component_name
 from traincast.step import Estimate, estimate, require_one_plan
 from traincast.ui.figures import style
 
@@ -41,7 +41,7 @@ DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
 MATRIX: Final = "accelerator.matrix_flops"
 BANDWIDTH: Final = "accelerator.hbm_bandwidth"
-OF_MEMORY: Final = (CAPACITY, "accelerator.driver_bytes")  # figures on which no time depends
+OF_MEMORY: Final = (CAPACITY_PATH, "accelerator.driver_bytes")  # figures on which no time depends
 POINT: Final[style.Look] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
 
 

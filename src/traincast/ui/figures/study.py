@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traincast.catalog import load_system
 from traincast.core import (
-    CAPACITY,
+    CAPACITY_PATH,
     COLUMNS,
     STRATEGIES,
     Floats,
@@ -336,7 +336,7 @@ def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
     ax.set_ylabel(f"Memory [{style.unit_of('memory_bytes')[0]}]")
     try:
         system = load_system(rows["system"][0])
-        set_by_study = {} if capacity is None else {CAPACITY: capacity}
+        set_by_study = {} if capacity is None else {CAPACITY_PATH: capacity}
         capacity = float(system.with_figures(set_by_study).accelerator.visible_bytes)
     except InputError:  # a machine outside the catalogue
         if capacity is None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from traincast.catalog import Stack
 from traincast.core import COLUMNS, GIB, Floats, atomic_output, check_output
-from traincast.planner import label as component_name
+from traincast.planner import component_label as component_name
 
 P = ParamSpec("P")
 Look: TypeAlias = dict[str, Any]  # arguments of functions of matplotlib, by name

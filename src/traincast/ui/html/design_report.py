@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from traincast.catalog import Stack
-from traincast.core import count_of, large, number_text, percent, rate
-from traincast.planner import FIGURES
+from traincast.core import count_of, number_text, percent, rate_text, total_text
+from traincast.planner import MACHINE_FIGURES
 from traincast.ui.figures.designs import figures_of
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions
@@ -56,8 +56,8 @@ def _summary(found: "Designs") -> Tiles:
     is_known = len(set(ends)) > 1
     interval = f"{' to '.join(ends)}, 90% interval" if is_known else "no interval is known"
     yield "Time", f"{time} days", interval
-    yield "Cost", f"${large(found.cost[row])}", f"{found.gpus[row]:,.0f} GPUs"
-    yield "Energy", rate(found.energy[row] * 1e3, "Wh"), rate(found.kilowatts[row] * 1e3, "W")
+    yield "Cost", f"${total_text(found.cost[row])}", f"{found.gpus[row]:,.0f} GPUs"
+    yield "Energy", rate_text(found.energy[row] * 1e3, "Wh"), rate_text(found.kilowatts[row] * 1e3, "W")
     yield "Worst regret", f"{found.regret[row]:.0%}", "over the ranges of prices and runs"
 
 
@@ -65,13 +65,18 @@ def _question(found: "Designs") -> Pairs:
     question = found.question
     for work in question.workload:
         runs = f"{work.runs:g} runs" if work.low == work.high else f"{work.low:g} to {work.high:g} runs"
-        yield work.model.title, f"{rate(work.tokens, ' tokens')}, batch of {work.gbs:,} sequences, {runs}"
+        yield (
+            work.model.title,
+            f"{rate_text(work.tokens, ' tokens')}, batch of {work.gbs:,} sequences, {runs}",
+        )
     yield "GPUs", ", ".join(f"{gpus:,}" for gpus in question.gpus)
     limits = vars(question.limits).items()
     yield "Limits", ", ".join(f"{value:,g} {name}" for name, value in limits if value is not None) or "none"
     for family in question.families:
         if family.vary:
-            varied = ", ".join(f"{FIGURES[path]} {len(values)}" for path, values in family.vary.items())
+            varied = ", ".join(
+                f"{MACHINE_FIGURES[path]} {len(values)}" for path, values in family.vary.items()
+            )
             yield family.name, f"based on {family.base.name}, memory {family.memory}; values: {varied}"
     yield "Machines", count_of(sum(part.count for part in found.parts), "machine")
 
@@ -79,7 +84,7 @@ def _question(found: "Designs") -> Pairs:
 def _worth(found: "Designs") -> Table:
     rows = [
         (
-            FIGURES[worth.figure],
+            MACHINE_FIGURES[worth.figure],
             f"{worth.factor:g}",
             percent(worth.faster),
             "does not fit" if worth.worth is None else f"${max(worth.worth, 0):,.0f}",

@@ -9,7 +9,7 @@ from traincast.core import (
     gib,
     long_duration,
     probability_text,
-    rate,
+    rate_text,
     seconds,
     seconds_with_interval,
 )
@@ -75,7 +75,7 @@ def _whole_run(measures: Metrics) -> str:
 
 def _money(value: float) -> str:
     """Return a sum of money [$] as text: ``"$11.4 M"``."""
-    return f"${rate(value, '')}".strip()
+    return f"${rate_text(value, '')}".strip()
 
 
 def shortfall(est: Estimate, advice: bool = True) -> list[str]:
@@ -93,7 +93,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
         capacity += f", {probability_text(est.fits_probability)} likely to fit"
     yield "Memory of a GPU", gib(est.memory_bytes), capacity
     if measures.mfu is not None:
-        flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
+        flops = rate_text(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
         mfu = f"{float(measures.mfu['megatron']):.1%}"
         yield (
             f"Utilisation{headline.of_peak(est.plan)} (MFU)",
@@ -101,14 +101,14 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
             f"{flops} of a GPU, Megatron's convention",
         )
     if measures.days is not None:
-        gpu_hours = f"{rate(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside"
+        gpu_hours = f"{rate_text(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside"
         yield "The whole run", headline.days(measures.days), gpu_hours
     if measures.cost is not None and measures.gpu_hours:
         price = float(measures.cost) / float(measures.gpu_hours)
         yield "Its price", _money(float(measures.cost)), f"at ${price:,.2f} for a GPU and hour"
     if measures.energy_kwh is not None:
         carbon = "" if measures.carbon_kg is None else f"{float(measures.carbon_kg) / 1000:,.0f} t CO2e"
-        yield "Its electricity", rate(float(measures.energy_kwh) * 1000, "Wh"), carbon
+        yield "Its electricity", rate_text(float(measures.energy_kwh) * 1000, "Wh"), carbon
 
 
 def _knobs(est: Estimate) -> Table:
@@ -147,7 +147,11 @@ def metric_tables(measures: Metrics) -> list[Table]:
     """Return utilisation by convention, and the metrics of the job and of the whole run."""
     shares = {name: values for name, values in (("MFU", measures.mfu), ("HFU", measures.hfu)) if values}
     flops_rows = [
-        (name, rate(float(flops), "FLOP/s"), *(f"{float(values[name]):.1%}" for values in shares.values()))
+        (
+            name,
+            rate_text(float(flops), "FLOP/s"),
+            *(f"{float(values[name]):.1%}" for values in shares.values()),
+        )
         for name, flops in measures.flops_per_second_per_gpu.items()
     ]
     header = ("convention", "FLOP/s", *shares)
@@ -172,7 +176,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
         ("length", measures.days, headline.days),
         ("GPU-hours", measures.gpu_hours, lambda value: f"{value:,.0f}"),
         ("price", measures.cost, _money),
-        ("electricity", measures.energy_kwh, lambda value: rate(value * 1000, "Wh")),
+        ("electricity", measures.energy_kwh, lambda value: rate_text(value * 1000, "Wh")),
         ("emissions", measures.carbon_kg, lambda value: f"{value / 1000:,.0f} t CO2e"),
         ("a checkpoint", measures.checkpoint_bytes, gib),
         ("time to write it", measures.checkpoint_seconds, seconds),

@@ -24,7 +24,7 @@ from traincast.core import (
     gib,
     percent,
 )
-from traincast.planner import label
+from traincast.planner import component_label
 from traincast.ui.html.svg import drawing
 
 LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")
@@ -93,7 +93,10 @@ def share_table(
 ) -> Table:
     """Return a table of the parts of a total, each with its share as number and bar."""
     values = [(name, float(value), float(value) / total) for name, value in parts.items() if value]
-    rows = [(label(name, plan), form(value), percent(share), Bar(share)) for name, value, share in values]
+    rows = [
+        (component_label(name, plan), form(value), percent(share), Bar(share))
+        for name, value, share in values
+    ]
     return Table(caption, ("part", what, "share", ""), rows, ("",))
 
 

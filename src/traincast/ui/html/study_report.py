@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traincast.core import (
-    CAPACITY,
+    CAPACITY_PATH,
     COLUMNS,
     STRATEGIES,
     Assumptions,
@@ -118,7 +118,9 @@ def _figures(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str
             series = rows.filter(*(pl.col(name) == best[name] for name in ("model", "system", "strategy")))
             shown = "degrees, memory, and time by component"
             caption = f"The best plan on each number of GPUs for {model}: {shown}."
-            capacity = series[CAPACITY][0] if CAPACITY in series.columns else None  # that the study sets
+            capacity = (
+                series[CAPACITY_PATH][0] if CAPACITY_PATH in series.columns else None
+            )  # that the study sets
             yield f"optima-{number}", f"Best plans of {model}", optima(series, capacity), caption
     axes = [next(iter(axis)) for axis in study["vary"]]
     if len(axes) > 1:

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.core import COLUMNS, Doc, Result, describe_key
-from traincast.planner import FIGURES, Designs, Refinement, Worth
+from traincast.planner import MACHINE_FIGURES, Designs, Refinement, Worth
 from traincast.ui.outputs.reference import Answer, HtmlReport
 
 _NUMBER: Final = {"type": ["number", "null"]}
 _FIGURES: Final = {
     path: _NUMBER | describe_key(COLUMNS[path].meaning if path in COLUMNS else meaning, COLUMNS[path].unit)
-    for path, meaning in FIGURES.items()
+    for path, meaning in MACHINE_FIGURES.items()
 }
 
 
@@ -132,7 +132,7 @@ def _machines(found: Designs, rows: Sequence[int]) -> list[DesignedMachine]:
                 found.name(row),
                 part.family.kind,
                 int(found.gpus[row]),
-                {path: _finite_or_none(part.figure(path)[machine]) for path in FIGURES},
+                {path: _finite_or_none(part.figure(path)[machine]) for path in MACHINE_FIGURES},
                 _finite_or_none(found.hours[row] / 24),
                 _finite_or_none(found.cost[row]),
                 _finite_or_none(found.energy[row]),

@@ -16,8 +16,8 @@ from traincast.analysis import (
     bytes_per_parameter_of,
 )
 from traincast.catalog import Stack
-from traincast.core import count_of, format_signed, gib, percent, probability_text, rate, seconds
-from traincast.planner import Advice, Reproduction, label
+from traincast.core import count_of, format_signed, gib, percent, probability_text, rate_text, seconds
+from traincast.planner import Advice, Reproduction, component_label
 from traincast.step import LEAST_GAIN, Estimate
 from traincast.ui.text.measured import measured_step
 from traincast.ui.text.plans import Command, breakdowns, more_options
@@ -71,12 +71,12 @@ def bytes_per_parameter(est: Estimate) -> Parts:
     parts_text = ", ".join(f"{name} {value:g}" for name, value in parts if value)
     trained = "parameter" if model.adapters is None else "trained parameter"
     yield heading(f"Bytes per {trained} before sharding: {share.training:g}")
-    inference = f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}"
+    inference = f"inference with the master copy: {share.inference:g}, {rate_text(share.inference * n, 'B')}"
     if model.adapters is not None:
-        frozen = f"adapters with their master copy and {rate(share.frozen * n, 'B')} of frozen weights"
-        inference = f"inference: {rate(share.inference * n, 'B')}, {frozen}"
+        frozen = f"adapters with their master copy and {rate_text(share.frozen * n, 'B')} of frozen weights"
+        inference = f"inference: {rate_text(share.inference * n, 'B')}, {frozen}"
     yield from paragraphs(
-        f"{parts_text}: {rate(share.training * n, 'B')} for all {rate(n, ' parameters')}",
+        f"{parts_text}: {rate_text(share.training * n, 'B')} for all {rate_text(n, ' parameters')}",
         inference,
     )
     if share.gradients < 4 <= share.master:
@@ -138,8 +138,8 @@ def _methods(result: Advice) -> Parts:
     yield table(("", "", "tokens/s", "memory", "fits"), rows, left=(0, 1))
     est = result.est
     if not est.breakdown["data_loading"]:
-        tokens = est.gbs * est.model.seq / est.step_seconds
-        yield f"data loading: no time of its own here as long as {rate(tokens, ' tokens/s')} are read ahead"
+        tokens = rate_text(est.gbs * est.model.seq / est.step_seconds, " tokens/s")
+        yield f"data loading: no time of its own here as long as {tokens} are read ahead"
 
 
 def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
@@ -240,7 +240,7 @@ def _network(network: Network, est: Estimate) -> Parts:
 
 def _bits(bandwidth: float) -> str:
     """Return a bandwidth in bits per second, the unit of network specifications."""
-    return rate(float(f"{bandwidth * 8:.3g}"), "b/s")
+    return rate_text(float(f"{bandwidth * 8:.3g}"), "b/s")
 
 
 def trace(result: Trace) -> Parts:
@@ -254,7 +254,9 @@ def trace(result: Trace) -> Parts:
         of_estimate = float(result.estimate.breakdown[name])
         difference = _difference_text(result.remainder[name], result) if name in result.remainder else ""
         if time or of_estimate:
-            rows.append((label(name, result.estimate.plan), seconds(time), seconds(of_estimate), difference))
+            rows.append(
+                (component_label(name, result.estimate.plan), seconds(time), seconds(of_estimate), difference)
+            )
     yield table(("", "trace", "estimate", "estimate minus trace"), rows)
     yield from paragraphs(f"Seconds are those of stage {result.device}, which sets the step.")
     yield heading("Every stage: its passes, what it waits for, micro-batches in flight")
@@ -280,12 +282,12 @@ def limits(result: "Limits") -> Parts:
     """Show the best shardings, training runs of a fixed length, and where utilisation falls."""
     device = result.device
     (d_in, d_out) = result.layer
-    flops = rate(float(device.flops8) / result.width, "FLOP/s")
-    memory = rate(float(device.memory_bandwidth), "B/s")
+    flops = rate_text(float(device.flops8) / result.width, "FLOP/s")
+    memory = rate_text(float(device.memory_bandwidth), "B/s")
     yield title_line(f"Limits of moving data: {device.name}")
     peaks = f"{flops} at {8 * result.width:g} bits and {memory} of memory"
     yield f"{peaks}, of which {float(device.sustained):.0%} are sustained"
-    yield f"{rate(float(device.network_bandwidth), 'B/s')} of network ({device.network})"
+    yield f"{rate_text(float(device.network_bandwidth), 'B/s')} of network ({device.network})"
     micro_batches = (
         "1 micro-batch" if result.micro_batches == 1 else f"{result.micro_batches:,} micro-batches"
     )
@@ -373,12 +375,12 @@ def scaling(
     model = request.model
     system = request.system
     first = request.gpus[0]
-    name = f"{model.title} ({rate(request.P, ' parameters')})"
+    name = f"{model.title} ({rate_text(request.P, ' parameters')})"
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
     yield from paragraphs(*filter(None, (model.taken, system.taken)))
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
     yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {Stack(request.assumptions.name).words}"
-    products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
+    products = f"{rate_text(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
     yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
     if request.predicted_k1 is not None:
         launched = f"k1 {request.predicted_k1:.2f} by the estimator's launches of kernels (--k1 estimate)"
@@ -436,7 +438,7 @@ def _owner_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> Iter
     most = request.gpus[-1]
     owners, buckets = request.owner_messages(most)
     if owners > buckets and any(stage.zero == 2 for stage in stages):
-        size = rate(2 * request.P / owners, "B")
+        size = rate_text(2 * request.P / owners, "B")
         yield (
             f"ZeRO-2 reduces each gradient to its one owner, at least one message for each GPU: on {most:,}"
             f" GPUs {owners:,} of {size} instead of {count_of(buckets, 'bucket')}, which is slower the more"
@@ -456,7 +458,7 @@ def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
         if enough is None:
             cells.append("none")
         else:
-            cells.append(rate(enough, "B/s") if enough else "any")
+            cells.append(rate_text(enough, "B/s") if enough else "any")
     return cells
 
 
@@ -465,7 +467,7 @@ def _target_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> lis
     lines = []
     if request.efficiency is None:
         domain = request.system.fast_domain
-        now = rate(request.node_bandwidth, "B/s")
+        now = rate_text(request.node_bandwidth, "B/s")
         enough = f"bandwidth of {domain} GPUs of a fast domain to all others, one direction (now {now})"
         first = count_of(request.gpus[0], "GPU")
         lines = [

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from traincast.core import GIB, count_of, large, number_text, percent, probability_text, seconds
+from traincast.core import GIB, count_of, number_text, percent, probability_text, seconds, total_text
 from traincast.planner import Compared, Comparison
 from traincast.ui.text.headline import days
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
@@ -130,7 +130,7 @@ def _fits(row: Compared) -> str:
 def _cost(rows: Sequence[Compared]) -> tuple[str, Callable[[Compared], str]]:
     """Return the column of prices: of the whole run where known of all that fit, else of tokens."""
     if all(row.cost is not None for row in rows if row.fits):
-        return "cost", lambda row: _text(row.cost, lambda value: f"${large(float(f'{value:.3g}'))}")
+        return "cost", lambda row: _text(row.cost, lambda value: f"${total_text(float(f'{value:.3g}'))}")
     return "$/Mtoken", lambda row: _text(row.cost_per_million_tokens, lambda value: f"{value:.3g}")
 
 

@@ -4,7 +4,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from traincast.core import number_text, percent
-from traincast.planner import FIGURES
+from traincast.planner import MACHINE_FIGURES
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _today(found: "Designs") -> Parts:
         cost = number_text(found.cost[row] / 1e6, 3)
         name = found.parts[found.part[row]].family.name
         gpus = f"{found.gpus[row]:,.0f}"
-        rows.append((name, gpus, found.days_text(row), cost, *behind, FIGURES[found.binds(row)[0]]))
+        rows.append((name, gpus, found.days_text(row), cost, *behind, MACHINE_FIGURES[found.binds(row)[0]]))
     if rows:
         yield heading("Systems and offers")
         names = ("", "GPUs", "days (90%)", "$M", "cost", "time", "bound by")

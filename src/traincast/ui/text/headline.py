@@ -13,12 +13,12 @@ from traincast.core import (
     Column,
     Plan,
     gib,
-    large,
     number_text,
     percent,
     probability_text,
     seconds,
     seconds_with_interval,
+    total_text,
 )
 from traincast.step import Alternative, Estimate, MeasuredStep, Metrics, Narrower, cost_per_million_tokens
 from traincast.ui.text.tables import Parts, title_line, width
@@ -59,7 +59,7 @@ def _first_lines(kind: str, est: Estimate, measured: MeasuredStep | None = None,
     """Show what is left out of a model, if anything, the plan, its time if `timed`, and its memory."""
     model = est.model
     if model.left_out:
-        yield f"{model.name} without its {model.left_out} ({large(model.parameters)} parameters)"
+        yield f"{model.name} without its {model.left_out} ({total_text(model.parameters)} parameters)"
     yield title_line(plan_line(kind, est.plan))
     if timed:
         yield time_line(est) if measured is None else measured_line(measured)
@@ -244,8 +244,8 @@ def run_line(est: Estimate, measures: Metrics, price: float | None = None) -> st
     per_gpu = float(measures.tokens_per_second_per_gpu)
     parts = list[str]()
     if measures.days is not None and est.model.training_tokens is not None:
-        cost = "" if measures.cost is None else f" for ${large(float(f'{float(measures.cost):.4g}'))}"
-        parts.append(f"{large(est.model.training_tokens)} tokens in {days(measures.days)}{cost}")
+        cost = "" if measures.cost is None else f" for ${total_text(float(f'{float(measures.cost):.4g}'))}"
+        parts.append(f"{total_text(est.model.training_tokens)} tokens in {days(measures.days)}{cost}")
     elif price is not None:
         parts.append(f"${number_text(cost_per_million_tokens(price, per_gpu), 3)} a million tokens")
     run = f"{parts[0]}, " if parts else ""

@@ -15,15 +15,15 @@ from traincast.core import (
     System,
     count_of,
     gib,
-    large,
     long_duration,
     number_text,
     probability_text,
-    rate,
+    rate_text,
     seconds,
+    total_text,
 )
-from traincast.planner import framework_without, in_words, label, what_decides
-from traincast.step import NEVER, Estimate, GroupRow, Metrics, Narrower, usual_assumptions
+from traincast.planner import component_label, framework_without, plan_in_words, what_decides
+from traincast.step import NEVER_MEASURED, Estimate, GroupRow, Metrics, Narrower, usual_assumptions
 from traincast.ui.text.headline import days, describe_narrowing, headline, narrowing_line, of_peak, step_text
 from traincast.ui.text.ranking import Ranking, ranking_table
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
@@ -151,7 +151,7 @@ def _why(
     if result.recommendation is not None and result.recommendation.reason:
         yield from paragraphs(result.recommendation.reason)
     yield from paragraphs(
-        f"In words: {in_words(plan, result.system.tiers)}.",
+        f"In words: {plan_in_words(plan, result.system.tiers)}.",
         f"Searched: {result.framework.label}, {result.framework.about}.",
     )
     yield ""
@@ -186,7 +186,7 @@ def recommendation(result: "Found") -> list[str]:
     """Return the recommended plan in words, and why it is recommended; empty where nothing fits."""
     if result.recommendation is None:
         return []
-    lines = [f"{_kind(result)}: {in_words(result.recommendation.plan, result.system.tiers)}."]
+    lines = [f"{_kind(result)}: {plan_in_words(result.recommendation.plan, result.system.tiers)}."]
     return [*lines, result.recommendation.reason] if result.recommendation.reason else lines
 
 
@@ -198,14 +198,14 @@ def header(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool = 
 
 def title(est: "Found | Estimate") -> str:
     """Return model, parameters, number of GPUs and system in a line."""
-    model = f"{est.model.title} ({rate(est.model.parameters, ' parameters')})"
+    model = f"{est.model.title} ({rate_text(est.model.parameters, ' parameters')})"
     return f"{model} on {count_of(est.job.gpus, 'GPU')} of {est.system.name}"
 
 
 def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool = True) -> list[str]:
     """Return remarks on batch, assumptions, what is taken for what the question leaves out, calibration."""
     model = est.model
-    tokens = rate(est.gbs * model.seq, " tokens")
+    tokens = rate_text(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
     if model.reference:
         batch += f": {est.gbs / 2:g} pairs, each of a chosen and a rejected answer"
@@ -218,7 +218,7 @@ def remarks(est: "Found | Estimate", usual: Usual = NOTHING_USUAL, timed: bool =
     if usual.length and not model.is_fine_tuned:
         assumed.append("the length of sequences (--seq)")
     if usual.tokens and model.training_tokens is not None:
-        assumed.append(f"{large(model.training_tokens)} tokens of training (--tokens)")
+        assumed.append(f"{total_text(model.training_tokens)} tokens of training (--tokens)")
     if not isinstance(est, Estimate) and model.is_fine_tuned and "recompute" not in est.locks:
         said = est.framework.about_fine_tuning
         assumed += [f"{said} (--recompute)"] if said else []
@@ -335,7 +335,7 @@ def shell_lines(command: Sequence[str], indent: str) -> Iterator[str]:
 
 def _outside(est: Estimate) -> Parts:
     """Show in which respects a plan lies outside of measured runs, but for those that `certainty` shows."""
-    shown = {width.due_to.removeprefix(NEVER) for width in est.widths}
+    shown = {width.due_to.removeprefix(NEVER_MEASURED) for width in est.widths}
     if respects := [respect for respect in est.outside if respect not in shown]:
         yield from paragraphs(f"The interval is wider outside of measured runs: {'; '.join(respects)}.")
 
@@ -354,7 +354,7 @@ def _bound_sentences(est: Estimate) -> list[str]:
     comm = {name: share for name, share in shares.items() if name.endswith("_comm")}
     if sum(comm.values()) > MAX_COMM_SHARE:
         largest = max(comm, key=lambda name: comm[name])
-        mostly = f"mostly {label(largest, plan)}"
+        mostly = f"mostly {component_label(largest, plan)}"
         change = "a faster network for it, or fewer ranks in its group, shortens it"
         lines.append(f"Communication takes {sum(comm.values()):.0%} of the step, {mostly}: {change}.")
     if shares["data_loading"]:
@@ -401,13 +401,15 @@ def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: 
         share = float(value) / total
         if value:
             bar = Text("█" * round(share * longest), style="cyan")
-            rows.append((label(name, plan), form(float(value)), f"{share:.1%}", bar))
+            rows.append((component_label(name, plan), form(float(value)), f"{share:.1%}", bar))
     return table(("", "", "", ""), rows, left=(0, 3))
 
 
 def utilisation(measures: Metrics, est: Estimate, asked: Sequence[str] = ()) -> Parts:
     """Show throughput, utilisation by convention, and the run; `asked` is as in `whole_run`."""
-    achieved = f"{rate(float(measures.flops_per_second_per_gpu['megatron']), 'FLOP/s')} per GPU (megatron)"
+    achieved = (
+        f"{rate_text(float(measures.flops_per_second_per_gpu['megatron']), 'FLOP/s')} per GPU (megatron)"
+    )
     if measures.mfu is None:
         lines = [f"{achieved}; MFU: not known, {measures.missing['mfu'][0]} is missing"]
     else:
@@ -430,16 +432,16 @@ def whole_run(measures: Metrics, est: Estimate, asked: Sequence[str], *, said: b
     lines = []
     totals = (
         ("{}", days, None if said else measures.days, 1),
-        ("{} GPU-hours", large, measures.gpu_hours, 1),
-        ("${}", large, None if said else measures.cost, 1),
-        ("{}", lambda value: rate(value, "Wh"), measures.energy_kwh, 1e-3),
-        ("{} tCO2e", large, measures.carbon_kg, 1000),
+        ("{} GPU-hours", total_text, measures.gpu_hours, 1),
+        ("${}", total_text, None if said else measures.cost, 1),
+        ("{}", lambda value: rate_text(value, "Wh"), measures.energy_kwh, 1e-3),
+        ("{} tCO2e", total_text, measures.carbon_kg, 1000),
     )
     known = [
         form.format(text(float(value) / size)) for form, text, value, size in totals if value is not None
     ]
     if known and est.model.training_tokens is not None:
-        lines.append(f"{large(est.model.training_tokens)} tokens: {', '.join(known)}, failures aside")
+        lines.append(f"{total_text(est.model.training_tokens)} tokens: {', '.join(known)}, failures aside")
     if measures.cost is None and "cost" in asked:
         lines.append(f"cost: not known without {' and '.join(measures.missing['cost'])}")
     return lines if measures.goodput is None and "goodput" not in asked else [*lines, goodput(measures)]
@@ -510,7 +512,7 @@ def operations(est: Estimate, anatomy: "Anatomy") -> Parts:
         for row in anatomy.classes
     ]
     yield table(("", "FLOPs", "memory traffic", "time without communication"), shares)
-    whole = f"a sequence, forward and backward, unsharded: {rate(anatomy.sequence_flops, 'FLOP')}"
+    whole = f"a sequence, forward and backward, unsharded: {rate_text(anatomy.sequence_flops, 'FLOP')}"
     ratio = anatomy.mlp_to_attention
     yield whole if ratio is None else f"{whole}; MLP to attention {number_text(ratio)}"
 
@@ -534,7 +536,7 @@ def _work_cells(row: Mapping[str, Any]) -> list[str]:
     traffic = [row["forward_bytes"], row["backward_bytes"]]
     pairs = zip(flops, traffic, strict=True)
     intensity = [_intensity_text(work, moved) for work, moved in pairs]
-    return [*(rate(work, "").strip() for work in flops), *map(gib, traffic), *intensity]
+    return [*(rate_text(work, "").strip() for work in flops), *map(gib, traffic), *intensity]
 
 
 def _times_of(row: Mapping[str, Any]) -> list[float]:
@@ -549,7 +551,7 @@ def operation_rows(est: Estimate) -> Iterator[tuple[str, ...]]:
     for row in est.operations():
         *times, _, _, comm = map(seconds, _times_of(row))
         traffic = gib(row["forward_bytes"] + row["backward_bytes"])
-        cells = (*times, rate(sum(_flops_of(row)), "FLOP"), traffic, comm, gib(row["saved_bytes"]))
+        cells = (*times, rate_text(sum(_flops_of(row)), "FLOP"), traffic, comm, gib(row["saved_bytes"]))
         yield row["operation"], row["part"], *cells
 
 

@@ -18,7 +18,7 @@ from traincast.core import (
     seconds,
 )
 from traincast.planner import Family, equality_sentence
-from traincast.step import WITHIN, Answer, Estimate
+from traincast.step import MODEL_RESOLUTION, Answer, Estimate
 from traincast.ui.text.tables import Parts, note, paragraphs, table, width
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Ranking:
         yield f"GiB of {capacity} on the fullest rank"
         columns, same = self.knobs
         if any(family.others(name) for family in self.families for name in Family.KNOBS if name in columns):
-            yield f"(…): others within {WITHIN:.0%}, --all lists them"
+            yield f"(…): others within {MODEL_RESOLUTION:.0%}, --all lists them"
         if same:
             yield f"all: {', '.join(f'{name}={knob_text(self.families[0].plan, name)}' for name in same)}"
         yield from self._module_sets()
@@ -233,7 +233,7 @@ class Ranking:
         if self.is_placed:
             yield f"fast: ranks of a group in one fast domain of {system.fast_domain:,}, where several are"
         if any(family.others(name) for family in self.families for name in Family.KNOBS if name in columns):
-            yield f"(…): other values of this knob alone, within {WITHIN:.0%} of the line's time"
+            yield f"(…): other values of this knob alone, within {MODEL_RESOLUTION:.0%} of the line's time"
         yield from self._module_sets()
         if same:
             values = (f"{name}={knob_text(self.families[0].plan, name)}" for name in same)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from traincast.core import count_of, probability_text, seconds, seconds_with_interval
-from traincast.tuner import GAIN, SURE
+from traincast.tuner import STOP_PROBABILITY, TRIAL_GAIN
 from traincast.ui.text.calibration import calibration as show_calibration
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
@@ -115,7 +115,7 @@ def lessons(groups: "Sequence[Replayed]") -> list[str]:
     predicted = [group.first_regret for group in groups]
     ended = [group.regret for group in groups]
     sure = [group.regret for group in groups if group.sure]
-    right = sum(regret <= GAIN for regret in sure)
+    right = sum(regret <= TRIAL_GAIN for regret in sure)
     return [
         f"In {number} series of {min(plans)} to {max(plans)} measured plans ({most_of_one} of one source), "
         f"predicted without the runs of their model on their accelerator, the plan predicted to be the "
@@ -123,8 +123,8 @@ def lessons(groups: "Sequence[Replayed]") -> list[str]:
         f"worst, the one that trials end with {_mean(ended):.1%} and {max(ended):.1%}.",
         f"Trials end after {_mean(trials):.1f} of {_mean(plans):.1f} plans in the mean, after {max(trials)} "
         f"at most: {1 - sum(trials) / sum(plans):.0%} of the runs are saved.",
-        f"Where they end since a plan is within {GAIN:.0%} of the best with a probability of {SURE:.0%}, it "
-        f"is so in {right} of {len(sure)} series.",
+        f"Where they end since a plan is within {TRIAL_GAIN:.0%} of the best with a probability of "
+        f"{STOP_PROBABILITY:.0%}, it is so in {right} of {len(sure)} series.",
     ]
 
 
