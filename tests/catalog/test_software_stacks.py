@@ -1,7 +1,9 @@
 """Software stacks and their terms: host pace, waits for slow ranks, sliding windows, broadcasts."""
 
+import copy
 import csv
 import json
+import pickle
 from dataclasses import asdict, replace
 from importlib.resources import files
 
@@ -15,6 +17,7 @@ from traincast.catalog.load import figures, system_document
 from traincast.catalog.schema import fields as entries
 from traincast.catalog.software import constants
 from traincast.catalog.software_stacks import (
+    KEPT,
     Stack,
     calibrated,
     calibrated_file,
@@ -391,3 +394,14 @@ def test_deepseek_v3_as_it_was_trained_meets_its_throughput_with_the_default_sta
     est = tc.estimate("deepseek-v3", "hgx-h800", plan, gbs=15360)
     measured = 1e12 / (180e3 * 3600)  # 180K GPU hours for 1T tokens (arXiv 2412.19437, section 1)
     assert est.tokens_per_second_per_gpu == pytest.approx(measured, rel=0.1)
+
+
+def test_software_is_copied_and_pickled_and_names_without_end_are_not_kept():
+    stack = Stack("megatron-core-2025+dispatcher=deepep")
+    assert copy.deepcopy(stack) == pickle.loads(pickle.dumps(stack)) == stack
+    assert Stack(stack.name) is stack
+    for number in range(2 * KEPT):
+        Stack(f"unknown-{number}")
+    assert len(Stack._made) <= KEPT
+    assert Stack(stack.name) == stack
+    assert Stack(stack.name).facts == stack.facts

@@ -50,6 +50,7 @@ SAME_CODE: Final = (
     ("MLPerf", "MLPerf-ROCm"),
     ("Transformers", "Transformers-DeepSpeed"),
 )
+KEPT: Final = 1024  # stacks of which is kept what was found out about them
 # A framework named without a release is of its usual stack's year, the year before, or later.
 YEARS_BACK: Final = 1
 
@@ -107,8 +108,13 @@ class Stack:
     _made: ClassVar[dict[str, "Stack"]] = {}  # by name: what is found out about one is kept
 
     def __new__(cls, name: str) -> "Stack":
-        """Return the software of a name, the same object each time."""
+        """Return the software of a name, the same object each time as long as it is kept."""
+        if len(cls._made) >= KEPT:  # a server is asked for names without end
+            cls._made.clear()
         return cls._made.setdefault(name, super().__new__(cls))
+
+    def __getnewargs__(self) -> tuple[str]:
+        return (self.name,)
 
     @classmethod
     def of_assumptions(cls, name: str) -> "Stack":
