@@ -88,12 +88,12 @@ from .quantities import figure_specs as figure_specs
 from .quantities import nonzero as nonzero
 from .quantities import plain as plain
 from .records import make_record as make_record
+from .records import replace as replace
 from .records import replace_fields as replace_fields
 from .result import INLINE as INLINE
 from .result import KEY as KEY
 from .result import Doc as Doc
 from .result import Result as Result
-from .slots import replace as replace
 from .system import ATTENTION_KERNELS as ATTENTION_KERNELS
 from .system import CAPACITY_PATH as CAPACITY_PATH
 from .system import PEAK_FIELDS as PEAK_FIELDS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import numpy as np
 
 from traincast.core.quantities import Bools, Column, Floats, Ints
-from traincast.core.slots import fields_of
+from traincast.core.records import fields_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

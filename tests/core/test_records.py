@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from traincast.core.slots import replace
+from traincast.core.records import replace
 from traincast.operations import Operation, PassCount, Vector
 from traincast.times import PassSeconds
 
