@@ -68,5 +68,8 @@ def test_90_percent_of_runs_lie_in_their_intervals_where_nothing_says_their_soft
     for kind, constant in ((False, 1.44), (True, 1.29)):
         used = of_experts == kind
         assert used.sum() > 90
-        assert 0.87 <= np.mean((low <= measured)[used] & (measured <= high)[used]) <= 0.93
+        # Of some hundred runs 90 % are known within 6 %, which is two standard errors; of thousands, whose
+        # sources have faults in common, 3 % is taken.
+        unsure = max(0.03, 2 * np.sqrt(0.9 * 0.1 / used.sum()))
+        assert abs(np.mean((low <= measured)[used] & (measured <= high)[used]) - 0.9) <= unsure
         assert score[used].mean() <= 0.85 * constant

@@ -383,6 +383,8 @@ def compare(random, monkeypatch, sizes, batches, explained=True):
         "objective": random.choice(["time", "memory"], p=[0.8, 0.2]).item(),
     }
     question["locks"] = {} if model is PAPERS else LOCKS[random.integers(len(LOCKS))]
+    if question["framework"] == "torchtitan" and "zero" in question["locks"]:
+        question["locks"] = question["locks"] | {"zero": 2}  # its FSDP has no stage 1
     return equal_answers(model, with_memory(system, memory), question, explained)
 
 
