@@ -112,7 +112,10 @@ class Parts:
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != content:
             if not force:
-                others = "holds finished parts of another study; `force=True` drops them"
+                others = (
+                    "holds finished parts of another study, or of another version of traincast or its data; "
+                    "`force=True` drops them"
+                )
                 raise InputError(str(parts.folder), [others])
             with parts.lock(shared=False):
                 parts.drop()

@@ -48,7 +48,7 @@ Workers = Annotated[int, option("Local processes.")]
 Dask = Annotated[str | None, option(_DASK)]
 Mpi = Annotated[bool, option("Run on the ranks of an MPI job.")]
 _SHARD = "Run the k-th of n parts, as k/n; traincast merge puts them together."
-_FORCE = "Overwrite what is written, and drop parts of another study."
+_FORCE = "Overwrite what is written, and drop parts of another study or version."
 
 
 @command("Sweep", "studies")
