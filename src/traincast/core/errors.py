@@ -217,10 +217,12 @@ def whole_number_problems(name: str, value: Any, most: int | None = None) -> lis
     most
         The largest that is allowed; None for that of the name in `MAX_VALUES`, or else `MAX_COUNT`.
     """
-    if not is_whole(value):
-        return [f"{name} = {shortened(value)}: {MUST_BE_WHOLE}"]
     if most is None:
         most = MAX_VALUES.get(name, MAX_COUNT)
+    if type(value) is int and 1 <= value <= most:  # the usual case
+        return []
+    if not is_whole(value):
+        return [f"{name} = {shortened(value)}: {MUST_BE_WHOLE}"]
     if value > most:
         return [f"{name} = {shortened(value)}: must be at most {most:,}"]
     return []

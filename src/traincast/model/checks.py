@@ -60,7 +60,9 @@ def count_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each number that must be whole and is not; columns and symbols pass."""
     for part, kind in {"": type(model), **MODEL_PARTS}.items():
         owner = getattr(model, part) if part else model
-        if part and not isinstance(owner, kind | None):
+        if part and owner is None:
+            continue
+        if part and not isinstance(owner, kind):
             yield from type_problems(part, owner, f"{kind.__name__} or None", kind, type(None))
             continue
         for name in _counts(kind):
