@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.catalog.documents import values_of_key
+from traincast.catalog.documents import parse_document, values_of_key
 from traincast.catalog.load import figures, load_model, load_system, model_names, system_names
 from traincast.catalog.schema.model import TowerLayersPart
 from traincast.core.errors import InputError
@@ -362,6 +362,8 @@ def test_file_of_the_catalogue_loads_by_path() -> None:
         ("name: &a [*a]\nlayers: 2", "file.yaml", "name: contains itself"),
         ("name: &a [*a]\nlayers: &a 2", "file.yaml", "name: contains itself"),  # the anchor's name again
         ("a: " + "[" * 1_000, "file.yaml", "nested too deeply"),  # a hundred thousand are refused alike
+        ("a: " + "[" * 33 + "]" * 33, "file.yaml", "nested too deeply"),  # one more than is read
+        ("a: " + "{b: " * 33 + "}" * 33, "file.yaml", "nested too deeply"),
         ('{"name":\n "a",}', "file.json", "line 2, column 6: malformed JSON"),
         ('{"layers": 1, "layers": 2}', "file.json", "found duplicate key 'layers'"),
     ],
@@ -372,6 +374,11 @@ def test_unusable_files(
 ) -> None:
     [problem] = problems(load, write(content, name))
     assert says in problem
+
+
+def test_brackets_in_thirty_two_others_are_read() -> None:
+    text = "[" * 32 + "]" * 32
+    assert str(parse_document(f"a: {text}", "yaml")["a"]) == text
 
 
 @pytest.mark.parametrize("load", [load_model, load_system, figures])

@@ -77,6 +77,20 @@ def test_a_knob_is_a_positive_whole_number(knob, value):
     assert f"{knob} = {value!r}: {WHOLE}" in problems(**{knob: value})
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (2**30 + 1, "1073741825"),
+        (10**400, "100000000000000000...0000000000000000000"),
+        (10**5000, "int too long to be written"),  # Python writes 4,300 digits at most
+    ],
+    ids=["2^30 + 1", "10^400", "10^5000"],
+)
+@pytest.mark.parametrize("knob", KNOBS)
+def test_a_knob_is_no_larger_than_any_use(knob, value, said):
+    assert f"{knob} = {said}: must be at most 1,073,741,824" in problems(**{knob: value})
+
+
 @pytest.mark.parametrize("knob", [knob for knob in KNOBS if knob not in PLACES])
 def test_only_the_placement_may_be_left_open(knob):
     assert problems(**{knob: None}) == [f"{knob} = None: {WHOLE}"]

@@ -114,32 +114,87 @@ def given_back(est, written):
     return knobs, left_out - KNOBS - {"chunks", "placement", "gpus", "gbs"} != set()
 
 
+def read_back(est, to, path):
+    """The file of an estimate as read, the knobs that are given beside it, and the estimate of both."""
+    form = FORMATS[to]
+    written = tc.export(est, to)
+    path.write_text(written.text, encoding="utf-8")
+    knobs, other_model = given_back(est, written)
+    model = est.model if other_model or not form.model else None
+    names = ["gpus", "gbs", *knobs]
+    names += ["chunks"] if "layout" in knobs else []
+    names += ["model"] if model else []
+    reading = read(path, FORMATS, to, given=Given(facts=names))
+    _, read_model, plan, gbs = complete_launch(reading, model, est.plan.gpus, est.gbs, knobs)
+    back = tc.estimate(read_model, MACHINE, plan, gbs=gbs, assumptions=est.assumptions)
+    return reading, knobs, back
+
+
 @pytest.mark.random
 @pytest.mark.parametrize("to", FORMATS)
 def test_what_is_left_out_can_be_given_to_check(to, tmp_path):
     """Of 40 plans each, nightly 1,000: step time and memory are those of the plan that was written."""
-    form, path = FORMATS[to], tmp_path / f"written{FORMATS[to].ending}"
+    form = FORMATS[to]
+    path = tmp_path / f"written{form.ending}"
     for est in drawn_estimates(form.space, form.dense_only):
-        written = tc.export(est, to)
-        path.write_text(written.text, encoding="utf-8")
-        knobs, other_model = given_back(est, written)
-        model = est.model if other_model or not form.model else None
-        names = [
-            "gpus",
-            "gbs",
-            *knobs,
-            *(["chunks"] if "layout" in knobs else []),
-            *(["model"] if model else []),
-        ]
-        reading = read(path, FORMATS, to, given=Given(facts=names))
-        _, *launch = complete_launch(reading, model, est.plan.gpus, est.gbs, knobs)
-        read_model, plan, gbs = launch
-        back = tc.estimate(read_model, MACHINE, plan, gbs=gbs, assumptions=est.assumptions)
+        reading, knobs, back = read_back(est, to, path)
         predicted = [(float(e.step_seconds), float(e.memory_bytes)) for e in (est, back)]
         assert predicted[1] == pytest.approx(predicted[0], rel=1e-9), (est.model.name, est.plan, knobs)
         stack = est.assumptions.name
         other = {Stack.FUSED_DISPATCHER: Stack.DEFAULT} if est.plan.ep * est.plan.etp == 1 else ON_DEEPSPEED
         assert form.stack(reading.settings) in (stack, other.get(stack, ON_DEEPSPEED.get(stack)))
+
+
+ONE_RANK = {  # format -> model and knobs of a plan whose state has no replicas, where ZeRO-1 matters
+    "megatron": ("llama-3-8b", {"tp": 2, "optimizer_kind": "adam-8bit"}),
+    "megatron-bridge": ("llama-3-8b", {"tp": 2, "master_copy": "remainder"}),
+    "deepspeed": ("qwen3-30b-a3b", {"recompute": "full"}),
+    "nanotron": ("gemma-2-9b", {"tp": 2, "pp": 2, "sp": False, "master_copy": "remainder"}),
+}
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("to", ONE_RANK)
+def test_the_stage_of_one_rank_is_kept_where_it_matters(to, zero, tmp_path):
+    """ZeRO-1 stores the remainder of a master copy, and DeepSpeed's copies what it steps, on one rank too.
+
+    DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, step; Megatron-Core 0.19.2,
+    core/optimizer/optimizer_config.py: use_precision_aware_optimizer needs the distributed optimizer.
+    """
+    name, knobs = ONE_RANK[to]
+    form = FORMATS[to]
+    model = tc.load_model(name)
+    stages = [
+        tc.estimate(
+            model,
+            MACHINE,
+            tc.Plan(zero=stage, **knobs),
+            gbs=8,
+            assumptions=form.space.usual_assumptions(model),
+        )
+        for stage in (0, 1)
+    ]
+    assert float(stages[0].memory_bytes) != float(stages[1].memory_bytes)
+    _, _, back = read_back(stages[zero], to, tmp_path / f"written{form.ending}")
+    assert float(back.memory_bytes) == pytest.approx(float(stages[zero].memory_bytes), rel=1e-9)
+    assert float(back.step_seconds) == pytest.approx(float(stages[zero].step_seconds), rel=1e-9)
+
+
+def test_adam_of_few_bits_has_the_distributed_optimizer_on_one_rank():
+    """Megatron-Core 0.19.2, core/optimizer/optimizer_config.py: use_precision_aware_optimizer."""
+    plans = [tc.Plan(tp=2, zero=zero, optimizer_kind="adam-8bit") for zero in (0, 1)]
+    written = [tc.export(tc.estimate("llama-3-8b", MACHINE, plan, gbs=8), "megatron") for plan in plans]
+    assert "needs it on one rank too" in written[0].not_expressed["zero"]
+    assert "zero" not in written[1].not_expressed
+    assert all("--use-distributed-optimizer" in launch.text for launch in written)
+
+
+def test_the_stage_of_one_rank_is_left_out_where_it_changes_nothing():
+    """With a whole master copy the distributed optimizer, with nothing to shard, needs the same memory."""
+    est = tc.estimate("llama-3-8b", MACHINE, tc.Plan(tp=8, zero=1), gbs=8)
+    written = tc.export(est, "megatron")
+    assert "zero" not in written.not_expressed
+    assert "--use-distributed-optimizer" not in written.text
 
 
 def test_a_given_knob_takes_its_details_with_it(tmp_path):

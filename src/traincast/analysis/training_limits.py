@@ -302,8 +302,6 @@ def _problems(
     named += [("gpus", number) for number in gpus]
     problems += [problem for name, value in named for problem in whole_number_problems(name, value)]
     problems += [] if len(gpus) else ["gpus: none are given"]
-    if not problems and tokens > MOST:
-        problems.append(f"tokens = {tokens:.3g}: must be at most {MOST:g}")
     if not problems and micro_batches > tokens:
         problems.append(
             f"micro_batches = {micro_batches:,}: must be at most the {tokens:,} tokens of a batch"

@@ -15,6 +15,9 @@ MAX_YAML_BYTES: Final = 1 << 20  # many times the largest of the catalogue; six 
 MAX_JSON_BYTES: Final = 1 << 25  # configurations list the names of thousands of classes
 MAX_TABLE_BYTES: Final = 1 << 25  # a hundred thousand rows
 MAX_BYTES: Final = 1 << 29  # of a log or a profile
+# Of brackets within brackets in YAML, many times those of the catalogue: for each token the scanner of
+# ruamel.yaml 0.19.1 looks at every open one.
+MAX_DEPTH: Final = 32
 Folder: TypeAlias = Literal["models", "systems", "accelerators", "stacks"]
 
 
@@ -168,6 +171,7 @@ def _yaml(text: str, repeated: bool = False) -> Any:
 
     parser = YAML(typ="safe", pure=True)
     parser.composer.warn_double_anchors = False  # YAML 1.2 allows a name to be given again
+    parser.Scanner = _shallow_scanner()
     if repeated:
         parser.constructor.check_mapping_key = lambda *_: True  # the later value replaces the earlier one
     try:
@@ -180,3 +184,17 @@ def _yaml(text: str, repeated: bool = False) -> Any:
         raise ValueError(f"malformed YAML: {str(error).splitlines()[0]}") from None
     except (AttributeError, LookupError, TypeError, ValueError):  # a tag that does not suit its value
         raise ValueError("malformed YAML: a value does not suit its tag or type") from None
+
+
+@cache
+def _shallow_scanner() -> type:
+    """Return the scanner of ruamel.yaml, but that it raises RecursionError beyond `MAX_DEPTH`."""
+    from ruamel.yaml.scanner import Scanner
+
+    class ShallowScanner(Scanner):
+        def fetch_flow_collection_start(self, TokenClass: type, to_push: str) -> None:
+            if self.flow_level == MAX_DEPTH:
+                raise RecursionError
+            super().fetch_flow_collection_start(TokenClass, to_push)
+
+    return ShallowScanner

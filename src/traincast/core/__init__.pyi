@@ -22,7 +22,6 @@ from .columns import sign as sign
 from .columns import sqrt as sqrt
 from .columns import take_rows as take_rows
 from .columns import where as where
-from .errors import MAX_VALUES as MAX_VALUES
 from .errors import MUST_BE_WHOLE as MUST_BE_WHOLE
 from .errors import ErrorCollector as ErrorCollector
 from .errors import InputError as InputError
@@ -32,6 +31,7 @@ from .errors import TraincastError as TraincastError
 from .errors import close_to as close_to
 from .errors import first_problems as first_problems
 from .errors import is_whole as is_whole
+from .errors import parse_whole as parse_whole
 from .errors import printable as printable
 from .errors import raise_problems as raise_problems
 from .errors import require_known as require_known

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from itertools import islice
 from operator import index
 from pathlib import Path
-from reprlib import repr as shortened
+from reprlib import repr as shortened_repr
 from typing import Any, Final, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
@@ -18,8 +18,14 @@ MAX_NAME: Final = 100  # characters of a name that others are compared with: dif
 CATALOGUE: Final = "traincast catalog"  # lists what IN_CATALOGUE names
 IN_CATALOGUE: Final = ("model", "system", "accelerator", "stack", "assumptions")
 MUST_BE_WHOLE: Final = "must be a whole number of at least 1"
-# The search tries all divisors; those of larger numbers take too long.
-MAX_VALUES: Final = {"gpus": 1 << 22, "gbs": 1 << 24}
+MOST_DIGITS: Final = 1_000  # of a whole number that is read: Python 3.11 reads no more than 4,300
+MAX_COUNT: Final = 1 << 30  # of whole numbers: far above any size of a model and any degree of a plan
+MAX_VALUES: Final = {  # of some of them
+    # The search tries all divisors; those of larger numbers take too long.
+    "gpus": 1 << 22,
+    "gbs": 1 << 24,
+    "tokens": 10**15,  # of a batch: far beyond any machine
+}
 
 
 # What a terminal would take for a command; newlines and tabs pass.
@@ -180,15 +186,46 @@ def is_whole(value: Any) -> bool:
         return False
 
 
-def whole_number_problems(name: str, value: Any) -> list[str]:
-    """Return what is wrong with a number that must be whole and at least 1; empty if nothing is."""
+def parse_whole(text: str) -> int | None:
+    """Read a whole number in decimal digits; None for other text, and for more than `MOST_DIGITS`.
+
+    >>> parse_whole("16"), parse_whole("1.6")
+    (16, None)
+    """
+    if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS:
+        return int(text)
+    return None
+
+
+def shortened(value: object) -> str:
+    """Return what `repr` says of a value, of a long one the beginning and the end."""
+    try:
+        return shortened_repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        return f"{type(value).__name__} too long to be written"
+
+
+def whole_number_problems(name: str, value: Any, most: int | None = None) -> list[str]:
+    """Return what is wrong with a number that must be whole, at least 1 and not beyond any use.
+
+    Parameters
+    ----------
+    name
+        What the number is.
+    value
+        The number, or anything else that was given for it.
+    most
+        The largest that is allowed; None for that of the name in `MAX_VALUES`, or else `MAX_COUNT`.
+    """
+    if most is None:
+        most = MAX_VALUES.get(name, MAX_COUNT)
+    if type(value) is int and 1 <= value <= most:  # the usual case
+        return []
     if not is_whole(value):
-        return [f"{name} = {value!r}: {MUST_BE_WHOLE}"]
-    return (
-        [f"{name} = {value:,}: must be at most {MAX_VALUES[name]:,}"]
-        if value > MAX_VALUES.get(name, value)
-        else []
-    )
+        return [f"{name} = {shortened(value)}: {MUST_BE_WHOLE}"]
+    if value > most:
+        return [f"{name} = {shortened(value)}: must be at most {most:,}"]
+    return []
 
 
 def type_problems(name: str, value: object, allowed: str, *kinds: type) -> list[str]:

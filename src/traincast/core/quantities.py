@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from traincast.core.errors import MUST_BE_WHOLE, is_whole
+from traincast.core.errors import MUST_BE_WHOLE, is_whole, shortened
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from traincast.core import (
+    Assumptions,
     ErrorCollector,
     Plan,
     System,
@@ -21,7 +22,7 @@ from traincast.launch.settings.canonical import device, groups_products, launch_
 from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, Writing, not_expressed
 from traincast.model import Model
-from traincast.step import Estimate
+from traincast.step import Estimate, sharding_changes_one_rank
 
 PLAN_FACTS: Final = frozenset((*(knob.name for knob in fields(Plan)), "chunks", "placement"))
 MAX_GPUS_PER_NODE: Final = 8  # where the fast domain is larger; 4 in fast domains of 36 and 72
@@ -73,21 +74,26 @@ def launch(
     system: System,
     head: Sequence[str] = (),
     stack: str | None = None,
+    assumed: Assumptions | None = None,
 ) -> Launch:
-    """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
+    """Write a plan in a format, with comment lines at the top.
+
+    `stack` is a software stack by name, and `assumed` are the assumptions of the prediction.
+    """
     errors = ErrorCollector(form.name)
     errors.catch(form.require_expressible, model)
     errors.add(form.space.broken(model, plan, gbs))
     if system.is_tpu:
         errors.add([f"system = {system.name}: {form.title} is written for GPUs; no format is for TPUs yet"])
     errors.raise_any()
-    facts = launch_facts(model, plan, gbs, system) | {"stack": stack}
+    keeps_stage = assumed is not None and sharding_changes_one_rank(plan.columns(), assumed)
+    facts = launch_facts(model, plan, gbs, system, keeps_stage=keeps_stage) | {"stack": stack}
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
     facts |= {"nvlink_spans_nodes": system.fast_domain > MAX_GPUS_PER_NODE}
     facts |= {"grouped_gemm": groups_products(system)}
     draft = Writing(facts, form.sections(form.drop_refused(facts)), model.name)
     read_back = form.read(form.write(draft))
-    unexpressed = not_expressed(form, read_back, facts, model)
+    unexpressed = not_expressed(form, read_back, facts, model, keeps_stage=keeps_stage)
     if "experts.experts" in facts and not facts["grouped_gemm"] and "grouped_gemm" in form.why:
         unexpressed["grouped_gemm"] = f"experts in one kernel: {form.why['grouped_gemm']}"
     usual = form.stack(read_back)
@@ -139,7 +145,8 @@ def per_node(system: System, gpus: int) -> int:
 def export_estimate(est: Estimate, form: Format, plans: Sequence[Estimate] = ()) -> Launch:
     """Write the plan of an estimate in a format, with its prediction; `plans` are those of its search."""
     lines = _prediction_lines(est, plans)
-    written = launch(form, est.model, est.plan, est.gbs, est.system, lines, est.assumptions.name)
+    assumed = est.assumptions
+    written = launch(form, est.model, est.plan, est.gbs, est.system, lines, assumed.name, assumed)
     return replace(written, est=est, prediction=lines)
 
 

@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from traincast.core import MUST_BE_WHOLE, InputError, is_whole, raise_problems, unknown_name_error
+from traincast.core import (
+    MUST_BE_WHOLE,
+    InputError,
+    parse_whole,
+    raise_problems,
+    unknown_name_error,
+    whole_number_problems,
+)
 
 # Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
 # one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The next four are those of
@@ -89,7 +96,7 @@ class Adapters:
     experts: ExpertAdapters = "peft"
 
     def __post_init__(self) -> None:
-        problems = [] if is_whole(self.rank) else [f"rank = {self.rank!r}: {MUST_BE_WHOLE}"]
+        problems = whole_number_problems("rank", self.rank)
         allowed = (*TARGET_GROUPS, *ADAPTER_TARGETS, PEFT_DEFAULT)
         words = self.targets or ("",)
         problems += [
@@ -159,7 +166,7 @@ def parse_training(text: str) -> Adapters | None:
             problems.append(f"{key!r} is no setting; write {HOW}")
         values[key] = value
     rank = values.get("r", values.get("rank", "16"))
-    if not rank.isdecimal() or int(rank) < 1:
+    if not parse_whole(rank):
         problems.append(f"r = {rank}: {MUST_BE_WHOLE}")
     if values.get("dropout"):
         problems.append(f"dropout = {values['dropout']}: takes no value; its probability does not matter")

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from math import gcd
-from reprlib import repr as shortened
 from typing import Final, get_args, get_type_hints
 
-from traincast.core import MUST_BE_WHOLE, NO_NUMBERS, is_whole
+from traincast.core import NO_NUMBERS, type_problems, whole_number_problems
 from traincast.model.architecture import UNUSED, Architecture, is_unused
 from traincast.model.blocks import (
     KINDS,
@@ -54,7 +53,6 @@ DIVIDES: Final = {  # part -> its number that must divide the other one
     "rg_lru": ("blocks", "width"),
 }
 LISTED: Final = ("layers", "mtp")  # numbers of what is listed one by one
-MAX_SIZE: Final = 1 << 30  # of any other number
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 
@@ -62,8 +60,10 @@ def count_problems(model: Architecture) -> Iterator[str]:
     """Yield a line for each number that must be whole and is not; columns and symbols pass."""
     for part, kind in {"": type(model), **MODEL_PARTS}.items():
         owner = getattr(model, part) if part else model
-        if part and not isinstance(owner, kind | None):
-            yield f"{part} = {shortened(owner)}: must be {kind.__name__} or None"
+        if part and owner is None:
+            continue
+        if part and not isinstance(owner, kind):
+            yield from type_problems(part, owner, f"{kind.__name__} or None", kind, type(None))
             continue
         for name in _counts(kind):
             value = getattr(owner, name, None)
@@ -71,12 +71,10 @@ def count_problems(model: Architecture) -> Iterator[str]:
                 continue
             is_missing = value is None and name in REQUIRED and not part
             is_number = isinstance(value, (int, float, *NO_NUMBERS))
-            most = MAX_LAYERS if name in LISTED else MAX_SIZE
+            most = MAX_LAYERS if name in LISTED else None
             given = f"{part}.{name}" if part else name
-            if is_missing or (is_number and not is_whole(value)):
-                yield f"{given} = {shortened(value)}: {MUST_BE_WHOLE}"
-            elif type(value) is int and value > most:
-                yield f"{given} = {shortened(value)}: must be at most {most:,}"
+            if is_missing or is_number:
+                yield from whole_number_problems(given, value, most)
 
 
 @cache

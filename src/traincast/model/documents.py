@@ -7,7 +7,7 @@ from math import fsum, isclose, isfinite
 from pathlib import Path
 from typing import Final
 
-from traincast.core import MUST_BE_WHOLE, InputError, is_whole, raise_problems
+from traincast.core import MUST_BE_WHOLE, InputError, raise_problems, whole_number_problems
 
 PADDED: Final = "padded:"  # before the lengths
 HOW: Final = (
@@ -36,7 +36,7 @@ class Documents:
     def __post_init__(self) -> None:
         problems = [] if self.lengths else ["lengths: at least one is needed"]
         for tokens, share in self.lengths:
-            problems += [] if is_whole(tokens) else [f"length = {tokens!r}: {MUST_BE_WHOLE}"]
+            problems += whole_number_problems("length", tokens)
             is_share = isinstance(share, int | float) and isfinite(share) and share > 0
             problems += [] if is_share else [f"share of {tokens} = {share!r}: must be above 0"]
         raise_problems("lengths", problems)

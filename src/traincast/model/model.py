@@ -7,7 +7,7 @@ from functools import cached_property
 from math import log2
 from typing import Final, get_args
 
-from traincast.core import MUST_BE_WHOLE, InputError, is_whole, raise_problems
+from traincast.core import InputError, raise_problems, whole_number_problems
 from traincast.model.adapted_layers import (
     adapter_parameters,
     adapter_problems,
@@ -456,7 +456,7 @@ class Model(Architecture):
         self, diffusion: Diffusion, images: int | None, size: int | None, frozen: bool
     ) -> "Model":
         """Return a diffusion model for images of another size; a sequence is one image."""
-        problems = [] if size is None or is_whole(size) else [f"image size = {size!r}: {MUST_BE_WHOLE}"]
+        problems = [] if size is None else whole_number_problems("image size", size)
         if not problems and size is not None and (size < diffusion.pixels or size % diffusion.pixels):
             problems.append(f"image size = {size}: must be a multiple of {diffusion.pixels} pixels")
         if images not in (None, 1) or frozen:
@@ -532,9 +532,9 @@ class Tower:
     def __post_init__(self) -> None:
         names = ("patch", "patch_size", "size", "merge", "tiles", "images")
         problems = [
-            f"tower.{name} = {getattr(self, name)!r}: {MUST_BE_WHOLE}"
+            problem
             for name in names
-            if not is_whole(getattr(self, name))
+            for problem in whole_number_problems(f"tower.{name}", getattr(self, name))
         ]
         if not problems and (self._side < self.merge or self._side % self.merge):
             cut = f"{self._side} patches of {self.patch_size} pixels a side"
@@ -604,9 +604,10 @@ class Tower:
         Raises `InputError` if a number is not allowed, or the tower takes images of one size alone.
         """
         problems = [
-            f"{name} = {value!r}: {MUST_BE_WHOLE}"
+            problem
             for name, value in (("images", images), ("image size", size))
-            if value is not None and not is_whole(value)
+            if value is not None
+            for problem in whole_number_problems(name, value)
         ]
         if size is not None and size != self.size and not self.resizable and not problems:
             fixed = f"the tower takes images of {self.size} × {self.size}, to which larger ones are cut"

@@ -21,6 +21,7 @@ from traincast.core import (
     System,
     count_of,
     number_text,
+    parse_whole,
     percent,
     probability_text,
     raise_problems,
@@ -417,7 +418,8 @@ def _value(name: str, text: str) -> object:
     """Return the value of a knob: a number, yes or no, or a word."""
     if any(value is True for value in ALLOWED_VALUES.get(name, ())):
         return {"true": True, "on": True, "false": False, "off": False}.get(text.lower(), text)
-    return int(text) if text.isdecimal() else text
+    number = parse_whole(text)
+    return text if number is None else number
 
 
 def with_locks(question: Question, locks: Mapping[str, object]) -> Question:

@@ -616,6 +616,20 @@ def _step_copies(plan: Plans, stored: StoredWeights, assumed: Assumptions) -> Co
     return max(flattened, with_roots) * element_scale * at_once
 
 
+def sharding_changes_one_rank(plan: Plans, assumed: Assumptions) -> bool:
+    """Return whether ZeRO-1 changes the memory of a rank that shares its state with no other.
+
+    It does where the sharded optimizer stores the master copy in another way, or copies what it steps.
+    """
+    one_weight = StoredWeights({}, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    whole = plan.replace_columns(zero=0)
+    sharded = plan.replace_columns(zero=1)
+    if whole.master_bytes(assumed) != sharded.master_bytes(assumed):
+        return True
+    copies = _step_copies(sharded, one_weight, assumed)
+    return bool(copies != _step_copies(whole, one_weight, assumed))
+
+
 def _gathered_weights(
     footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
 ) -> Column:

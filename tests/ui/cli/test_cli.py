@@ -82,6 +82,16 @@ def timeless(text):
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
+def test_how_to_start_a_launch_is_said_where_its_plan_fits(run):
+    """Sixteen bytes for each of 8 G parameters are 129 GB, more than one GPU has."""
+    code, out, err = run("export llama-3-8b --system dgx-h100 --tp 1 --gbs 16 --to torchtitan")
+    assert (code, "Config" in out) == (1, True)
+    assert err.startswith("traincast: the plan does not fit")
+    assert "start it with" not in err
+    code, _, err = run("export llama-3-8b --system dgx-h100 --dp 8 --zero 3 --gbs 16 --to torchtitan")
+    assert (code, err.splitlines()[0].split(":")[0]) == (0, "start it with")
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_output_is_as_it_was_approved(name, run):
     """Snapshots are what was looked at and found right; delete one to approve the next output."""

@@ -12,13 +12,17 @@ from traincast.ui.cli.main import main
 PLAN = ("plan", "llama-3-8b", "--system", "dgx-h100", "--gpus", "8")
 LIMITS = ("limits", "--accelerator", "h100-sxm-80")
 SCALING = ("scaling", "--model", "gpt-13b", "--system", "polaris")
+TRACE = ("trace", "gpt-125m", "--system", "dgx-h100")
+LONG = "9" * 400
+SHORTENED = "999999999999999999...9999999999999999999"  # as reprlib does
+LONGER = "9" * 5_000
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ((*PLAN, "--price", "1e308"), "price = 1e+308: must be from 0 to 1e+06"),
-        ((*PLAN, "--train", "lora:r=99999999999999999999"), "adapters.rank = 99999999999999999999"),
+        ((*PLAN, "--train", "lora:r=99999999999999999999"), "rank = 99999999999999999999: must be at most"),
         ((*PLAN, "--train", "lora:r=4097"), "adapters.rank = 4097: must be at most hidden = 4096"),
         ((*PLAN, "--lengths", "512:0.7,2048:0.6"), "the shares sum to 1.3"),
         ((*PLAN, "--lengths", "512:0.7"), "the shares sum to 0.7"),
@@ -39,7 +43,20 @@ SCALING = ("scaling", "--model", "gpt-13b", "--system", "polaris")
         ((*LIMITS, "--days", "1e-300"), "days = 1e-300: must be from"),
         ((*LIMITS, "--width", "1000"), "width = 1000.0: must be above 0 and at most 16 bytes"),
         ((*LIMITS, "--dp", "1e300"), "dp = 1e+300: must be from 1"),
-        ((*LIMITS, "--micro-batches", "1000000000000"), "micro_batches = 1,000,000,000,000: must be at most"),
+        ((*LIMITS, "--micro-batches", "1000000000000"), "micro_batches = 1000000000000: must be at most"),
+        ((*LIMITS, "--micro-batches", "1000000000"), "must be at most the 4,194,304 tokens"),
+        ((*TRACE, "--dp", LONG), f"dp = {SHORTENED}: must be at most 1,073,741,824"),
+        ((*TRACE, "--gbs", LONG), f"gbs = {SHORTENED}: must be at most 16,777,216"),
+        ((*TRACE, "--stages", f"0-{LONG}"), f"number = {SHORTENED}: must be at most 1,048,576"),
+        ((*PLAN[:-1], LONG), f"gpus = {SHORTENED}: must be at most 4,194,304"),
+        # Python reads no more than 4,300 digits as a number
+        ((*TRACE, "--stages", LONGER), "write numbers and ranges with commas"),
+        ((*PLAN, "--train", f"lora:r={LONGER}"), "must be a whole number of at least 1"),
+        ((*PLAN[:-2], "--nodes", LONGER), "must be a whole number of at least 1"),
+        (("compare", *PLAN[1:-1], LONGER), "must be whole numbers of at least 1"),
+        ((*SCALING, "--gpus", LONGER), "must be a whole number of at least 1"),
+        (("limits", "--accelerator", "h100-sxm-80", "--layer", f"{LONGER}x4"), "write input x output width"),
+        (("study", "study.yaml", "--output", "x.csv", "--shard", f"1/{LONGER}"), "must be k/n"),
         ((*LIMITS, "--network", "-1 GB/s"), "network = '-1 GB/s': must be above 0"),
         ((*LIMITS, "--sustained", "-80%"), "sustained = -0.8"),
         ((*SCALING, "--gpus", "8,8"), "gpus: 8 is given twice"),

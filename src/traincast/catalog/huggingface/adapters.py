@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from traincast.catalog.documents import read_document
-from traincast.core import MUST_BE_WHOLE, InputError, is_whole, raise_problems
+from traincast.core import InputError, raise_problems, whole_number_problems
 from traincast.model import FINE_TUNING_METHODS, MODULE_TARGETS, Adapters, parse_training
 
 # Settings that would train or compute something else, with the values that do not
@@ -53,8 +53,7 @@ def _of_config(path: Path) -> Adapters:
     # PEFT's default
     rank = document.get("r", 8)
     modules = document.get("target_modules")
-    if not is_whole(rank):
-        problems.append(f"r = {rank!r}: {MUST_BE_WHOLE}")
+    problems += whole_number_problems("r", rank)
     names = [modules] if isinstance(modules, str) else modules
     if not isinstance(names, list) or not names:
         problems.append(f"target_modules = {modules!r}: must be a list of names, or 'all-linear'")

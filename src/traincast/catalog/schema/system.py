@@ -20,13 +20,13 @@ from traincast.catalog.schema.fields import (
 )
 from traincast.core import (
     ASSUMPTIONS,
-    MAX_VALUES,
     Accelerator,
     System,
     Tier,
     close_to,
     figure_specs,
     used_accelerator_problems,
+    whole_number_problems,
 )
 
 
@@ -52,8 +52,8 @@ class DomainTier(TierPart):
     @classmethod
     def _check_size(cls, size: Count) -> Count:
         """Refuse a size with too many divisors to try."""
-        if size.value > MAX_VALUES["gpus"]:
-            raise ValueError(f"above {MAX_VALUES['gpus']:,}; write for instance 8")
+        for problem in whole_number_problems("gpus", size.value):
+            raise ValueError(problem.partition(": ")[2])
         return size
 
 

@@ -67,9 +67,14 @@ GOVERNED: Final = {  # fact -> the one without some value of which it is none
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 
 
-def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = None) -> Facts:
-    """Return all facts of a launch; with a machine also a placement that is not in rank order."""
-    facts = model_facts(model) | plan_facts(plan, model) | {"gbs": gbs, "gpus": plan.gpus}
+def launch_facts(
+    model: Model, plan: Plan, gbs: int, system: System | None = None, *, keeps_stage: bool = False
+) -> Facts:
+    """Return all facts of a launch; with a machine also a placement that is not in rank order.
+
+    ZeRO-1 of weights without replicas is no other plan than ZeRO-0, unless its facts keep the stage.
+    """
+    facts = model_facts(model) | plan_facts(plan, model, keeps_stage) | {"gbs": gbs, "gpus": plan.gpus}
     if system is not None and not _in_rank_order(plan, system):
         facts["placement"] = "·".join(str(getattr(plan, name)) for name in PLACEMENT_KNOBS)
     return facts
@@ -161,8 +166,8 @@ def _values(record: Any, omitted: Sequence[str]) -> dict[str, object]:
     return {field.name: getattr(record, field.name) for field in fields(record) if field.name not in omitted}
 
 
-def plan_facts(plan: Plan, model: Model) -> Facts:
-    """Return the facts of a plan for a model, except its placement."""
+def plan_facts(plan: Plan, model: Model, keeps_stage: bool = False) -> Facts:
+    """Return the facts of a plan for a model, except its placement; see `launch_facts`."""
     facts = _values(plan, (*PLACEMENT_KNOBS, "layout"))
     facts["recompute"] = normalized_recompute(plan.recompute)
     usual_copies = ("usual",) if OPTIMIZERS[plan.optimizer_kind].precision_aware else ("usual", "fp32")
@@ -186,7 +191,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "offload_every": "activations" not in split_choice(plan.offload),
         "master_copy": plan.master_copy in usual_copies or "optimizer" in split_choice(plan.offload),
     }
-    if alone and plan.zero < 2:  # 2 and 3 hold a copy of a layer's weights even there
+    if alone and plan.zero < 2 and not keeps_stage:  # 2 and 3 hold a copy of a layer's weights even there
         facts["zero"] = 0
     if plan.pp > 1:
         facts["chunks"] = chunk_layers(model, plan)

@@ -351,8 +351,13 @@ def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tu
     return transformer, plan_from_facts(facts, transformer), facts["gbs"]
 
 
-def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) -> dict[str, str]:
-    """Return the facts that settings do not express, and why: settings are read back and compared."""
+def not_expressed(
+    form: Format, settings: Settings, facts: Facts, model: Model, *, keeps_stage: bool = False
+) -> dict[str, str]:
+    """Return the facts that settings do not express, and why: settings are read back and compared.
+
+    `keeps_stage` is as of the facts (`launch_facts`).
+    """
     read_facts = form.facts(settings, ErrorCollector(form.name))
     described = "layers" in read_facts
     reasons = {}
@@ -362,7 +367,8 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     try:
         given = without_training(model) if form.names_model else model
         given = replace(given, seq=read_facts.get("seq", given.seq)) if form.names_model else given
-        read_back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else given))
+        read_launch = launch_from_facts(read_facts, model.name, None if described else given)
+        read_back = launch_facts(*read_launch, keeps_stage=keeps_stage)
     except InputError:
         read_back = read_facts if described else model_facts(model) | read_facts
         with suppress(InputError):

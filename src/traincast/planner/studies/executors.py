@@ -36,6 +36,7 @@ from traincast.core import (
     TraincastError,
     atomic_output,
     check_output,
+    parse_whole,
 )
 from traincast.model import Model
 from traincast.planner.question import Question
@@ -74,11 +75,13 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> "Shard":
         """Read a part written as k/n."""
-        k, slash, n = text.partition("/")
-        if not (slash and k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+        k, _, n = text.partition("/")
+        number = parse_whole(k)
+        parts = parse_whole(n)
+        if not number or not parts or number > parts:
             wrong = f"{text!r}: must be k/n with whole numbers 1 ≤ k ≤ n, for instance 3/16"
             raise InputError("shard", [wrong])
-        return cls(int(k), int(n))
+        return cls(number, parts)
 
     def has(self, number: int) -> bool:
         """Return whether a chunk is in this part."""

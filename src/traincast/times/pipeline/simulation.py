@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.core import Floats, is_whole, raise_problems, require_known
+from traincast.core import Floats, raise_problems, require_known, whole_number_problems
 from traincast.times.pipeline.schedules import SCHEDULES, Action, Block, Kind, Order
 from traincast.times.pipeline.zb_2p import simulate_zb_2p
 
@@ -146,11 +146,7 @@ def _raise_if_impossible(
 ) -> None:
     """Raise if the schedule cannot run with these numbers."""
     numbers = {"microbatches": microbatches, "v": v}
-    problems = [
-        f"{name} = {value!r}: must be a whole number of at least 1"
-        for name, value in numbers.items()
-        if not is_whole(value)
-    ]
+    problems = [problem for name, value in numbers.items() for problem in whole_number_problems(name, value)]
     if not problems:
         if not len(forward) == len(backward) == len(weight):
             counts = f"{len(forward)}, {len(backward)} and {len(weight)} times"

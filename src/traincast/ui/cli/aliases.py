@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from cyclopts import Argument
 
-from traincast.core import InputError, raise_problems
+from traincast.core import InputError, parse_whole, raise_problems
 from traincast.ui.cli.app import app
 
 MODEL: Final = "MODEL"  # the positional argument
@@ -522,7 +522,7 @@ class _Reader:
         problems = [
             f"{typed.word} = {typed.value!r}: must be a whole number of at least 1"
             for typed in (nodes, each)
-            if typed is not None and not (str(typed.value).isdecimal() and int(str(typed.value)))
+            if typed is not None and not parse_whole(str(typed.value))
         ]
         raise_problems(self.command, problems)
         count = 1 if nodes is None else int(str(nodes.value))

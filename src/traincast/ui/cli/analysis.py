@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from traincast.core import (
     MUST_BE_WHOLE,
@@ -12,7 +12,9 @@ from traincast.core import (
     check_output,
     number_text,
     parse_count,
+    parse_whole,
     raise_problems,
+    whole_number_problems,
 )
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
@@ -136,14 +138,20 @@ def trace(
     warn_of_misfit(est)
 
 
+MAX_IN_RANGE: Final = 1 << 20  # the number of a stage or a micro-batch; all of a range are listed
+
+
 def _ranges(name: str, text: str | None) -> tuple[int, ...]:
     """Read whole numbers and ranges separated by commas, such as 0,1,6-7."""
     numbers: list[int] = []
     for word in [] if text is None else text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word, re.ASCII)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last:
+        first = parse_whole(match[1]) if match else None
+        last = parse_whole(match[2] or match[1]) if match else None
+        if first is None or last is None or first > last:
             raise InputError(name, [f"{text!r}: write numbers and ranges with commas, such as 0,1,6-7"])
+        if last > MAX_IN_RANGE:
+            raise InputError(name, whole_number_problems("number", last, MAX_IN_RANGE))
         numbers += range(first, last + 1)
     return tuple(numbers)
 
@@ -291,15 +299,17 @@ def limits(
 def _layer_widths(text: str) -> tuple[int, int]:
     """Read two widths such as 16384x81920."""
     match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
-    if match is None:
+    width = parse_whole(match[1]) if match else None
+    output_width = parse_whole(match[2]) if match else None
+    if width is None or output_width is None:
         raise InputError("--layer", [f"{text!r}: write input x output width, such as 16384x81920"])
-    return int(match[1]), int(match[2])
+    return width, output_width
 
 
 def _counts(name: str, text: str) -> tuple[int, ...]:
     """Read whole numbers separated by commas; every mistake is named."""
     words = [word.strip() for word in text.split(",")]
-    wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
+    wrong = [word for word in words if not parse_whole(word)]
     raise_problems(name, [f"{word!r}: {MUST_BE_WHOLE}" for word in wrong])
     return tuple(map(int, words))
 

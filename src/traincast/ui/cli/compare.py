@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from traincast.core import ErrorCollector, InputError
+from traincast.core import ErrorCollector, InputError, parse_whole
 from traincast.ui.cli.app import Json, command, output_option, question_option, search_option
 from traincast.ui.cli.combinations import TypedNames, search_combinations, show_comparison, split_names
 from traincast.ui.cli.completion import (
@@ -96,7 +96,7 @@ def _sizes(text: str | None) -> list[int]:
     if text is None:
         raise InputError("compare", ["--gpus: is missing; how many GPUs the job has, such as 64 or 64,128"])
     words = [part.strip() for part in text.split(",")]
-    if not all(word.isdecimal() and int(word) for word in words):
+    if not all(map(parse_whole, words)):
         wrong = f"--gpus = {text!r}: must be whole numbers of at least 1 with commas, such as 64,128"
         raise InputError("compare", [wrong])
     return list(dict.fromkeys(map(int, words)))

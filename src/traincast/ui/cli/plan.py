@@ -391,7 +391,8 @@ def export(
         remark(line)
     for line in launch.not_expressed.values():
         remark(f"not expressed: {line}")
-    if launch.command and not is_folder:
+    misfits = launch.est.verdict == "does not fit"  # which is said instead of how to start it
+    if launch.command and not is_folder and not misfits:
         remark(f"start it with: {launch.command_for(output)}")
     if output is not None and launch.left_at_default and not json:  # else printed with the file, or a key
         remark(f"left at the framework's defaults: {', '.join(launch.left_at_default)}")

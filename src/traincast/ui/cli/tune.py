@@ -11,6 +11,7 @@ from traincast.core import (
     InputError,
     NothingFits,
     check_folder,
+    parse_whole,
     raise_problems,
     require_known,
 )
@@ -280,14 +281,15 @@ def _result(word: str) -> tuple[int, dict[str, Any]]:
     """Return the number of a trial and its result, from ``3=oom``."""
     number, _, result = word.partition("=")
     wanted = "write 2=3.41 (seconds), 3=oom or 4=failed"
-    if not number.isdecimal() or not result:
+    trial = parse_whole(number)
+    if trial is None or not result:
         raise InputError("--result", [f"{word!r}: {wanted}"])
     if result == "oom":
-        return int(number), {"oom": True}
+        return trial, {"oom": True}
     if result.startswith("failed"):
-        return int(number), {"failed": result.partition(":")[2] or "as given"}
+        return trial, {"failed": result.partition(":")[2] or "as given"}
     try:
-        return int(number), {"seconds": float(result)}
+        return trial, {"seconds": float(result)}
     except ValueError:
         raise InputError("--result", [f"{word!r}: {wanted}"]) from None
 

@@ -13,4 +13,3 @@ MOST_PLANS: Final = 50  # of a ranking
 MOST_POINTS: Final = 800  # of the sample of a design space
 MOST_SIZES: Final = 16  # numbers of GPUs of strong scaling
 MOST_PASSES: Final = 1 << 16  # of a timeline
-MOST_TOKENS: Final = 1 << 30  # of a sequence

@@ -26,7 +26,6 @@ from traincast.catalog import (
 )
 from traincast.core import (
     COLUMNS,
-    MUST_BE_WHOLE,
     ErrorCollector,
     InputError,
     Plan,
@@ -35,12 +34,14 @@ from traincast.core import (
     first_problems,
     is_whole,
     parse_count,
+    raise_problems,
     type_problems,
+    whole_number_problems,
 )
 from traincast.model import Model
 from traincast.planner import LOCKABLE, Question, SearchRequest, search_request, vary_system
 from traincast.step import Estimate, Estimates, check_gbs, check_given, estimate, metrics
-from traincast.ui.explorer.limits import MOST_PLANS, MOST_TOKENS
+from traincast.ui.explorer.limits import MOST_PLANS
 
 LOCKS: Final = LOCKABLE  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
@@ -302,9 +303,10 @@ def _training(state: State) -> Training:
         line for name, text in texts.items() for line in type_problems(name, text, "a text", str, type(None))
     ]
     problems += [
-        f"{name} = {value!r}: {MUST_BE_WHOLE}"
+        problem
         for name, value in numbers.items()
-        if value is not None and not (is_whole(value) and value <= MOST_TOKENS)
+        if value is not None
+        for problem in whole_number_problems(name, value)
     ]
     problems += type_problems("frozen_tower", state.frozen_tower, "true or false", bool)
     if problems:
@@ -317,8 +319,8 @@ def _describe_model(state: State, seq: Any) -> Model:
     """Return the model of a state as it is described, with sequences of a length [tokens]."""
     if wrong := type_problems("model", state.model, "a name of the catalogue, or an object", str, Mapping):
         raise InputError("search", wrong)
-    if seq is not None and not (is_whole(seq) and seq <= MOST_TOKENS):
-        raise InputError("search", [f"seq = {seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
+    if seq is not None:
+        raise_problems("search", whole_number_problems("seq", seq))
     if isinstance(state.model, str):
         return _catalogue_model(state.model, seq=seq)
     return read_model(state.model, PASTED, seq=seq)
