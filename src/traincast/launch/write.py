@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from traincast.core import (
-    Assumptions,
     ErrorCollector,
     Plan,
     System,
@@ -22,7 +21,7 @@ from traincast.launch.settings.canonical import device, groups_products, launch_
 from traincast.launch.settings.facts import Facts
 from traincast.launch.settings.format import Format, Writing, not_expressed
 from traincast.model import Model
-from traincast.step import Estimate, sharding_changes_one_rank
+from traincast.step import Estimate
 
 PLAN_FACTS: Final = frozenset((*(knob.name for knob in fields(Plan)), "chunks", "placement"))
 MAX_GPUS_PER_NODE: Final = 8  # where the fast domain is larger; 4 in fast domains of 36 and 72
@@ -74,11 +73,11 @@ def launch(
     system: System,
     head: Sequence[str] = (),
     stack: str | None = None,
-    assumed: Assumptions | None = None,
+    keeps_stage: bool = False,
 ) -> Launch:
     """Write a plan in a format, with comment lines at the top.
 
-    `stack` is a software stack by name, and `assumed` are the assumptions of the prediction.
+    `stack` is a software stack by name; `keeps_stage` as in `launch_facts`.
     """
     errors = ErrorCollector(form.name)
     errors.catch(form.require_expressible, model)
@@ -86,7 +85,6 @@ def launch(
     if system.is_tpu:
         errors.add([f"system = {system.name}: {form.title} is written for GPUs; no format is for TPUs yet"])
     errors.raise_any()
-    keeps_stage = assumed is not None and sharding_changes_one_rank(plan.columns(), assumed)
     facts = launch_facts(model, plan, gbs, system, keeps_stage=keeps_stage) | {"stack": stack}
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
     facts |= {"nvlink_spans_nodes": system.fast_domain > MAX_GPUS_PER_NODE}
@@ -145,8 +143,16 @@ def per_node(system: System, gpus: int) -> int:
 def export_estimate(est: Estimate, form: Format, plans: Sequence[Estimate] = ()) -> Launch:
     """Write the plan of an estimate in a format, with its prediction; `plans` are those of its search."""
     lines = _prediction_lines(est, plans)
-    assumed = est.assumptions
-    written = launch(form, est.model, est.plan, est.gbs, est.system, lines, assumed.name, assumed)
+    written = launch(
+        form,
+        est.model,
+        est.plan,
+        est.gbs,
+        est.system,
+        lines,
+        est.assumptions.name,
+        keeps_stage=est.sharding_changes_one_rank,
+    )
     return replace(written, est=est, prediction=lines)
 
 

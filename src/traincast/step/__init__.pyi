@@ -41,7 +41,6 @@ from .memory import PhaseLeft as PhaseLeft
 from .memory import StoredWeights as StoredWeights
 from .memory import TakenMemory as TakenMemory
 from .memory import fullest_bytes as fullest_bytes
-from .memory import sharding_changes_one_rank as sharding_changes_one_rank
 from .model_flops import CONVENTIONS as CONVENTIONS
 from .model_flops import forward_flops as forward_flops
 from .model_flops import hardware_flops_per_token as hardware_flops_per_token

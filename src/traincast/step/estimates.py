@@ -51,7 +51,15 @@ from traincast.operations import Axis, Operation, PassCount, parts, total
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.fit_probability import OpenMemory, Verdict, fits_probability, verdict
 from traincast.step.layer_cost import PartCosts, cost_part
-from traincast.step.memory import PHASES, Footprint, Phase, devices_memory, memory, memory_phases
+from traincast.step.memory import (
+    PHASES,
+    Footprint,
+    Phase,
+    devices_memory,
+    memory,
+    memory_phases,
+    sharding_changes_one_rank,
+)
 from traincast.step.pipeline_stages import Stages, devices, every_device, layers_of_chunks, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
@@ -583,6 +591,11 @@ class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     def fits(self) -> Annotated[bool, KEY]:
         """Whether it fits in the accelerator's memory."""
         return bool(self.memory_bytes <= self.system.accelerator.visible_bytes)
+
+    @property
+    def sharding_changes_one_rank(self) -> bool:
+        """Whether ZeRO-1 changes the memory of a rank that shares its state with no other."""
+        return sharding_changes_one_rank(self.plan.columns(), self.assumptions)
 
     def memory_that_fits(self, probability: float) -> float:
         """Return the memory with which it would fit with a probability [byte]."""
