@@ -149,6 +149,16 @@ def test_an_untrusted_file_without_rows_is_refused(tmp_path, content):
         paper_outputs.read_paper_outputs(path)
 
 
+def test_a_header_whose_brackets_do_not_close_is_refused(tmp_path):
+    """numpy takes it for one of Python 2, and splits it into tokens."""
+    header = b"{'descr'[ '|O', 'fortran_order': False, 'shape': (1, 5), }\n"
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    path = tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy"
+    path.write_bytes(data)
+    with pytest.raises(tc.InputError, match="cannot be read as results of the code"):
+        paper_outputs.read_paper_outputs(path)
+
+
 def test_an_untrusted_file_is_bounded(tmp_path, monkeypatch, file):
     monkeypatch.setattr(paper_outputs, "MAX_BYTES", 100)
     with pytest.raises(tc.InputError, match="larger than 100 bytes"):

@@ -9,6 +9,7 @@ import io
 import pickle
 import pickletools
 from math import prod
+from tokenize import TokenError
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +48,7 @@ def pickled_rows(data: bytes) -> object:
         ImportError,
         LookupError,
         TypeError,
+        TokenError,  # numpy 2.4 splits a header that it cannot read into tokens, as Python 2 wrote it
         pickle.UnpicklingError,
     ) as error:
         raise ValueError(printable(str(error))) from None
