@@ -15,8 +15,8 @@ MAX_YAML_BYTES: Final = 1 << 20  # many times the largest of the catalogue; six 
 MAX_JSON_BYTES: Final = 1 << 25  # configurations list the names of thousands of classes
 MAX_TABLE_BYTES: Final = 1 << 25  # a hundred thousand rows
 MAX_BYTES: Final = 1 << 29  # of a log or a profile
-# Of brackets within brackets in YAML, many times those of the catalogue: for each token the scanner of
-# ruamel.yaml 0.19.1 looks at every open one.
+# Of lists and mappings within others in YAML, many times that of the catalogue: the work of the scanner of
+# ruamel.yaml 0.19.1 grows with the square of it.
 MAX_DEPTH: Final = 32
 Folder: TypeAlias = Literal["models", "systems", "accelerators", "stacks"]
 
