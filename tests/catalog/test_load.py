@@ -361,7 +361,6 @@ def test_file_of_the_catalogue_loads_by_path() -> None:
         ("a: \x07", "file.yaml", "malformed YAML"),
         ("name: &a [*a]\nlayers: 2", "file.yaml", "name: contains itself"),
         ("name: &a [*a]\nlayers: &a 2", "file.yaml", "name: contains itself"),  # the anchor's name again
-        ("a: " + "[" * 1_000, "file.yaml", "nested too deeply"),  # a hundred thousand are refused alike
         ("a: " + "[" * 33 + "]" * 33, "file.yaml", "nested too deeply"),  # one more than is read
         ("a: " + "{b: " * 33 + "}" * 33, "file.yaml", "nested too deeply"),
         ('{"name":\n "a",}', "file.json", "line 2, column 6: malformed JSON"),
