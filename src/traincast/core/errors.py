@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from itertools import islice
 from operator import index
 from pathlib import Path
-from reprlib import repr as shortened_repr
+from reprlib import Repr
 from typing import Any, Final, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
@@ -197,12 +197,21 @@ def parse_whole(text: str) -> int | None:
     return None
 
 
+class _ShortRepr(Repr):
+    """`reprlib.Repr` with a text for numbers of more digits than Python writes.
+
+    Python 3.13 raises ValueError for them, and 3.14 writes their address.
+    """
+
+    def repr_int(self, number: int, level: int) -> str:
+        if abs(number) >= 10**MOST_DIGITS:
+            return "int too long to be written"
+        return super().repr_int(number, level)
+
+
 def shortened(value: object) -> str:
     """Return what `repr` says of a value, of a long one the beginning and the end."""
-    try:
-        return shortened_repr(value)
-    except ValueError:  # a whole number of more digits than Python writes
-        return f"{type(value).__name__} too long to be written"
+    return _ShortRepr().repr(value)
 
 
 def whole_number_problems(name: str, value: Any, most: int | None = None) -> list[str]:

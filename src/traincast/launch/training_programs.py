@@ -99,7 +99,8 @@ def add_program(launch: Launch) -> Launch:
     program = TRAINING_PROGRAMS[launch.to]
     est = launch.est
     assert est is not None
-    stated = launch_facts(est.model, est.plan, est.gbs) | {"device": device(est.system)}
+    stated = launch_facts(est.model, est.plan, est.gbs, keeps_stage=est.sharding_changes_one_rank)
+    stated |= {"device": device(est.system)}
     facts = as_facts(FRAMEWORKS[FORMATS[launch.to].framework].drop_refused(stated))
     errors = ErrorCollector("export")
     errors.catch(_check_plan, facts, est.model, program)

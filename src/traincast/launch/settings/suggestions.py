@@ -45,13 +45,20 @@ class ChangeTester(KnobTester[EstimatedChange]):
         self.form = form
         self.stack = stack
         self.own = own
+        self.keeps_stage = est.sharding_changes_one_rank  # as in `launch_facts`
         facts = self._facts(est.plan)
         self.settings = form.settings(facts)
-        self.unexpressed = set(not_expressed(form, self.settings, facts, est.model))
+        self.unexpressed = set(self._not_expressed(facts))
 
     def _facts(self, plan: Plan) -> Facts:
         """Return the facts of a plan in this launch."""
-        return launch_facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
+        facts = launch_facts(self.est.model, plan, self.est.gbs, keeps_stage=self.keeps_stage)
+        return facts | {"per_node": 1, "stack": self.stack}
+
+    def _not_expressed(self, facts: Facts) -> dict[str, str]:
+        """Return the facts that the format does not express, and why."""
+        settings = self.form.settings(facts)
+        return not_expressed(self.form, settings, facts, self.est.model, keeps_stage=self.keeps_stage)
 
     def differences(self, plan: Plan) -> tuple[Difference, ...]:
         """Return the settings of another plan that differ, without those that spell a changed knob now.
@@ -89,7 +96,6 @@ class ChangeTester(KnobTester[EstimatedChange]):
         """Return a change with its estimate; None where the format cannot express it."""
         facts = self._facts(est.plan)
         settings = self.differences(est.plan)
-        unexpressed = not_expressed(self.form, self.form.settings(facts), facts, self.est.model)
-        if not settings or set(unexpressed) - self.unexpressed:
+        if not settings or set(self._not_expressed(facts)) - self.unexpressed:
             return None
         return EstimatedChange(self.est, change, est, self, settings)
