@@ -59,3 +59,17 @@ def test_no_best_plan_is_printed_on_top_of_an_uncertain_verdict(launch, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "The best plan that MaxText can run on these GPUs" in out
     assert "measure one step" not in out
+
+
+def test_one_rank_is_told_to_leave_the_stage_whose_step_copies_most(tmp_path):
+    """DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 copies what it steps, on one rank too."""
+    path = tmp_path / "ds.json"
+    path.write_text(
+        '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},'
+        ' "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}',
+        encoding="utf-8",
+    )
+    checked = tc.check(path, "dgx-h200", model="llama-3-8b", gpus=1, knobs={"recompute": "full"})
+    changes = [change for change in checked.changes if change.est.plan.zero == 0]
+    assert [change.settings for change in changes] == [(("zero_optimization.stage", 1, 0),)]
+    assert changes[0].est.memory_bytes < 0.8 * checked.est.memory_bytes
