@@ -336,6 +336,9 @@ def _fit_memory(fit: Figures) -> None:
         starts = [starts[0] | cache | {"cache_bytes": size} for size in CACHE_SIZES]
         bounds["cache_bandwidth"] = (uncached, 4 * fastest)
         bounds["cache_bytes"] = (CACHE_SIZES[0] / 8, CACHE_SIZES[-1] * 8)
+        # Products run on the vector units, too. Where no row is bound by these, any larger rate fits as well.
+        products = {**fit.known, **fit.accelerator}["matrix_flops"]
+        bounds["vector_flops"] = (fastest / 1_000, max(products, fastest))
     else:
         plain = [row for row in rows if row.task.op in ("copy", "add")]
         rows = [row for row in plain if row.task.nbytes >= MIN_UNCACHED_BYTES] or rows
