@@ -279,7 +279,7 @@ def _sharded_layer(
     return ShardedLayer(*degrees, *parts, *whole)
 
 
-MOST: Final = 1e15  # tokens of a batch, ranks of an axis: far beyond any machine
+MOST: Final = 1e15  # ranks of an axis: far beyond any machine
 LEAST_DAYS: Final = 1e-3  # a minute and a half
 MOST_DAYS: Final = 36_525  # a century
 MOST_WIDTH: Final = 16  # bytes of the widest number that a machine computes with, complex128

@@ -10,7 +10,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum
-from traincast.core.errors import MAX_COUNT, InputError, is_whole, raise_problems, whole_number_problems
+from traincast.core.errors import InputError, is_whole, raise_problems, whole_number_problems
 from traincast.core.json_schema import closed_object, describe_key
 from traincast.core.knobs import (
     ALLOWED_VALUES,
@@ -72,8 +72,9 @@ class Plan(Knobs[int, int | None]):
             object.__setattr__(self, "ulysses", self.cp)
         values = {knob: getattr(self, knob) for knob in KNOBS}
         values = {knob: n for knob, n in values.items() if n is not None or DEFAULTS[knob] is not None}
-        wrong = [knob for knob, value in values.items() if not is_whole(value) or value > MAX_COUNT]
-        problems = [problem for knob in wrong for problem in whole_number_problems(knob, values[knob])]
+        problems = [
+            problem for knob, value in values.items() for problem in whole_number_problems(knob, value)
+        ]
         for choice, value in self.choices().items():
             if value is not DEFAULTS[choice]:
                 problems += choice_problems(choice, value)
